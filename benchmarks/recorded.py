@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.bench.bulk_load.plan import Recovery, Run, StepRuns
-from penstock.bench.bulk_load.plan import Scaled as BulkScaled
-from penstock.bench.bulk_load.plan import Step as BulkStep
-from penstock.bench.bulk_load.run import BulkLoadResult
-from penstock.bench.bulk_load.run import TargetResult as BulkTarget
+from penstock.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
+from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
 from penstock.bench.commits.plan import Size, SizeResult
-from penstock.bench.commits.run import Check, CommitsResult
-from penstock.bench.commits.run import TargetResult as CommitsTarget
-from penstock.bench.optimized_reads.plan import DeviceUse, Experiment, QueryRuns, Scaled, Step
-from penstock.bench.optimized_reads.run import ReadsResult
-from penstock.bench.optimized_reads.run import TargetResult as ReadsTarget
+from penstock.bench.commits.run import Check, CommitsResult, CommitsTargetResult
+from penstock.bench.optimized_reads.plan import QueryDeviceUse, QueryRuns, ReadsExperiment, ReadsMachine, ReadsStep
+from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
 from penstock.core.host import Machine
 from penstock.core.values.device import Device, VolumeLimits
 
@@ -28,7 +23,7 @@ def read_commits(fields: Mapping[str, Any]) -> CommitsResult:
         rows=fields["rows"],
         machine=Machine(**fields["machine"]),
         targets=tuple(
-            CommitsTarget(
+            CommitsTargetResult(
                 name=target["name"],
                 postgresql=target["postgresql"],
                 check=Check(**target["check"]),
@@ -53,22 +48,23 @@ def read_optimized_reads(fields: Mapping[str, Any]) -> ReadsResult:
     """Return the result from which an object was made; only its runs are read."""
     experiment, scaled = fields["experiment"], fields["scaled"]
     return ReadsResult(
-        experiment=Experiment(
+        experiment=ReadsExperiment(
             rows=experiment["rows"], sessions=tuple(experiment["sessions"]), rounds=experiment["rounds"]
         ),
         machine=Machine(**fields["machine"]),
-        scaled=None if scaled is None else Scaled(**scaled),
+        scaled=None if scaled is None else ReadsMachine(**scaled),
         targets=tuple(map(_read_side, fields["targets"])),
     )
 
 
-def _read_side(fields: Mapping[str, Any]) -> ReadsTarget:
+def _read_side(fields: Mapping[str, Any]) -> ReadsTargetResult:
     devices = ({**device, "disks": tuple(device["disks"])} for device in fields["local_devices"])
-    return ReadsTarget(
+    return ReadsTargetResult(
         name=fields["name"],
         postgresql=fields["postgresql"],
         steps=tuple(
-            Step(sessions=step["sessions"], runs=tuple(map(_read_runs, step["queries"]))) for step in fields["steps"]
+            ReadsStep(sessions=step["sessions"], runs=tuple(map(_read_runs, step["queries"])))
+            for step in fields["steps"]
         ),
         local_devices=tuple(Device(**device) for device in devices),
     )
@@ -83,7 +79,7 @@ def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
         temp_bytes=fields["temp_bytes"],
         workers_planned=fields["workers_planned"],
         workers_launched=fields["workers_launched"],
-        **{name: None if use is None else DeviceUse(**use) for name, use in uses.items()},
+        **{name: None if use is None else QueryDeviceUse(**use) for name, use in uses.items()},
     )
 
 
@@ -94,9 +90,9 @@ def read_bulk_load(fields: Mapping[str, Any]) -> BulkLoadResult:
     return BulkLoadResult(
         **kept,
         machine=Machine(**fields["machine"]),
-        scaled=None if scaled is None else BulkScaled(**scaled),
+        scaled=None if scaled is None else BulkLoadMachine(**scaled),
         targets=tuple(
-            BulkTarget(
+            BulkLoadTargetResult(
                 name=target["name"],
                 postgresql=target["postgresql"],
                 schema=target["schema"],
@@ -108,10 +104,10 @@ def read_bulk_load(fields: Mapping[str, Any]) -> BulkLoadResult:
 
 
 def _read_step(fields: Mapping[str, Any]) -> StepRuns:
-    runs = [{name: run[name] for name in Run.__dataclass_fields__} for run in fields["runs"]]
+    runs = [{name: run[name] for name in BulkLoadRun.__dataclass_fields__} for run in fields["runs"]]
     return StepRuns(
-        step=BulkStep(**fields["step"]),
+        step=BulkLoadStep(**fields["step"]),
         limits=None if fields["limits"] is None else VolumeLimits(**fields["limits"]),
-        runs=tuple(Run(**{**run, "waits": tuple(run["waits"].items())}) for run in runs),
+        runs=tuple(BulkLoadRun(**{**run, "waits": tuple(run["waits"].items())}) for run in runs),
         recoveries=tuple(Recovery(**recovery) for recovery in fields["recoveries"]),
     )

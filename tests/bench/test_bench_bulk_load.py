@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load.plan import Experiment
+from penstock.bench.bulk_load.plan import BulkLoadExperiment
 from penstock.bench.bulk_load.run import measure_bulk_load, users_target
 from penstock.bench.tables import SCHEMA
 from penstock.core.connect.connection import ConnectionFactory
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.bench.bulk_load.run import BulkLoadResult
 
-TINY = Experiment(imdb_scale=0.00002, rounds=1)
+TINY = BulkLoadExperiment(imdb_scale=0.00002, rounds=1)
 
 
 def measure(conninfo: str, files: Path | None = None) -> BulkLoadResult:

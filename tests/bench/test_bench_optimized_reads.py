@@ -14,10 +14,10 @@ from penstock.bench.optimized_reads.command import describe_reads, optimized_rea
 from penstock.bench.optimized_reads.plan import (
     FULL,
     QUICK,
-    DeviceUse,
-    Experiment,
+    QueryDeviceUse,
     QueryRuns,
-    Step,
+    ReadsExperiment,
+    ReadsStep,
     as_loaded,
     published_speed_up,
     published_temp_bytes,
@@ -25,7 +25,7 @@ from penstock.bench.optimized_reads.plan import (
     scale,
     typical_s,
 )
-from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
 from penstock.bench.optimized_reads.table import (
     ALL,
     NO_DIFFERENCE,
@@ -50,15 +50,15 @@ def runs(name: str, volume: float, local: float, *, temp_bytes: int = 10**9) -> 
         temp_bytes=temp_bytes,
         workers_planned=4,
         workers_launched=2,
-        volume=DeviceUse(read_bytes=1e9, write_bytes=2e9, busy=0.5, queue=3.0),
+        volume=QueryDeviceUse(read_bytes=1e9, write_bytes=2e9, busy=0.5, queue=3.0),
     )
 
 
-STEP = Step(sessions=4, runs=(runs("a", 1.0, 0.9), runs("b", 2.0, 0.1)))
+STEP = ReadsStep(sessions=4, runs=(runs("a", 1.0, 0.9), runs("b", 2.0, 0.1)))
 
 
-def _result(*targets: TargetResult) -> ReadsResult:
-    experiment = Experiment(rows=1_000_000, sessions=(4,), rounds=4)
+def _result(*targets: ReadsTargetResult) -> ReadsResult:
+    experiment = ReadsExperiment(rows=1_000_000, sessions=(4,), rounds=4)
     return ReadsResult(
         experiment=experiment, machine=read_machine(), scaled=scale(experiment, cpu_count=2), targets=targets
     )
@@ -99,7 +99,7 @@ def test_a_query_that_spills_nothing_is_left_out_of_the_sum() -> None:
     inside = runs("c", 100.0, 100.0, temp_bytes=0)
     with_it, without = (
         replace(STEP, runs=(*STEP.runs, inside)),
-        TargetResult(name="single", postgresql="18.4", steps=(Step(sessions=1, runs=(inside,)),)),
+        ReadsTargetResult(name="single", postgresql="18.4", steps=(ReadsStep(sessions=1, runs=(inside,)),)),
     )
     assert (with_it.volume_s, with_it.speed_up) == (STEP.volume_s, STEP.speed_up)
     assert [row[1] for row in time_rows(without, cpu_count=2)] == ["c"]
@@ -110,7 +110,9 @@ def test_a_query_that_spills_nothing_is_left_out_of_the_sum() -> None:
 
 def test_spreads_that_overlap_are_no_difference() -> None:
     """A round on the local disk was as slow as one on the volume."""
-    target = TargetResult(name="single", postgresql="18.4", steps=(Step(sessions=1, runs=(runs("a", 1.0, 1.5),)),))
+    target = ReadsTargetResult(
+        name="single", postgresql="18.4", steps=(ReadsStep(sessions=1, runs=(runs("a", 1.0, 1.5),)),)
+    )
     assert {row[8] for row in time_rows(target, cpu_count=2)} == {NO_DIFFERENCE}
     (step,) = json.loads(json.dumps(as_object(_result(target))))["targets"][0]["steps"]
     assert not step["is_difference"]
@@ -123,7 +125,7 @@ def test_published_figures_are_the_articles_and_compared_by_core() -> None:
 
 
 def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
-    result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,)))
+    result = _result(ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,)))
     text = "\n".join(describe_reads(result))
     assert "volume: 625 IOPS, 74 MB/s" in text
     assert "6.00       1.07" in text
@@ -137,7 +139,7 @@ def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
 
 def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
     """With what reached the devices; 1,090 GB of 100 million rows are 10.9 GB of one million."""
-    target = TargetResult(name="single", postgresql="18.4", steps=(STEP,))
+    target = ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,))
     assert [row[1:3] for row in time_rows(target, cpu_count=2)] == [(ALL, "6.0"), ("a", "2.0"), ("b", "4.0")]
     assert io_rows(target, rows=1_000_000) == [
         ("4", "2.00", "10.9", "4.00/2.00", "50%", "3.0", "-", "-", "-", "4/8"),
@@ -152,18 +154,20 @@ def test_sides_begin_in_turn() -> None:
 
 def test_what_is_not_shown_is_said() -> None:
     """That Multi-AZ gains more: it was not measured, the spreads overlap, or they do not."""
-    single = TargetResult(name="single", postgresql="18.4", steps=(STEP,))
+    single = ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,))
     assert any("only single was measured" in text for text in caveats(_result(single)))
-    mirrored = TargetResult(name="multi-az", postgresql="18.4", steps=(STEP,))
+    mirrored = ReadsTargetResult(name="multi-az", postgresql="18.4", steps=(STEP,))
     assert any("the spreads overlap at 4 sessions" in text for text in caveats(_result(single, mirrored)))
-    faster = TargetResult(name="multi-az", postgresql="18.4", steps=(Step(sessions=4, runs=(runs("a", 99.0, 1.0),)),))
+    faster = ReadsTargetResult(
+        name="multi-az", postgresql="18.4", steps=(ReadsStep(sessions=4, runs=(runs("a", 99.0, 1.0),)),)
+    )
     assert not any("Multi-AZ" in text for text in caveats(_result(single, faster)))
 
 
 def test_a_result_is_read_back_from_its_object() -> None:
     """So that a record's tables and plot can be computed again."""
     device = Device(name="loop1", number="7:1", file_system="ext4", disks=("loop1",), kind="unknown")
-    result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,), local_devices=(device,)))
+    result = _result(ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,), local_devices=(device,)))
     assert read_optimized_reads(json.loads(json.dumps(as_object(result)))) == result
 
 

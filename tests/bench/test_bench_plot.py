@@ -13,7 +13,7 @@ from benchmarks.recorded import read_commits
 
 from cli.conftest import run_process
 from penstock.bench.commits.plan import Size, SizeResult
-from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+from penstock.bench.commits.run import Check, CommitsResult, CommitsTargetResult
 from penstock.bench.commits.table import MARK, as_object, chart, describe_rounds, overview, rows
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.host import read_machine
@@ -30,7 +30,7 @@ def _result(name: str = "quorum") -> CommitsResult:
         SizeResult(size=Size(rows_per_commit=1_000, rows=1_000, total_rows=1_000), runs_s=(2.0, 1.0), bare_s=4.0),
         SizeResult(size=Size(rows_per_commit=1, rows=10, total_rows=1_000), runs_s=(0.2, 0.1), bare_s=0.4),
     )
-    target = TargetResult(name=name, postgresql="18.4", check=_CHECK, sizes=sizes)
+    target = CommitsTargetResult(name=name, postgresql="18.4", check=_CHECK, sizes=sizes)
     return CommitsResult(rows=1_000, machine=read_machine(), targets=(target,))
 
 

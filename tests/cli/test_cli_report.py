@@ -15,9 +15,9 @@ import pytest
 from penstock.core.values.accounts import (
     FileOutcome,
     LoadAccounts,
+    LoadConditions,
     LoadCounts,
     LoadDetails,
-    LoadSetting,
     ReaderSeconds,
     SessionSeconds,
 )
@@ -55,7 +55,7 @@ def load_of(name: str) -> LoadCounts:
         rows=1_000,
         steps_s={name: 10.0},
     )
-    setting = LoadSetting(indexes=(name,), triggers=(name,), foreign_keys=(name,), sessions_why=name)
+    setting = LoadConditions(indexes=(name,), triggers=(name,), foreign_keys=(name,), sessions_why=name)
     files = (FileOutcome(uri=f"{name}.csv", table=name, rows=1_000, seconds=2.0),)
     details = LoadDetails(files=files, plan=((f"table {name}", "append"),), done=((f"rebuilt {name}",), (name, "3 s")))
     return LoadCounts(accounts=accounts, setting=setting, details=details)

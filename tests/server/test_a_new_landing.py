@@ -11,7 +11,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, UsageError
 from penstock.core.values.job import LoadJob
 from penstock.core.values.mode import LANDINGS, Landing
-from penstock.loading.land.merges import STATEMENTS, Merge, Statement
+from penstock.loading.land.merges import STATEMENTS, Merge, MergeStatement
 from penstock.loading.loader import Loader
 from penstock.loading.views.plan import describe_plan
 from support.files import write_to
@@ -30,7 +30,7 @@ REFILL = Landing(
 ).staged()
 
 
-class Refill(Statement):
+class Refill(MergeStatement):
     """Deletes all rows and inserts the records, without TRUNCATE's lock."""
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:

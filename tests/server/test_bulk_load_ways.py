@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load.plan import Experiment
+from penstock.bench.bulk_load.plan import BulkLoadExperiment
 from penstock.bench.bulk_load.run import DEMO_DATABASE, WAYS, embedded_target, make_tables, measure_bulk_load
-from penstock.bench.ways import LoadSetting, bulk_load_settings
+from penstock.bench.ways import LoadTask, bulk_load_settings
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError
 from penstock.lab.datasets.writer import write_imdb
@@ -51,10 +51,10 @@ def connection(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def setting(server: EmbeddedServer, files: tuple[DataFile, ...]) -> LoadSetting:
+def setting(server: EmbeddedServer, files: tuple[DataFile, ...]) -> LoadTask:
     """Provide what every way loads."""
     connect = ConnectionFactory(server.conninfo())
-    return LoadSetting(
+    return LoadTask(
         files=files,
         schema=SCHEMA,
         psql=psql_of(server),
@@ -72,7 +72,7 @@ def test_steps_are_interleaved_and_the_last_ones_tables_stay(server: EmbeddedSer
     """Each step once in each round, with every row of its files counted."""
     said: list[str] = []
     result = measure_bulk_load(
-        Experiment(imdb_scale=0.00002, rounds=2),
+        BulkLoadExperiment(imdb_scale=0.00002, rounds=2),
         open_target=lambda files: embedded_target(server, files),
         say=said.append,
     )
@@ -85,9 +85,7 @@ def test_steps_are_interleaved_and_the_last_ones_tables_stay(server: EmbeddedSer
 
 
 @pytest.mark.parametrize("load", ["psql in parallel", "penstock", "penstock with settings"])
-def test_every_way_stores_what_the_first_stores(
-    connection: psycopg.Connection, setting: LoadSetting, load: Load
-) -> None:
+def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, setting: LoadTask, load: Load) -> None:
     """The ways differ in time alone: quotes, backslashes and nulls too are the same."""
     sums = []
     for one in ("psql in turn", load):
@@ -97,7 +95,7 @@ def test_every_way_stores_what_the_first_stores(
     assert sums[0] == sums[1] != (None,)
 
 
-def test_settings_of_bulk_load_hold_during_the_load_alone(connection: psycopg.Connection, setting: LoadSetting) -> None:
+def test_settings_of_bulk_load_hold_during_the_load_alone(connection: psycopg.Connection, setting: LoadTask) -> None:
     """And are restored before the next step."""
     shown = "SELECT setting FROM pg_settings WHERE name = 'checkpoint_timeout'"
     before = connection.execute(shown).fetchone()

@@ -22,7 +22,7 @@ from support.loads import Loads, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.values.outcome import CheckOutcome, LoadProgress, Problem
+    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadProgress
 
 Found = list[tuple[int | None, str | None, str | None]]
 
@@ -330,7 +330,7 @@ def test_interrupted_check_of_a_pipe_reports_no_problem(loads: Loads, tmp_path: 
         if progress.rows:
             raise KeyboardInterrupt
 
-    found: list[Problem] = []
+    found: list[BadRecord] = []
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     try:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.core.catalogue.definition import Obstacle
+from penstock.core.catalogue.definition import DdlObstacle
 from penstock.core.catalogue.staging import drop_landing_table
 from penstock.core.errors import TargetError
 from penstock.core.values.table import TableName
@@ -171,7 +171,7 @@ def test_dependent_is_named(connection: Connection, case: str) -> None:
     connection.execute("CREATE TABLE s.t (id int PRIMARY KEY, a text, p point)")
     statements, kind, description = DEPENDENTS[case]
     connection.execute(statements.encode())
-    expected = Obstacle(kind=kind, description=description or f"{kind} s.m")
+    expected = DdlObstacle(kind=kind, description=description or f"{kind} s.m")
     assert find_obstacles(connection, capture(connection, "s.t")) == (expected,)
     with pytest.raises(psycopg.errors.DependentObjectsStillExist):
         connection.execute("DROP TABLE s.t")
@@ -187,7 +187,7 @@ def test_hindrance_is_named(connection: Connection, database: str, case: str) ->
     found = find_obstacles(connection, capture(connection, "s.t"))
     if case == "subscribed":
         connection.execute(f'DROP SUBSCRIPTION "{name}"'.encode())
-    assert Obstacle(kind=kind, description=description) in found
+    assert DdlObstacle(kind=kind, description=description) in found
 
 
 def test_policy_that_reads_its_own_table_is_no_obstacle(connection: Connection) -> None:

@@ -579,7 +579,7 @@ def test_an_interrupt_behind_the_rebuild_of_a_failed_load_is_no_warning_of_it(
         if interrupts:
             raise interrupts.pop()
 
-    monkeypatch.setattr("penstock.loading.steps.settings.Settings.on_failure", interrupt)
+    monkeypatch.setattr("penstock.loading.steps.settings.SettingsStep.on_failure", interrupt)
     with pytest.raises(DataError):
         loads.run(target(path), rules=REBUILD)
     assert (interrupts, loads.indexes()) == ([], ["i", "t_pkey"])

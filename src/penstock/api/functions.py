@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.ledger.values import LoadRecord
     from penstock.loading.values.outcome import LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
-    from penstock.preflight.doctor import Diagnosis
+    from penstock.preflight.doctor import DoctorResult
     from penstock.restore.repair import RepairOutcome
     from penstock.temp.usage.values import UsageReport
 
@@ -194,7 +194,7 @@ def doctor(
     *,
     to: str | None = None,
     **options: Unpack[LoadKeywords],
-) -> Diagnosis:
+) -> DoctorResult:
     """Return the facts of a server, the role's rights there, and whether a load would work. Changes nothing.
 
     If `source` is given, a load into table `into` is planned too, with the load's options. Raises ServerError.

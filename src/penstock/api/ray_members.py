@@ -62,7 +62,7 @@ def make_order(request: Request) -> Order:
     )
 
 
-class Member:
+class RayMember:
     """One member, in a process of Ray. Ray calls its methods in several threads."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class RayMembers:
 
     def _start(self) -> Any:
         options = {"max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": "SPREAD", "max_concurrency": 3}
-        return self._ray.remote(Member).options(**options).remote()
+        return self._ray.remote(RayMember).options(**options).remote()
 
     def _watch(self, number: int) -> None:
         """Have a member load. Do so again after each restart of its process."""

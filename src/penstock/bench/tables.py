@@ -23,7 +23,7 @@ from penstock.core.values.table import TableName
 from penstock.loading.copy.copy import copy_statement
 
 if TYPE_CHECKING:
-    from penstock.loading.imports.server import S3Place
+    from penstock.loading.imports.server import S3Object
     from penstock.loading.values.block import CopySpec
 
 SCHEMA = "penstock_bench"
@@ -175,7 +175,7 @@ def create_import_functions(connection: Connection) -> None:
         connection.execute("CREATE EXTENSION IF NOT EXISTS aws_s3 CASCADE")
 
 
-def import_as_published(connection: Connection, schema: str, table: str, place: S3Place) -> None:
+def import_as_published(connection: Connection, schema: str, table: str, place: S3Object) -> None:
     """Import an object into a table with the options of the article. Raises ServerError.
 
     Source: AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.psql_copy import Psql
-    from penstock.loading.imports.server import S3Place
+    from penstock.loading.imports.server import S3Object
     from penstock.settings.backend import SettingsBackend
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
@@ -43,7 +43,7 @@ _WAL_OF_TEXT = 2
 
 
 @frozen
-class LoadSetting:
+class LoadTask:
     """What every way loads: these files, into existing empty tables."""
 
     files: tuple[DataFile, ...]
@@ -52,7 +52,7 @@ class LoadSetting:
     connect: ConnectionFactory
     open_settings: Callable[[], SettingsBackend]
     # Where S3 has files that the server can import, by the name of their table; empty without S3.
-    objects: Mapping[str, S3Place] = field(default_factory=dict)
+    objects: Mapping[str, S3Object] = field(default_factory=dict)
 
 
 def table_of(file: DataFile) -> str:
@@ -60,14 +60,14 @@ def table_of(file: DataFile) -> str:
     return file.table.replace(".", "_")
 
 
-def import_on_server(setting: LoadSetting) -> None:
+def import_on_server(setting: LoadTask) -> None:
     """Have the server import one file after another from S3, with the article's call."""
     with setting.connect.connect(label="bench") as connection:
         for file in setting.files:
             import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
 
 
-def import_with_settings(setting: LoadSetting) -> None:
+def import_with_settings(setting: LoadTask) -> None:
     """Have the server import from S3 while its settings are those of profile bulk-load.
 
     This is the article's last step.
@@ -76,13 +76,13 @@ def import_with_settings(setting: LoadSetting) -> None:
         import_on_server(setting)
 
 
-def load_in_turn(setting: LoadSetting) -> None:
+def load_in_turn(setting: LoadTask) -> None:
     """Load one file after the other, each with its own psql."""
     for file in setting.files:
         setting.psql.copy(file.path, _copy_statement(setting.schema, file))
 
 
-def load_in_parallel(setting: LoadSetting) -> None:
+def load_in_parallel(setting: LoadTask) -> None:
     """Load all files at once, each with its own psql: the article's `psql ... &`."""
     with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
         runs = [
@@ -93,19 +93,19 @@ def load_in_parallel(setting: LoadSetting) -> None:
         run.result()
 
 
-def load_with_penstock(setting: LoadSetting) -> LoadCounts | None:
+def load_with_penstock(setting: LoadTask) -> LoadCounts | None:
     """Load all files as one job with the number of sessions that penstock chooses."""
     return load_files(setting.connect, setting.schema, setting.files)
 
 
-def load_with_settings(setting: LoadSetting) -> LoadCounts | None:
+def load_with_settings(setting: LoadTask) -> LoadCounts | None:
     """Load all files as one job while the server's settings are those of profile bulk-load."""
     with bulk_load_settings(setting):
         return load_with_penstock(setting)
 
 
 @contextmanager
-def bulk_load_settings(setting: LoadSetting) -> Iterator[None]:
+def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
     """Change the server's settings by profile bulk-load, and restore them at the end of the block."""
     wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
     request = LeaseRequest(

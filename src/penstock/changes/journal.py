@@ -33,7 +33,7 @@ class CannotRecord(TargetError):
 
 
 @frozen
-class Records:
+class ChangeRecords:
     """The recorded changes of tables."""
 
     # Those of one table.
@@ -44,7 +44,7 @@ class Records:
     everything: Sequence[Change]
 
 
-def open_records(context: Context, request: TableRequest) -> Records:
+def open_records(context: Context, request: TableRequest) -> ChangeRecords:
     """Return the records. Write a hold on the table if other loads, or an earlier run of this one, have changed it.
 
     The last load to end restores all changes of the table. The caller has the table's lock. Raises CannotRecord,
@@ -59,13 +59,13 @@ def open_records(context: Context, request: TableRequest) -> Records:
         _refuse_others(context, before, request)
     if before and (others or ours):
         record(context, _hold(request))
-    return Records(before=before, ours=ours, everything=everything)
+    return ChangeRecords(before=before, ours=ours, everything=everything)
 
 
 def change_table(
     context: Context,
     kind: TableKind,
-    records: Records,
+    records: ChangeRecords,
     request: TableRequest,
     *,
     check: Callable[[], None] = lambda: None,
@@ -104,7 +104,7 @@ def _hold(request: TableRequest) -> Hold:
     return Hold(holder_id=request.load_id, target_oid=request.table.oid)
 
 
-def _settle(kind: TableKind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
+def _settle(kind: TableKind, found: Sequence[Change], records: ChangeRecords) -> tuple[list[Change], list[Change]]:
     """Return the changes to make, and the records to remove.
 
     A change that is recorded already is returned as recorded.

@@ -25,7 +25,7 @@ from penstock.watch.command.watched import Watched, report_unread, sample_while
 from penstock.watch.recordings import read_recording
 
 if TYPE_CHECKING:
-    from penstock.commits.probe import ProbeResult
+    from penstock.commits.probe import CommitTimes
     from penstock.watch.sampler import Sampler
     from penstock.watch.values import Sample
 
@@ -63,7 +63,7 @@ def commits(
         raise UsageError(
             "--recording cannot be used with --for, --probe or --to", hint="With a recording no server is watched."
         )
-    probed: ProbeResult | None = None
+    probed: CommitTimes | None = None
     if recording is not None:
         read = read_recording(recording)
         header = read.header
@@ -101,7 +101,7 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     return list(samples)
 
 
-def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, object]:
+def _as_object(report: CommitReport, probed: CommitTimes | None) -> dict[str, object]:
     fields = asdict(report)
     fields["committers"] = [
         {

@@ -20,7 +20,7 @@ _LONGEST_S = 10.0
 
 
 @frozen
-class ProbeResult:
+class CommitTimes:
     """The result of timing small commits."""
 
     # The time of each commit, with its round trip.
@@ -36,7 +36,7 @@ class ProbeResult:
 
 def probe_commits(
     factory: ConnectionFactory, *, clock: Callable[[], float] = time.perf_counter, give_up_s: float = 20.0
-) -> ProbeResult:
+) -> CommitTimes:
     """Time 100 commits, or fewer if they take more than 10 s in total.
 
     Each commit writes a message of a few bytes to the WAL, so its transaction waits like any other. Only a logical
@@ -70,4 +70,4 @@ def probe_commits(
             giving_up.cancel()
         if has_given_up.is_set():
             raise ServerError(f"a commit was not acknowledged within {give_up_s:.0f} s")
-    return ProbeResult(commits_s=tuple(commits_s), round_trip_s=statistics.median(trips_s))
+    return CommitTimes(commits_s=tuple(commits_s), round_trip_s=statistics.median(trips_s))

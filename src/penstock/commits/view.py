@@ -9,7 +9,7 @@ from penstock.core.words import line_up, shorten_right
 from penstock.diagnose.batches import BATCHES, LEAST_SAMPLES, CommitReport, Committer
 
 if TYPE_CHECKING:
-    from penstock.commits.probe import ProbeResult
+    from penstock.commits.probe import CommitTimes
     from penstock.watch.values import RecordingHeader
 
 _ROWS = 1_000_000
@@ -35,7 +35,7 @@ _HOW = (
 )
 
 
-def describe_commits(header: RecordingHeader, report: CommitReport, probed: ProbeResult | None) -> list[str]:
+def describe_commits(header: RecordingHeader, report: CommitReport, probed: CommitTimes | None) -> list[str]:
     """Return a report of commits as lines of text."""
     lines = [
         f"{header.server}, database {header.database}, PostgreSQL {header.version}",
@@ -63,7 +63,7 @@ def _describe_rates(report: CommitReport) -> str:
     return f"{rates.commits_per_s:,.1f} commits/s" + (f", {rows}" if rows else "")
 
 
-def _describe_probe(probed: ProbeResult) -> str:
+def _describe_probe(probed: CommitTimes) -> str:
     slow_s = sorted(probed.commits_s)[int(len(probed.commits_s) * 0.95) - 1]
     return (
         f"A small commit takes {probed.commit_s * 1e3:.2f} ms, the median of {len(probed.commits_s)} "

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from penstock.core.frozen import frozen
 from penstock.watch.rates import Rates, RatesMeter
 from penstock.watch.waits import (
+    ActivityPart,
     CommitFinder,
     Moment,
-    Part,
     Shares,
     add_statement,
     is_active,
@@ -120,7 +120,7 @@ class Committer:
     # The share of these sessions' time in which they wait for commits.
     waiting: float
     # The statements that wait for commits.
-    statements: tuple[Part, ...]
+    statements: tuple[ActivityPart, ...]
     # If commits are not counted by statement, the server's commits are divided among the applications, in proportion to
     # the time that each waits for commits. None if sessions are hidden.
     commits_per_s: float | None

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.frozen import frozen
 from penstock.core.units import MB
-from penstock.core.values.accounts import LoadAccounts, LoadCounts, LoadSetting
+from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadCounts
 from penstock.diagnose.examination import Findings, rank
 from penstock.diagnose.rules.advice import Advice
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
-from penstock.diagnose.values import Confidence, Diagnosis, Evidence, Way, write_remedy
+from penstock.diagnose.values import Confidence, Diagnosis, Evidence, RemedySentence, write_remedy
 from penstock.watch.waits import CPU
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ _POPULATE = f"{_MANUAL}populate.html"
 _AGAIN = "load again: this share falls, at more rows per second"
 
 # More memory is no remedy: a load gives each build the amount that is fastest (changes/tables/rebuild_plan.py).
-_MORE_FOR_BUILDS = (Way("More processors and a faster disk of the server shorten the builds."),)
+_MORE_FOR_BUILDS = (RemedySentence("More processors and a faster disk of the server shorten the builds."),)
 
 # docs/diagnose.md has a section for each code. Step names are those of the load's steps.
 LOAD_ADVICE: Final = {
     "load-source": Advice(
         "the load's time waits for the source of the files",
         (
-            Way("Run the load on a host near {far_source}, or over a faster link."),
-            Way("Put the files on faster storage than {near_source} that has them."),
-            Way("The program that writes to {pipe} is slower than the load: let it write faster."),
-            Way(
+            RemedySentence("Run the load on a host near {far_source}, or over a faster link."),
+            RemedySentence("Put the files on faster storage than {near_source} that has them."),
+            RemedySentence("The program that writes to {pipe} is slower than the load: let it write faster."),
+            RemedySentence(
                 "A source that gives each reader only so much is faster with {more_files}, because each file has a "
                 "reader."
             ),
@@ -50,9 +50,9 @@ LOAD_ADVICE: Final = {
     "load-decompression": Advice(
         "the load's time waits for the decompression of the files",
         (
-            Way("Divide the data into {more_files}, because each file is decompressed by one processor."),
-            Way("Compress the files with {fast_codec}, which decompress several times as fast as others."),
-            Way("A host with more or faster processors decompresses faster."),
+            RemedySentence("Divide the data into {more_files}, because each file is decompressed by one processor."),
+            RemedySentence("Compress the files with {fast_codec}, which decompress several times as fast as others."),
+            RemedySentence("A host with more or faster processors decompresses faster."),
         ),
         _AGAIN,
         _COUNTED,
@@ -60,8 +60,8 @@ LOAD_ADVICE: Final = {
     "load-cutting": Advice(
         "the load's time waits until the records of the files are found, or decoded",
         (
-            Way("Divide the data into {more_files}, because each file is read by one thread."),
-            Way("A host with faster processors reads faster."),
+            RemedySentence("Divide the data into {more_files}, because each file is read by one thread."),
+            RemedySentence("A host with faster processors reads faster."),
         ),
         _AGAIN,
         _COUNTED,
@@ -69,9 +69,9 @@ LOAD_ADVICE: Final = {
     "load-encoding": Advice(
         "the load's time makes COPY data on the client's processors",
         (
-            Way("Run the load on a host with more or faster processors."),
-            Way("Files in {plain_text} need the least work."),
-            Way("With {text_format} the server reads the values, and not this host."),
+            RemedySentence("Run the load on a host with more or faster processors."),
+            RemedySentence("Files in {plain_text} need the least work."),
+            RemedySentence("With {text_format} the server reads the values, and not this host."),
         ),
         _AGAIN,
         _COUNTED,
@@ -79,8 +79,8 @@ LOAD_ADVICE: Final = {
     "load-commit": Advice(
         "the load's time waits for COMMIT",
         (
-            Way("Commit once, with {atomic}, if the load may start again from its first row."),
-            Way("penstock commits says what each commit waits for."),
+            RemedySentence("Commit once, with {atomic}, if the load may start again from its first row."),
+            RemedySentence("penstock commits says what each commit waits for."),
         ),
         _AGAIN,
         f"{_MANUAL}wal-async-commit.html",
@@ -88,7 +88,7 @@ LOAD_ADVICE: Final = {
     "load-network": Advice(
         "the load's time sends rows that the server waits for",
         (
-            Way(
+            RemedySentence(
                 "Run the load on a host near the server, or over a faster link: the server takes rows faster than "
                 "they arrive."
             ),
@@ -99,11 +99,11 @@ LOAD_ADVICE: Final = {
     "load-foreign-keys": Advice(
         "the load's time waits for checks at the end of COPY commands: foreign keys {names}",
         (
-            Way(
+            RemedySentence(
                 "Have the load drop the foreign keys and add them again at the end, which checks all rows at once: "
                 "{rebuild_keys}."
             ),
-            Way("The checks are faster if the server's memory has the keys of the referenced tables."),
+            RemedySentence("The checks are faster if the server's memory has the keys of the referenced tables."),
         ),
         _AGAIN,
         _POPULATE,
@@ -111,8 +111,8 @@ LOAD_ADVICE: Final = {
     "load-triggers": Advice(
         "the load's time waits for work at the end of COPY commands: triggers {names}",
         (
-            Way("Disable the triggers during the load, if the rows do not need them: {disable_triggers}."),
-            Way("Let the triggers' functions do less for each row."),
+            RemedySentence("Disable the triggers during the load, if the rows do not need them: {disable_triggers}."),
+            RemedySentence("Let the triggers' functions do less for each row."),
         ),
         _AGAIN,
         _POPULATE,
@@ -120,9 +120,13 @@ LOAD_ADVICE: Final = {
     "load-server-cpu": Advice(
         "the load's time is spent on the server's processors, to parse, check and store rows",
         (
-            Way("Disable triggers during the load, if the rows do not need them ({triggers}): {disable_triggers}."),
-            Way("If the load brings most of the table's rows, create the indexes after them ({indexes}): {rebuild}."),
-            Way("A server with more processors parses and stores rows faster."),
+            RemedySentence(
+                "Disable triggers during the load, if the rows do not need them ({triggers}): {disable_triggers}."
+            ),
+            RemedySentence(
+                "If the load brings most of the table's rows, create the indexes after them ({indexes}): {rebuild}."
+            ),
+            RemedySentence("A server with more processors parses and stores rows faster."),
         ),
         _AGAIN,
         _POPULATE,
@@ -130,11 +134,11 @@ LOAD_ADVICE: Final = {
     "load-few-sessions": Advice(
         "the load's time waits for the server, whose sessions compute while other processors are idle{why}",
         (
-            Way("Use more sessions: {more_sessions}."),
-            Way("Without {not_atomic} several sessions load at a time."),
-            Way("Copy standard input to a file first, so that several sessions can load it: {spool}."),
-            Way("Each object is imported by one session: divide the data into {more_imports}."),
-            Way("With {via_client} several sessions share an object."),
+            RemedySentence("Use more sessions: {more_sessions}."),
+            RemedySentence("Without {not_atomic} several sessions load at a time."),
+            RemedySentence("Copy standard input to a file first, so that several sessions can load it: {spool}."),
+            RemedySentence("Each object is imported by one session: divide the data into {more_imports}."),
+            RemedySentence("With {via_client} several sessions share an object."),
         ),
         _AGAIN,
         _COUNTED,
@@ -142,23 +146,23 @@ LOAD_ADVICE: Final = {
     "load-server": Advice(
         "the load's time waits for the server to take and store rows",
         (
-            Way("{recording} shows what the server's sessions waited for."),
-            Way("Without {no_record} samples of the server say what it does meanwhile."),
+            RemedySentence("{recording} shows what the server's sessions waited for."),
+            RemedySentence("Without {no_record} samples of the server say what it does meanwhile."),
         ),
         _AGAIN,
         _COUNTED,
     ),
     "load-indexes": Advice(
         "the load's time creates indexes and keys after the rows",
-        (*_MORE_FOR_BUILDS, Way("If the table had most of its rows before: {keep_indexes}.")),
+        (*_MORE_FOR_BUILDS, RemedySentence("If the table had most of its rows before: {keep_indexes}.")),
         _AGAIN,
         _POPULATE,
     ),
     "load-upkeep": Advice(
         "the load's time runs VACUUM, ANALYZE or CHECKPOINT after the rows",
         (
-            Way("Leave VACUUM and ANALYZE to autovacuum, if queries can wait for it: {no_vacuum}."),
-            Way("Leave the checkpoint to the server: {no_checkpoint}."),
+            RemedySentence("Leave VACUUM and ANALYZE to autovacuum, if queries can wait for it: {no_vacuum}."),
+            RemedySentence("Leave the checkpoint to the server: {no_checkpoint}."),
         ),
         _AGAIN,
         _POPULATE,
@@ -172,16 +176,16 @@ LOAD_ADVICE: Final = {
     "load-store": Advice(
         "the load's time runs the statement that stores the staged rows",
         (
-            Way(
+            RemedySentence(
                 "See the plan of {statement} with EXPLAIN, and give it the indexes that it looks up and enough "
                 "work_mem."
             ),
-            Way("In place of {truncate}: {replace}, which creates the indexes after the rows."),
-            Way(
+            RemedySentence("In place of {truncate}: {replace}, which creates the indexes after the rows."),
+            RemedySentence(
                 "If the load brings most of the table's rows, create the indexes that the mode does not need after "
                 "them: {rebuild}."
             ),
-            Way("A faster disk, and more memory for the table and its indexes, shorten the statement."),
+            RemedySentence("A faster disk, and more memory for the table and its indexes, shorten the statement."),
         ),
         _AGAIN,
         _COUNTED,
@@ -236,7 +240,7 @@ class LoadCase:
         return self.counts.accounts
 
     @property
-    def setting(self) -> LoadSetting:
+    def setting(self) -> LoadConditions:
         """Return what stayed in effect."""
         return self.counts.setting
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import LoadSetting
+    from penstock.core.values.accounts import LoadConditions
 
 Confidence = Literal["too few samples", "low", "medium", "high"]
 
@@ -81,7 +81,7 @@ CHOICES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RemedySentence:
     """One sentence of a remedy."""
 
     text: str
@@ -94,7 +94,7 @@ class Way:
         return frozenset(name for _, name, _, _ in Formatter().parse(self.text) if name and name in CHOICES)
 
 
-def write_remedy(ways: Collection[Way], setting: LoadSetting | None, words: Mapping[str, str]) -> str:
+def write_remedy(ways: Collection[RemedySentence], setting: LoadConditions | None, words: Mapping[str, str]) -> str:
     """Return the sentences that fit a workload. `setting` is that of a load by penstock, None for other workloads."""
     choices = CHOICES.keys() if setting is None else setting.choices
     is_load = setting is not None

@@ -15,7 +15,7 @@ LoadState = Literal["running", "complete"]
 # No CRC-32 has this value, so bytes are never taken for those that were loaded.
 UNKNOWN_CHECKSUM = -1
 
-# What a load does with an object; Decision in loading/claim/decide.py explains each.
+# What a load does with an object; ObjectDecision in loading/claim/decide.py explains each.
 ObjectAction = Literal["new", "resume", "skip", "left"]
 
 # What the committed ranges of an object count.

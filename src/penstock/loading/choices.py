@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.units import count_nouns, format_bytes
-from penstock.core.values.accounts import LoadDetails, LoadSetting, Rows, StepPart
+from penstock.core.values.accounts import LoadConditions, LoadDetails, Rows, StepPart
 from penstock.core.words import hide_secrets
 from penstock.diagnose.values import CHOICES
 from penstock.loading.steps.changes_plan import describe_changes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 
-def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadSetting:
+def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadConditions:
     """Return what a planned load left in effect that costs time for each row, and what the user can still change.
 
     The result names the indexes, the foreign keys and the row triggers, and why the load had this number of sessions.
@@ -31,7 +31,7 @@ def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *,
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
     disables = plan.job.rules.triggers == "disable"
-    return LoadSetting(
+    return LoadConditions(
         indexes=tuple(part.name for part in kept if part.what != "foreign key"),
         foreign_keys=tuple(part.name for part in kept if part.what == "foreign key"),
         triggers=() if disables else tuple(name for each in facts for name in each.row_triggers),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample
     from penstock.ledger.values import LedgerOutlook, LeftRejects
-    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
+    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
     from penstock.settings.backend import SettingsBackend
 
@@ -362,7 +362,7 @@ class Loader(Closing):
         self,
         plan: LoadPlan,
         *,
-        on_problem: Callable[[Problem], None] | None = None,
+        on_problem: Callable[[BadRecord], None] | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> CheckOutcome:

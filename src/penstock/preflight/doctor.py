@@ -34,6 +34,7 @@ from penstock.core.values.inspection import (
     Archiver,
     Connections,
     Encryption,
+    FileSystem,
     HostFacts,
     Inspection,
     LedgerState,
@@ -43,14 +44,13 @@ from penstock.core.values.inspection import (
     Rights,
     Setting,
     Slot,
-    Standby,
+    StandbyRow,
     TableCosts,
     TableInspection,
     Tablespace,
-    Volume,
 )
 from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, Unread, refusal, refusal_of
-from penstock.core.values.source import S3Route
+from penstock.core.values.source import S3Bucket
 from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
@@ -87,7 +87,7 @@ _QUERIES: dict[str, tuple[type, str]] = {
     "preflight/rights": (Rights, "rights"),
     "preflight/settings": (Setting, "settings"),
     "preflight/connections": (Connections, "connections"),
-    "core/inspect_standbys": (Standby, "standbys"),
+    "core/inspect_standbys": (StandbyRow, "standbys"),
     "core/inspect_slots": (Slot, "replication slots"),
     "preflight/receiver": (Receiver, "WAL receiver"),
     "core/inspect_archiver": (Archiver, "archiver"),
@@ -309,12 +309,12 @@ class LoadExamination:
     plan: LoadPlan
     server: ServerFacts
     # The routes to S3.
-    routes: tuple[S3Route, ...]
+    routes: tuple[S3Bucket, ...]
     outlook: LedgerOutlook
 
 
 @frozen
-class Diagnosis:
+class DoctorResult:
     """What doctor found: the facts, and what they mean for a load."""
 
     inspection: Inspection
@@ -346,7 +346,7 @@ def diagnose(
     publishes: bool = False,
     is_repeating: bool = False,
     uses_iam: bool = False,
-) -> Diagnosis:
+) -> DoctorResult:
     """Return the facts of a server, and whether a load into a table would work. Changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
@@ -374,7 +374,7 @@ def diagnose(
             findings.append(refusal_of(error, "plan"))
         else:
             findings += _judge_load(planned, described)
-    return Diagnosis(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
+    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
 
 
 def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
@@ -457,7 +457,7 @@ def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescripti
         )
 
 
-def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
+def _find_routes(plan: LoadPlan) -> tuple[S3Bucket, ...]:
     uris = {source.uri for target in plan.targets for source in target.objects}
     buckets = sorted({uri.split("/")[2] for uri in uris if uri.startswith("s3://")})
     if not buckets:
@@ -465,12 +465,12 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
     given = AwsCredentials().s3_config()
     region = given.get("region", _DEFAULT_REGION)
     endpoint = hide_secrets(given["endpoint"]) if "endpoint" in given else None
-    return tuple(S3Route(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
+    return tuple(S3Bucket(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
 
 
 def _examine_host(inspection: Inspection) -> HostFacts:
     found = ((holds, measure_disk(path)) for holds, path in find_directories(inspection))
-    volumes = tuple(Volume(holds=holds, **asdict(disk)) for holds, disk in found if disk is not None)
+    volumes = tuple(FileSystem(holds=holds, **asdict(disk)) for holds, disk in found if disk is not None)
     return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=volumes)
 
 

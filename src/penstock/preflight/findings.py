@@ -25,8 +25,8 @@ from penstock.rds.findings import compose_growth, larger_size
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription, Storage
     from penstock.core.catalogue.catalog import DiskForecast
-    from penstock.core.values.inspection import Encryption, Inspection, Slot, Standby, TableInspection
-    from penstock.core.values.source import S3Route
+    from penstock.core.values.inspection import Encryption, Inspection, Slot, StandbyRow, TableInspection
+    from penstock.core.values.source import S3Bucket
     from penstock.loading.values.plan import LoadPlan
 
 # A standby or the archiver is far behind if it lacks more WAL than this. A standby is also far behind if its delay is
@@ -73,7 +73,7 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
         )
 
 
-def _judge_standby(standby: Standby) -> Iterator[Finding]:
+def _judge_standby(standby: StandbyRow) -> Iterator[Finding]:
     behind = []
     if standby.lag_bytes is not None and standby.lag_bytes > _LAG_BYTES:
         behind.append(format_bytes(standby.lag_bytes))
@@ -412,7 +412,7 @@ def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
         yield note("windows", text)
 
 
-def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
+def judge_routes(plan: LoadPlan, routes: Sequence[S3Bucket]) -> Iterator[Finding]:
     """Yield for each S3 bucket by which endpoint it was reached.
 
     Planning has reached the buckets: it lists them, and reads one object for each table.

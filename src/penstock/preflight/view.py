@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.units import KIB, MIB, count_nouns, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from penstock.core.values.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
+    from penstock.core.values.inspection import FileSystem, Inspection, Setting, Slot, StandbyRow, TableInspection
 
 # How many items of a long list are shown. The number of the other items follows.
 _SHOWN = 4
@@ -120,7 +120,7 @@ def describe_value(setting: Setting) -> str:
     return setting.value
 
 
-def _describe_standbys(standbys: Sequence[Standby] | None) -> str:
+def _describe_standbys(standbys: Sequence[StandbyRow] | None) -> str:
     if standbys is None:
         return "could not be read"
     hidden = [standby for standby in standbys if standby.state is None]
@@ -129,7 +129,7 @@ def _describe_standbys(standbys: Sequence[Standby] | None) -> str:
     return _shorten([_describe_standby(standby) for standby in standbys]) or "none"
 
 
-def _describe_standby(standby: Standby) -> str:
+def _describe_standby(standby: StandbyRow) -> str:
     lag = "" if standby.lag_bytes is None else f", {format_bytes(standby.lag_bytes)} behind"
     seconds = "" if standby.lag_s is None else f" ({format_duration(standby.lag_s)})"
     return f"{standby.name} {standby.state} {standby.sync_state}{lag}{seconds}"
@@ -177,7 +177,7 @@ def _describe_host(found: Inspection) -> str:
     host = found.host
     if host is None:
         return "not known whether it is this machine"
-    disks: dict[tuple[str, int], list[Volume]] = {}
+    disks: dict[tuple[str, int], list[FileSystem]] = {}
     for volume in host.volumes:
         disks.setdefault((volume.device, volume.size_bytes), []).append(volume)
     parts = [

@@ -22,7 +22,7 @@ from penstock.report.timeline import (
     DASHES,
     REST_COLOR,
     Marks,
-    Piece,
+    TimelinePiece,
     TimePlot,
     bin_pieces,
     draw_times,
@@ -42,7 +42,7 @@ class Curve:
     """A named curve. If it has no pieces, it is a limit or the marks of a chart."""
 
     name: str
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[TimelinePiece] = ()
     kind: str = "line"
     color: str = "currentColor"
     dashes: str = "none"

@@ -42,7 +42,7 @@ _CHECKPOINTS = (
 _LEAST_SEEN = 0.9
 
 
-class Piece(NamedTuple):
+class TimelinePiece(NamedTuple):
     """A value between two moments, in seconds since the recording's start."""
 
     begin_s: float
@@ -66,9 +66,9 @@ class DeviceCurves:
 
     # The tablespaces on the device, and pg_wal.
     roles: dict[str, None]
-    queue: list[Piece]
-    iops: list[Piece]
-    mb_per_s: list[Piece]
+    queue: list[TimelinePiece]
+    iops: list[TimelinePiece]
+    mb_per_s: list[TimelinePiece]
 
     @property
     def has_data(self) -> bool:
@@ -88,14 +88,14 @@ class Timeline:
     def __init__(self) -> None:
         self.end_s = 0.0
         self.waits: list[tuple[float, float, Counter[str]]] = []
-        self.busy_cpus: list[Piece] = []
-        self.wal: list[Piece] = []
+        self.busy_cpus: list[TimelinePiece] = []
+        self.wal: list[TimelinePiece] = []
         self.wal_bytes = 0
         self.forced = Marks()
         self.timed = Marks()
         self.devices: dict[str, DeviceCurves] = {}
-        self._copied: list[Piece] = []
-        self._inserted: list[Piece] = []
+        self._copied: list[TimelinePiece] = []
+        self._inserted: list[TimelinePiece] = []
         self._last: dict[str, tuple[float, Mapping[object, int]]] = {}
         self._last_devices: dict[str, tuple[float, DeviceCounters]] = {}
 
@@ -105,7 +105,7 @@ class Timeline:
         counts = Counter(name_wait(moment.session) for moment in find_moments(sample, 0))
         self.waits.append((begin_s, sample.at_s, counts))
         if sample.host_busy_cpus is not None:
-            self.busy_cpus.append(Piece(begin_s, sample.at_s, sample.host_busy_cpus))
+            self.busy_cpus.append(TimelinePiece(begin_s, sample.at_s, sample.host_busy_cpus))
         if sample.progress.wal_bytes is not None:
             self.wal_bytes += self._add(self.wal, "wal", sample.at_s, {None: sample.progress.wal_bytes}, unit=MB)
         self._see_rows(sample)
@@ -113,7 +113,7 @@ class Timeline:
         self._see_devices(sample)
 
     @property
-    def rows(self) -> list[Piece]:
+    def rows(self) -> list[TimelinePiece]:
         """Return the rows per second."""
         copied, inserted = (sum((p.end_s - p.begin_s) * p.value for p in c) for c in (self._copied, self._inserted))
         return self._copied if copied and copied >= _LEAST_SEEN * inserted else self._inserted
@@ -151,13 +151,13 @@ class Timeline:
             if now.at_s > before.at_s and sample.at_s > before_s and not is_reset(before, now):
                 use, curves = rates(before, now), self.devices[device]
                 mb_per_s = (use.read_bytes_per_s + use.write_bytes_per_s) / MB
-                curves.queue.append(Piece(before_s, sample.at_s, use.queue))
-                curves.iops.append(Piece(before_s, sample.at_s, use.read_iops + use.write_iops))
-                curves.mb_per_s.append(Piece(before_s, sample.at_s, mb_per_s))
+                curves.queue.append(TimelinePiece(before_s, sample.at_s, use.queue))
+                curves.iops.append(TimelinePiece(before_s, sample.at_s, use.read_iops + use.write_iops))
+                curves.mb_per_s.append(TimelinePiece(before_s, sample.at_s, mb_per_s))
 
     def _add(
         self,
-        curve: list[Piece],
+        curve: list[TimelinePiece],
         name: str,
         at_s: float,
         now: Mapping[object, int],
@@ -177,7 +177,7 @@ class Timeline:
             for then in [before.get(key, 0 if is_new else value)]
         )
         if at_s > before_s:
-            curve.append(Piece(before_s, at_s, rise / (at_s - before_s) / unit))
+            curve.append(TimelinePiece(before_s, at_s, rise / (at_s - before_s) / unit))
         return rise
 
 
@@ -185,29 +185,29 @@ def _numbers(rows: Iterable[CounterRow], key: str, column: str) -> dict[object, 
     return {row.get(key): value for row in rows if isinstance(value := row.get(column), int)}
 
 
-def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterable[str]) -> list[Piece]:
+def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterable[str]) -> list[TimelinePiece]:
     """Return the average number of sessions in some waits together."""
     wanted = set(names)
     return [
-        Piece(begin_s, end_s, sum(count for name, count in counts.items() if name in wanted))
+        TimelinePiece(begin_s, end_s, sum(count for name, count in counts.items() if name in wanted))
         for begin_s, end_s, counts in waits
     ]
 
 
-def mean(pieces: Sequence[Piece]) -> float | None:
+def mean(pieces: Sequence[TimelinePiece]) -> float | None:
     """Return the mean over time, None if there are no pieces.
 
-    >>> mean([Piece(0, 1, 4), Piece(1, 4, 0)])
+    >>> mean([TimelinePiece(0, 1, 4), TimelinePiece(1, 4, 0)])
     1.0
     """
     seconds = sum(piece.end_s - piece.begin_s for piece in pieces)
     return sum((piece.end_s - piece.begin_s) * piece.value for piece in pieces) / seconds if seconds else None
 
 
-def bin_pieces(pieces: Iterable[Piece], end_s: float, bins: int = BINS) -> list[float | None]:
+def bin_pieces(pieces: Iterable[TimelinePiece], end_s: float, bins: int = BINS) -> list[float | None]:
     """Return the mean in each of `bins` equal parts of the time up to `end_s`; None for a part without pieces.
 
-    >>> bin_pieces([Piece(0, 1, 4), Piece(1, 3, 2)], end_s=4, bins=2)
+    >>> bin_pieces([TimelinePiece(0, 1, 4), TimelinePiece(1, 3, 2)], end_s=4, bins=2)
     [3.0, 2.0]
     """
     width_s = (end_s or 1.0) / bins

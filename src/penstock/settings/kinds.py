@@ -75,7 +75,7 @@ class Applier(Protocol):
         """Return a message about a lease that was taken on another server."""
 
 
-class Settings(Kind):
+class SettingsKind(Kind):
     """The settings of one server, as a Kind of change."""
 
     def __init__(self, applier: Applier) -> None:

@@ -31,7 +31,7 @@ from penstock.core.host import holding_interrupts
 from penstock.core.values.change import SERVER, Change, Hold, lock_of
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, show
-from penstock.settings.kinds import SETTING, Applier, Settings
+from penstock.settings.kinds import SETTING, Applier, SettingsKind
 
 if TYPE_CHECKING:
     from penstock.changes.context import Store
@@ -72,7 +72,7 @@ class SettingsLeases:
     def __init__(self, store: Store, applier: Applier, *, notice: Callable[[str], None] = lambda _: None) -> None:
         self._store = store
         self._applier = applier
-        self._kind = Settings(applier)
+        self._kind = SettingsKind(applier)
         self._context = Context(store=store, kinds=[self._kind], notice=notice, concerns=self._kind.handles)
 
     def context(self) -> Context:

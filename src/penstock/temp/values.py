@@ -28,7 +28,7 @@ class Spill:
 
 
 @frozen
-class Run:
+class StatementRun:
     """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
     Bytes and workers are summed over all sessions.
@@ -66,8 +66,8 @@ class Comparison:
     number: int
     statement: str
     sessions: int
-    first: tuple[Run, ...]
-    second: tuple[Run, ...]
+    first: tuple[StatementRun, ...]
+    second: tuple[StatementRun, ...]
     # The tablespace (1 or 2) in which each round began.
     began_with: tuple[int, ...] = ()
     trial: Trial | None = None
@@ -92,8 +92,9 @@ class Comparison:
     def chance(self) -> float:
         """If both tablespaces are equal, return how likely it is that all runs of one are faster than all of the other.
 
-        >>> runs = (Run(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0, workers_planned=0,
-        ...     workers_launched=0),) * 5
+        >>> run = StatementRun(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0,
+        ...     workers_planned=0, workers_launched=0)
+        >>> runs = (run,) * 5
         >>> round(Comparison(number=1, statement="", sessions=1, first=runs, second=runs).chance, 4)
         0.0079
         """

@@ -71,7 +71,7 @@ class DeviceMeter:
     """Reads samples one by one; keeps the free space at each reading."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _DeviceReadings] = {}
 
     def see(self, sample: Sample) -> None:
         """Add a sample's reading, if it has one."""
@@ -79,7 +79,7 @@ class DeviceMeter:
             if are_counters(row):
                 device = str(row.get("device"))
                 if device not in self._seen:
-                    self._seen[device] = _Seen(first=row)
+                    self._seen[device] = _DeviceReadings(first=row)
                 self._seen[device].add(row)
 
     def result(self) -> tuple[DeviceUse, ...]:
@@ -113,7 +113,7 @@ def are_counters(row: CounterRow) -> bool:
     return all(isinstance(row.get(name), int | float) for name in _NUMBERS)
 
 
-class _Seen:
+class _DeviceReadings:
     """The readings of one device since the host was started."""
 
     def __init__(self, first: CounterRow) -> None:
@@ -134,7 +134,7 @@ class _Seen:
             self.free.append(now["free_bytes"])
 
 
-def _measure(device: str, seen: _Seen) -> DeviceUse | None:
+def _measure(device: str, seen: _DeviceReadings) -> DeviceUse | None:
     first, last = read_device(seen.first), read_device(seen.last)
     if last.at_s <= first.at_s:
         return None

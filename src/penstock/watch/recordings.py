@@ -24,9 +24,9 @@ from penstock.core.values.accounts import (
     BackendIo,
     FileOutcome,
     LoadAccounts,
+    LoadConditions,
     LoadCounts,
     LoadDetails,
-    LoadSetting,
     ReaderSeconds,
     SessionSeconds,
 )
@@ -237,7 +237,7 @@ def _to_counts(entry: dict[str, Any]) -> LoadCounts:
     setting = {name: tuple(value) if isinstance(value, list) else value for name, value in setting.items()}
     return LoadCounts(
         accounts=_known(LoadAccounts, accounts),
-        setting=_known(LoadSetting, setting),
+        setting=_known(LoadConditions, setting),
         details=_to_details(entry["details"]) if entry.get("details") else None,
     )
 

@@ -12,7 +12,7 @@ from penstock.core.words import pad, shorten_right, visible, width_of
 from penstock.rds.view import describe_local_storage
 from penstock.watch.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
 from penstock.watch.rates import Rates, Work, find_work, measure_rates, parse_lsn
-from penstock.watch.waits import Activity, Blocked, Part, find_blocking, measure_activity
+from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -171,7 +171,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
     return lines[:height]
 
 
-def _draw_parts(parts: Sequence[Part], width: int, *, by_name: bool, is_class: bool) -> list[Line]:
+def _draw_parts(parts: Sequence[ActivityPart], width: int, *, by_name: bool, is_class: bool) -> list[Line]:
     shown = sorted(parts, key=lambda part: part.name.lower()) if by_name else parts
     lines: list[Line] = []
     for part in shown:

@@ -43,7 +43,7 @@ class Moment(NamedTuple):
 
 
 @frozen
-class Part:
+class ActivityPart:
     """A part of the activity, such as the sessions with one wait event."""
 
     name: str
@@ -64,10 +64,10 @@ class Activity:
     # The number of moments: a session that is active in three samples counts three times.
     samples: int
     sessions: float
-    classes: tuple[Part, ...]
-    waits: tuple[Part, ...]
-    applications: tuple[Part, ...]
-    statements: tuple[Part, ...]
+    classes: tuple[ActivityPart, ...]
+    waits: tuple[ActivityPart, ...]
+    applications: tuple[ActivityPart, ...]
+    statements: tuple[ActivityPart, ...]
 
 
 class Shares:
@@ -92,11 +92,11 @@ class Shares:
         for key, seconds in other._seconds.items():
             self.add(other._names[key], seconds, key=key)
 
-    def parts(self, elapsed_s: float) -> tuple[Part, ...]:
+    def parts(self, elapsed_s: float) -> tuple[ActivityPart, ...]:
         """Return the parts, largest first."""
         total_s = sum(self._seconds.values())
         return tuple(
-            Part(name=self._names[key], sessions=spent_s / elapsed_s, share=spent_s / total_s)
+            ActivityPart(name=self._names[key], sessions=spent_s / elapsed_s, share=spent_s / total_s)
             for key, spent_s in sorted(self._seconds.items(), key=lambda item: -item[1])
             if spent_s
         )
@@ -128,7 +128,7 @@ class Ticks:
             self.by_tick[tick] += count
 
 
-class Tally(Ticks):
+class ActivityTally(Ticks):
     """A group of moments, also counted by application and statement."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Tally(Ticks):
     def join(self, other: Ticks) -> None:
         """Add all moments of `other`."""
         super().join(other)
-        if isinstance(other, Tally):
+        if isinstance(other, ActivityTally):
             self.applications.join(other.applications)
             self.statements.join(other.statements)
 
@@ -155,7 +155,7 @@ class ActivityMeter:
 
     def __init__(self) -> None:
         self.elapsed_s = 0.0
-        self.everything = Tally()
+        self.everything = ActivityTally()
         self._classes = Shares()
         self._waits = Shares()
 

@@ -17,15 +17,15 @@ from penstock.bench.bulk_load.plan import (
     LARGE,
     PROVISIONED,
     STEPS,
+    BulkLoadRun,
     Recovery,
-    Run,
     StepRuns,
     choose_steps,
     find_bottlenecks,
     judge,
     scale,
 )
-from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
+from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
 from penstock.bench.bulk_load.table import LOAD_HEADING, as_object, chart, load_rows, recovery_rows, time_rows
 from penstock.bench.ways import check_rows
 from penstock.core import host as machine
@@ -37,7 +37,7 @@ from penstock.lab.datasets.datafiles import DataFile
 
 FILE = DataFile(table="title.principals", path=Path("x.gz"), rows=3, plain_bytes=60, size_bytes=36_100_000)
 LIMITS = VolumeLimits(iops=1_000, bytes_per_s=100 * MIB, instance_bytes_per_s=50 * MIB)
-RUN = Run(
+RUN = BulkLoadRun(
     seconds=2.0,
     rows=3,
     samples=40,
@@ -68,7 +68,7 @@ def result() -> BulkLoadResult:
         plain_bytes=60,
         size_bytes=40,
         is_imdbs=False,
-        targets=(TargetResult(name="single", postgresql="18.4", schema="staging", steps=steps),),
+        targets=(BulkLoadTargetResult(name="single", postgresql="18.4", schema="staging", steps=steps),),
     )
 
 

@@ -22,9 +22,9 @@ from penstock.rds.s3_import.steps import (
     plan_steps,
     write_document,
 )
-from penstock.rds.s3_import.values import BucketKey, ExtensionFacts, Found, Owner, S3Place, compose_command
+from penstock.rds.s3_import.values import BucketKey, ExtensionFacts, Found, Owner, S3Prefix, compose_command
 
-PLACE = S3Place(bucket="loads", prefix="raw/")
+PLACE = S3Prefix(bucket="loads", prefix="raw/")
 
 
 def make_owner(identifier: str = "orders", partition: str = "aws", region: str = "eu-west-1", **more: Any) -> Owner:
@@ -62,7 +62,7 @@ def test_names_are_within_the_limits() -> None:
     owner = make_owner("a" * 63)
     others = [make_owner("a" * 63, region=region) for region in ("us-east-1", "us-west-2")]
     names = {name_role(one) for one in (owner, *others)} | {name_policy(owner, PLACE)}
-    names.add(name_policy(owner, S3Place(bucket="loads", prefix="raw")))
+    names.add(name_policy(owner, S3Prefix(bucket="loads", prefix="raw")))
     assert len(names) == 5
     assert all(re.fullmatch(r"[\w+=,.@-]{1,64}", name, re.ASCII) for name in names)
 
@@ -86,7 +86,7 @@ def test_records_survive_as_tags() -> None:
 
 def test_document_is_ascii_and_within_latin_1() -> None:
     """As IAM wants it, whatever the prefix has."""
-    place = S3Place(bucket="loads", prefix="日本/é")
+    place = S3Prefix(bucket="loads", prefix="日本/é")
     text = write_document(compose_policy(make_owner(), place, None))
     assert text.isascii()
     assert json.loads(text)["Statement"][1]["Resource"] == ["arn:aws:s3:::loads/日本/é*"]

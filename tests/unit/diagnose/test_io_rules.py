@@ -12,8 +12,8 @@ from penstock.core.units import format_duration
 from penstock.core.values.accounts import (
     BackendIo,
     LoadAccounts,
+    LoadConditions,
     LoadCounts,
-    LoadSetting,
     ReaderSeconds,
     SessionSeconds,
 )
@@ -325,7 +325,7 @@ def codes_of_load(samples: list[Sample], io: BackendIo) -> list[str]:
     examination = Examination(HEADER)
     for each in samples:
         examination.see(each)
-    load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
+    load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadConditions())
     return named(examination.conclude(load).diagnoses)
 
 
@@ -356,7 +356,7 @@ def test_report_of_a_load_uses_what_its_own_sessions_did() -> None:
     for images in (10, 10**5):
         recording = recording_of(samples)
         io = own_io(wal_bytes=10**9, wal_images=images)
-        recording.load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadSetting())
+        recording.load = LoadCounts(accounts=replace(NOTHING, io=io), setting=LoadConditions())
         look = look_at(recording, name="load", letter="A")
         found[images] = named(look.findings.diagnoses)
     assert found == {10: [], 10**5: ["checkpoints-forced"]}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.units import MIB
-from penstock.core.values.accounts import LoadAccounts, LoadSetting, ReaderSeconds, SessionSeconds
-from penstock.core.values.change import IndexPlan, Part
+from penstock.core.values.accounts import LoadAccounts, LoadConditions, ReaderSeconds, SessionSeconds
+from penstock.core.values.change import IndexOrKey, IndexPlan
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob, Transform
 from penstock.core.values.mode import RoutePlan
@@ -135,7 +135,7 @@ def loads(draw: st.DrawFn) -> tuple[LoadPlan, Housekeeping]:
         for number in range(count)
     )
     keeps = rules.indexes != "rebuild" and mode != "replace"
-    part = Part(
+    part = IndexOrKey(
         kind="constraint", what=draw(st.sampled_from(["foreign key", "index"])), name="k", relation="t", reason=""
     )
     indexes = IndexPlan(
@@ -155,7 +155,7 @@ def advise(code: str, plan: LoadPlan, house: Housekeeping) -> str:
     ways = EVERY_ADVICE[code].remedy
     fields = {name for way in ways for _, name, _, _ in Formatter().parse(way.text) if name}
     words = dict.fromkeys(fields.difference(CHOICES), "x")
-    return write_remedy(ways, LoadSetting(choices=choices), words)
+    return write_remedy(ways, LoadConditions(choices=choices), words)
 
 
 @given(code=st.sampled_from(sorted(EVERY_ADVICE)), load=loads())
@@ -202,8 +202,8 @@ def test_workload_that_is_no_load_is_told_to_commit_more_rows() -> None:
     """And a load, whose transactions are long, to commit once."""
     ways = ADVICE["commit-local-flush"].remedy
     assert "every 99 rows" in write_remedy(ways, None, {"batch": "every 99 rows"})
-    assert "rows" not in write_remedy(ways, LoadSetting(), {"batch": "every 99 rows"})
-    assert "--atomic" in write_remedy(ways, LoadSetting(choices=("atomic",)), {"batch": "every 99 rows"})
+    assert "rows" not in write_remedy(ways, LoadConditions(), {"batch": "every 99 rows"})
+    assert "--atomic" in write_remedy(ways, LoadConditions(choices=("atomic",)), {"batch": "every 99 rows"})
 
 
 def test_short_or_small_load_has_no_verdict_nor_has_a_small_share() -> None:

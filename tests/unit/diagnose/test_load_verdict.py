@@ -10,8 +10,8 @@ import pytest
 from penstock.core.values.accounts import (
     BackendIo,
     LoadAccounts,
+    LoadConditions,
     LoadCounts,
-    LoadSetting,
     ReaderSeconds,
     SessionSeconds,
 )
@@ -41,21 +41,21 @@ SENDING = SessionSeconds(sending_s=18.0, encoding_s=2.0)
 
 
 def judge(
-    accounts: LoadAccounts, *, setting: LoadSetting | None = None, wait: str | None = "none", cpus: int = 2
+    accounts: LoadAccounts, *, setting: LoadConditions | None = None, wait: str | None = "none", cpus: int = 2
 ) -> list[str]:
     """Return the codes, first the largest; `wait` is what two sessions wait for in all samples, "none" no samples."""
     return [each.code for each in diagnose(accounts, setting=setting, wait=wait, cpus=cpus)]
 
 
 def diagnose(
-    accounts: LoadAccounts, *, setting: LoadSetting | None = None, wait: str | None = "none", cpus: int = 2
+    accounts: LoadAccounts, *, setting: LoadConditions | None = None, wait: str | None = "none", cpus: int = 2
 ) -> tuple[Diagnosis, ...]:
     """Return the diagnoses; the arguments are those of `judge`."""
     findings = None
     if wait != "none":
         samples = [made_samples.sample(float(n), *[made_samples.session(wait)] * 2) for n in range(60)]
         findings = examine(made_samples.recording_of(samples))
-    counts = LoadCounts(accounts=accounts, setting=setting or LoadSetting())
+    counts = LoadCounts(accounts=accounts, setting=setting or LoadConditions())
     return judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpus))
 
 
@@ -92,7 +92,7 @@ def test_sessions_that_compute_on_all_processors_point_to_server_cpu() -> None:
     """Two sessions on two processors; with eight, more sessions would help."""
     assert judge(replace(IDLE, sessions=SENDING), wait=None)[0] == "load-server-cpu"
     assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8)[0] == "load-few-sessions"
-    imported = LoadSetting(is_import=True)
+    imported = LoadConditions(is_import=True)
     assert judge(replace(IDLE, sessions=SENDING), wait=None, cpus=8, setting=imported)[0] == "load-few-sessions"
 
 
@@ -111,7 +111,7 @@ def test_server_that_waits_for_its_clients_points_to_the_network() -> None:
 def test_checks_at_the_end_of_copy_point_to_foreign_keys_and_triggers() -> None:
     """They are named, foreign keys first; without any, the end of COPY is the server's time."""
     ending = replace(IDLE, sessions=SessionSeconds(sending_s=4.0, finishing_s=16.0))
-    keys, triggers = LoadSetting(foreign_keys=("b_a_fkey",), triggers=("log",)), LoadSetting(triggers=("log",))
+    keys, triggers = LoadConditions(foreign_keys=("b_a_fkey",), triggers=("log",)), LoadConditions(triggers=("log",))
     assert judge(ending, setting=keys)[0] == "load-foreign-keys"
     assert judge(ending, setting=triggers)[0] == "load-triggers"
     assert judge(ending)[0] == "load-server"
@@ -134,7 +134,7 @@ def test_counted_io_is_shown_if_no_sample_says_why() -> None:
     io = BackendIo(
         is_exact=True, read_bytes=0, write_bytes=10**8, extend_bytes=0, io_s=None, wal_bytes=10**8, wal_images=0
     )
-    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING, io=io), setting=LoadSetting())
+    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING, io=io), setting=LoadConditions())
     first = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
     shown = {each.name: each.value for each in first.evidence}
     assert first.code == "load-server"
@@ -146,7 +146,7 @@ def test_counted_io_is_shown_if_no_sample_says_why() -> None:
 def test_waiting_sessions_are_counted() -> None:
     """Two sessions wait for records for all of ten seconds."""
     accounts = replace(IDLE, rows_s=10.0, sessions=SessionSeconds(waiting_s=20.0))
-    counts = LoadCounts(accounts=accounts, setting=LoadSetting())
+    counts = LoadCounts(accounts=accounts, setting=LoadConditions())
     first = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
     shown = {each.name: each.value for each in first.evidence}
     assert shown["sessions that wait for records, on average"] == pytest.approx(2.0)
@@ -157,7 +157,7 @@ def test_what_fills_the_volume_is_before_the_volume(cause: str) -> None:
     """Both have the same share; a diagnosis of too few samples is behind both, although its share is larger."""
     samples = [made_samples.sample(float(n), made_samples.session("IO:DataFileRead")) for n in range(60)]
     findings = examine(made_samples.recording_of(samples))
-    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING), setting=LoadSetting())
+    counts = LoadCounts(accounts=replace(IDLE, sessions=SENDING), setting=LoadConditions())
     one = judge_load(LoadCase(counts=counts, findings=None, cpu_count=2))[0]
     found = (
         replace(one, code="lock-wait", share=0.9, confidence="too few samples"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import LabError, UsageError
-from penstock.lab.datasets.people import IMDB_TABLES, Counts, expected_rows
+from penstock.lab.datasets.people import IMDB_TABLES, ImdbCounts, expected_rows
 from penstock.lab.datasets.writer import write_imdb
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_tiny_scales_give_exact_rows(tmp_path: Path, scale: float) -> None:
 @given(scale=st.floats(min_value=1e-7, max_value=1e-3))
 def test_episode_numbers_and_titles_agree(scale: float) -> None:
     """The n-th episode's title is an episode, and n of the titles up to it are."""
-    counts = Counts.at(scale)
+    counts = ImdbCounts.at(scale)
     for episode in {1, (counts.episodes + 1) // 2, counts.episodes}:
         title = counts.episode_title(episode)
         assert counts.is_episode(title)

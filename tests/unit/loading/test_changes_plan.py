@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.core.values.change import IndexPlan, Part
-from penstock.loading.steps.changes_plan import ChangesPlan, TableChanges
+from penstock.core.values.change import IndexOrKey, IndexPlan
+from penstock.loading.steps.changes_plan import ChangesPlan, TableChangesPlan
 from penstock.loading.views.outcome import describe_steps
 
 
-def part(name: str, **facts: object) -> Part:
+def part(name: str, **facts: object) -> IndexOrKey:
     """Return an index."""
     given = {"kind": "index", "what": "index", "relation": "s.t", "reason": "why", **facts}
-    return Part(name=name, **given)  # type: ignore[arg-type]
+    return IndexOrKey(name=name, **given)  # type: ignore[arg-type]
 
 
 def describe(*plans: IndexPlan) -> list[str]:
     """Return the lines of tables a, b and so on."""
     tables = tuple(
-        TableChanges(table=name, triggers=(), autovacuum=None, indexes=plan)
+        TableChangesPlan(table=name, triggers=(), autovacuum=None, indexes=plan)
         for name, plan in zip("ab", plans, strict=False)
     )
     return [" ".join(line.split()) for line in describe_steps({"changes": ChangesPlan(tables=tables)})]

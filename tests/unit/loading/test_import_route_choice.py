@@ -19,7 +19,7 @@ from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.imports.route import RouteFacts, choose_route
-from penstock.loading.imports.server import S3Place, compose_import, read_result
+from penstock.loading.imports.server import S3Object, compose_import, read_result
 from penstock.loading.values.block import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
 
@@ -143,7 +143,7 @@ def test_names_and_values_of_the_call_are_quoted() -> None:
         escape=None,
         encoding="UTF8",
     )
-    text = compose_import(spec, S3Place("b'", "k'); --", "eu-west-1"), has_header=True).as_string(None)
+    text = compose_import(spec, S3Object("b'", "k'); --", "eu-west-1"), has_header=True).as_string(None)
     assert "'\"s; DROP\".\"t''\"'::pg_catalog.text" in text
     assert '\'"a, b", "c"""\'::pg_catalog.text' in text
     # The options are a literal with a literal in it: each backslash and quote of E'\\N' is doubled once more.

@@ -20,7 +20,7 @@ from penstock.core.units import GIB, MIB
 from penstock.core.values.change import Change
 from penstock.core.values.job import TargetJob
 from penstock.core.values.table import TableName
-from penstock.loading.indexes.decide import Decision, IndexPlanFacts, decide_indexes
+from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes
 
 JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))
 FACTS = IndexPlanFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=DEFAULT_TUNING.least_dropping_bytes)
@@ -291,7 +291,7 @@ def make_tree(*, without: int = 0, table: ShapeTable | None = None, **facts: obj
     return replace(root, partitions=tuple(below))
 
 
-def decide_tree(parts: TableParts, **facts: object) -> Decision:
+def decide_tree(parts: TableParts, **facts: object) -> IndexDecision:
     """Return what is dropped of a partitioned table."""
     return decide_indexes(parts, replace(FACTS, indexes="rebuild", **facts))  # type: ignore[arg-type]
 

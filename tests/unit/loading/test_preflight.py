@@ -11,6 +11,7 @@ from penstock.core.values.inspection import (
     Archiver,
     Connections,
     Encryption,
+    FileSystem,
     Flavour,
     HostFacts,
     Inspection,
@@ -21,10 +22,9 @@ from penstock.core.values.inspection import (
     Rights,
     Setting,
     Slot,
-    Standby,
+    StandbyRow,
     TableCosts,
     TableInspection,
-    Volume,
 )
 from penstock.core.values.server import Clock, PoolerFacts, ServerFacts, Unread, refusal
 from penstock.core.values.table import TableFacts, TableName
@@ -83,7 +83,7 @@ SOUND = Inspection(
     clock=Clock(ahead_s=0.1, error_s=0.01),
 )
 
-STANDBY = Standby(pid=7, name="s1", address=None, state="streaming", sync_state="async", lag_bytes=0, lag_s=0.0)
+STANDBY = StandbyRow(pid=7, name="s1", address=None, state="streaming", sync_state="async", lag_bytes=0, lag_s=0.0)
 SLOT = Slot(
     name="o'slot",
     kind="physical",
@@ -282,8 +282,10 @@ def test_disks_are_measured_against_wal_and_their_size() -> None:
     settings = (setting("max_wal_size", "4096", unit="MB"),)
 
     def warnings(free_bytes: int) -> list[str]:
-        volume = Volume(holds="WAL", path="/w", device="/dev/w", size_bytes=20 * GIB, free_bytes=free_bytes)
-        data = Volume(holds="data directory", path="/d", device="/dev/d", size_bytes=20 * GIB, free_bytes=free_bytes)
+        volume = FileSystem(holds="WAL", path="/w", device="/dev/w", size_bytes=20 * GIB, free_bytes=free_bytes)
+        data = FileSystem(
+            holds="data directory", path="/d", device="/dev/d", size_bytes=20 * GIB, free_bytes=free_bytes
+        )
         host = HostFacts(cpu_count=2, memory_bytes=GIB, volumes=(volume, data))
         return [each.text for each in judge(found(settings=settings, host=host)) if each.severity == "warning"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.core.catalogue.definition import (
     ConstraintRow,
+    DdlTableRow,
     PartRow,
     TableDefinition,
-    TableRow,
     compose_foreign_key,
     find_differences,
 )
@@ -17,7 +17,7 @@ from penstock.core.errors import TargetError
 
 def definition(*parts: PartRow, oid: int = 1, owner: str = "o") -> TableDefinition:
     """Return the definition of table s."T a" with these parts alone."""
-    table = TableRow(
+    table = DdlTableRow(
         oid=oid,
         name="T a",
         schema="s",
@@ -56,7 +56,7 @@ def test_foreign_key_to_itself_refers_to_the_new_table() -> None:
 
 def test_foreign_key_that_cannot_be_told_apart_is_refused() -> None:
     """Its column is called like what stands behind it."""
-    own = TableRow(
+    own = DdlTableRow(
         oid=1, name="t", schema="s", quoted_name="s.t", owner="o", persistence="p", access_method=None, tablespace=""
     )
     table = TableDefinition(table=own, indexes=(), constraints=(), publications=(), parts=())

@@ -11,12 +11,12 @@ from penstock.core.values.device import Device
 from penstock.temp.replay.run import find_shared
 from penstock.temp.replay.view import describe_replay
 from penstock.temp.statements import find_spills, sum_field
-from penstock.temp.values import Comparison, ReplayResult, Run
+from penstock.temp.values import Comparison, ReplayResult, StatementRun
 
 
-def runs(*seconds: float, written: int = 8192) -> tuple[Run, ...]:
+def runs(*seconds: float, written: int = 8192) -> tuple[StatementRun, ...]:
     return tuple(
-        Run(
+        StatementRun(
             elapsed_s=each,
             session_s=(each,),
             written_bytes=written,

@@ -9,7 +9,14 @@ import pytest
 from penstock.core.values.device import DeviceRates
 from penstock.temp.usage.compare import find_use_case
 from penstock.temp.usage.read import find_routes, strip_explain
-from penstock.temp.usage.values import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
+from penstock.temp.usage.values import (
+    SettingRow,
+    StatementUse,
+    TablespaceDevice,
+    TablespaceUse,
+    TempTablespaces,
+    UsageReport,
+)
 from penstock.temp.usage.view import describe_usage
 
 
@@ -46,7 +53,7 @@ def test_no_gain_is_foretold_and_a_disk_that_is_not_busy_is_named(busy: float, *
         queue=busy,
         busy=busy,
     )
-    device = DeviceUse(
+    device = TablespaceDevice(
         tablespace="pg_default", device="vda", kind="unknown", free_bytes=None, rates=rates, temporary_iops=1.0
     )
     report = UsageReport(
@@ -56,7 +63,7 @@ def test_no_gain_is_foretold_and_a_disk_that_is_not_busy_is_named(busy: float, *
         databases=(),
         tablespaces=(),
         missing=(),
-        routes=(Route(whose="this session", tablespaces=("pg_default",), ignored=()),),
+        routes=(TempTablespaces(whose="this session", tablespaces=("pg_default",), ignored=()),),
         devices=(device,),
     )
     shown = "\n".join(describe_usage(report))

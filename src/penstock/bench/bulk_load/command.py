@@ -16,7 +16,7 @@ from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.run import BulkLoadResult, Target, TargetResult
+    from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult, Target
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape
 
@@ -121,7 +121,7 @@ def describe_scale(result: BulkLoadResult) -> list[str]:
     return [text]
 
 
-def _describe_target(target: TargetResult) -> list[str]:
+def _describe_target(target: BulkLoadTargetResult) -> list[str]:
     from penstock.bench.bulk_load.table import (
         LOAD_HEADING,
         RECOVERY_HEADING,
@@ -162,7 +162,7 @@ def demo(
     penstock_demo, which each demo drops and recreates. `penstock bench bulk-load` does the same on volumes like the
     published experiment's.
     """
-    from penstock.bench.bulk_load.plan import Experiment
+    from penstock.bench.bulk_load.plan import BulkLoadExperiment
     from penstock.bench.bulk_load.run import DEMO_DATABASE, embedded_target, measure_bulk_load
     from penstock.bench.bulk_load.table import as_object
     from penstock.lab.embedded import default_server
@@ -171,7 +171,7 @@ def demo(
         raise UsageError(f"scale must be greater than zero: {scale}", hint="Scale 1 is IMDb's size.")
     server = default_server()
     result = measure_bulk_load(
-        Experiment(imdb_scale=scale, rounds=rounds),
+        BulkLoadExperiment(imdb_scale=scale, rounds=rounds),
         open_target=lambda files: embedded_target(server, files),
         say=write_message,
     )

@@ -52,7 +52,7 @@ Load = Literal[
 
 
 @frozen
-class Step:
+class BulkLoadStep:
     """One load of the article, in its order."""
 
     name: str
@@ -91,7 +91,7 @@ _OWN_CALL_DIFFERS = (
 )
 
 STEPS = (
-    Step(
+    BulkLoadStep(
         name="one file by aws_s3, gp2 250 GiB",
         load="aws_s3",
         volume=FIRST,
@@ -99,7 +99,7 @@ STEPS = (
         published_queue=2048,
         differs=_OWN_CALL_DIFFERS,
     ),
-    Step(
+    BulkLoadStep(
         name="one file, gp2 250 GiB",
         load="one psql",
         volume=FIRST,
@@ -107,7 +107,7 @@ STEPS = (
         published_queue=2048,
         differs="the burst bucket is spent; the article does not give its balance, and a full one lasts 2,400 s",
     ),
-    Step(
+    BulkLoadStep(
         name="one file, gp2 1,500 GiB",
         load="one psql",
         volume=LARGE,
@@ -115,7 +115,7 @@ STEPS = (
         published_queue=200,
         differs="4,500 IOPS without burst; the article's four stripes may have had up to 12,000",
     ),
-    Step(
+    BulkLoadStep(
         name="one file, 10,000 IOPS",
         load="one psql",
         volume=PROVISIONED,
@@ -123,7 +123,7 @@ STEPS = (
         published_queue=170,
         differs="the article does not give the size of its io1 volume",
     ),
-    Step(
+    BulkLoadStep(
         name="seven files in turn",
         load="psql in turn",
         volume=PROVISIONED,
@@ -131,7 +131,7 @@ STEPS = (
         published="CPU 15 %, 200 MB/s written",
         differs="client and server share the processors",
     ),
-    Step(
+    BulkLoadStep(
         name="seven files in parallel",
         load="psql in parallel",
         volume=PROVISIONED,
@@ -139,7 +139,7 @@ STEPS = (
         published="CPU 90 %, 400 to 800 MB/s written",
         differs="client and server share the processors",
     ),
-    Step(
+    BulkLoadStep(
         name="one file by aws_s3, bulk-load",
         load="aws_s3 with settings",
         volume=PROVISIONED,
@@ -147,14 +147,14 @@ STEPS = (
         published="345 s down to 44 s over all its steps",
         differs="max_wal_size by the WAL that penstock expects, the article 4 GB",
     ),
-    Step(
+    BulkLoadStep(
         name="seven files, penstock",
         load="penstock",
         volume=PROVISIONED,
         differs="not in the article",
         crashes=True,
     ),
-    Step(
+    BulkLoadStep(
         name="seven files, penstock, bulk-load",
         load="penstock with settings",
         volume=PROVISIONED,
@@ -171,7 +171,7 @@ PRINCIPALS = "title.principals"
 
 
 @frozen
-class Experiment:
+class BulkLoadExperiment:
     """The size of the experiment."""
 
     # The part of IMDb's data; 1 is its 186 million rows.
@@ -180,10 +180,10 @@ class Experiment:
 
 
 # About 8 minutes for a round on two cores.
-FULL = Experiment(imdb_scale=0.1, rounds=3)
+FULL = BulkLoadExperiment(imdb_scale=0.1, rounds=3)
 
 # Less than two minutes on two cores.
-QUICK = Experiment(imdb_scale=0.055, rounds=1)
+QUICK = BulkLoadExperiment(imdb_scale=0.055, rounds=1)
 
 _FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
 
@@ -210,7 +210,7 @@ _ONE_SESSION = 1.5
 
 
 @frozen
-class Scaled:
+class BulkLoadMachine:
     """The article's machine at this size."""
 
     # The factor for rates.
@@ -251,7 +251,7 @@ class Scaled:
         return f"gp3:{self.disk_gib}GiB:{limits.iops}:{bytes_per_s // MIB}"
 
 
-def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> Scaled:
+def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> BulkLoadMachine:
     """Return the article's machine scaled to this number of cores and to these files.
 
     The memory is at most what this machine has.
@@ -259,7 +259,7 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> S
     principals = next(file for file in files if file.table == PRINCIPALS)
     data_scale = principals.size_bytes / PRINCIPALS_BYTES
     plain_bytes = sum(file.plain_bytes for file in files)
-    return Scaled(
+    return BulkLoadMachine(
         rate_scale=cpu_count / VCPUS,
         data_scale=data_scale,
         memory_bytes=min(max(round(MEMORY_BYTES * data_scale), _LEAST_MEMORY_BYTES), machine_bytes),
@@ -268,18 +268,18 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> S
     )
 
 
-def choose_steps(volumes: Sequence[str] | None) -> tuple[Step, ...]:
+def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
     """Return the article's steps; with `volumes`, one file on each of them and the seven files on the last one."""
     if volumes is None:
         return STEPS
     for volume in volumes:
         parse_volume(volume)
     one = _FIRST_OF_PSQL
-    singles = (Step(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
+    singles = (BulkLoadStep(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
     return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
 
 
-def steps_without_volumes() -> tuple[Step, ...]:
+def steps_without_volumes() -> tuple[BulkLoadStep, ...]:
     """Return the steps for a server whose volumes cannot be changed."""
     one = replace(
         _FIRST_OF_PSQL, name="one file", volume="", published_s=None, published_queue=None, differs="your storage"
@@ -289,7 +289,7 @@ def steps_without_volumes() -> tuple[Step, ...]:
 
 
 @frozen
-class Run:
+class BulkLoadRun:
     """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
 
     seconds: float
@@ -324,14 +324,14 @@ class Recovery:
 class StepRuns:
     """The runs of one step, and its recoveries."""
 
-    step: Step
+    step: BulkLoadStep
     # The limits of its volume, None if they are not known.
     limits: VolumeLimits | None
-    runs: tuple[Run, ...]
+    runs: tuple[BulkLoadRun, ...]
     recoveries: tuple[Recovery, ...] = ()
 
     @property
-    def median(self) -> Run:
+    def median(self) -> BulkLoadRun:
         """Return the run with the median time; of two runs, the slower one."""
         return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
 
@@ -350,12 +350,13 @@ NAMED_BY = {
 }
 
 
-def find_bottlenecks(run: Run, limits: VolumeLimits | None) -> tuple[str, ...]:
+def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str, ...]:
     """Return which resources a run used up, by the device's and the processors' counters, the most used first.
 
     A single session is a bottleneck if it computes, or waits for its client, for most of its time.
 
-    >>> find_bottlenecks(Run(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97), None)
+    >>> run = BulkLoadRun(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97)
+    >>> find_bottlenecks(run, None)
     ('CPU',)
     """
     own = sum(share for name, share in run.waits if name.startswith(_OWN))
@@ -369,7 +370,7 @@ def find_bottlenecks(run: Run, limits: VolumeLimits | None) -> tuple[str, ...]:
     return tuple(name for name in sorted(used, key=lambda each: -used[each]) if used[name] >= _USED)
 
 
-def judge(run: Run, limits: VolumeLimits | None) -> bool | None:
+def judge(run: BulkLoadRun, limits: VolumeLimits | None) -> bool | None:
     """Return whether the diagnosis names what the counters show. None if the counters show no resource at its limit."""
     found = find_bottlenecks(run, limits)
     return any(run.code in NAMED_BY[name] for name in found) if found else None

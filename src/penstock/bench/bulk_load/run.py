@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from penstock.bench.bulk_load.plan import (
     PRINCIPALS,
-    Experiment,
+    BulkLoadExperiment,
+    BulkLoadMachine,
+    BulkLoadRun,
     Recovery,
-    Run,
-    Scaled,
     StepRuns,
     scale,
     steps_without_volumes,
@@ -38,7 +38,7 @@ from penstock.bench.tables import (
     read_wal_to_replay,
 )
 from penstock.bench.ways import (
-    LoadSetting,
+    LoadTask,
     check_rows,
     import_on_server,
     import_with_settings,
@@ -65,14 +65,14 @@ from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.installations import default_installation
 from penstock.lab.psql_copy import Psql
 from penstock.lab.topology.lab import Lab
-from penstock.loading.imports.server import S3Place
+from penstock.loading.imports.server import S3Object
 from penstock.settings.backend import SettingsBackend, SystemSettings
 from penstock.watch.devices import DATA
 from penstock.watch.sampler import Sampler, sampling_beside
 from penstock.watch.values import Recording, RecordingHeader, Sample
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.plan import Load, Step
+    from penstock.bench.bulk_load.plan import BulkLoadStep, Load
     from penstock.core.values.accounts import LoadCounts
     from penstock.diagnose.values import Diagnosis
     from penstock.lab.datasets.datafiles import DataFile
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
-WAYS: Mapping[Load, Callable[[LoadSetting], LoadCounts | None]] = {
+WAYS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
     "aws_s3": import_on_server,
     "one psql": load_in_turn,
     "psql in turn": load_in_turn,
@@ -98,7 +98,7 @@ def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, 
     return tuple(file for file in files if not is_one or file.table == PRINCIPALS)
 
 
-def make_tables(setting: LoadSetting) -> None:
+def make_tables(setting: LoadTask) -> None:
     """Create empty tables in place of those of the last run. Flush what that run left unwritten. Raises TargetError."""
     with setting.connect.connect(label="bench") as connection:
         make_staging(connection, setting.schema, staging_tables(setting.files))
@@ -106,13 +106,13 @@ def make_tables(setting: LoadSetting) -> None:
 
 
 def measure(
-    setting: LoadSetting,
+    setting: LoadTask,
     load: Load,
     *,
     limits: VolumeLimits | None,
     limited: AbstractContextManager[None],
     after: Callable[[], None],
-) -> Run:
+) -> BulkLoadRun:
     """Create the tables, load them within `limited` and call `after` there, then count the rows.
 
     The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
@@ -136,7 +136,7 @@ def measure(
     return summarize(sampler.header, samples, counts, seconds=seconds, rows=rows)
 
 
-def count_loaded(setting: LoadSetting, what: str) -> int:
+def count_loaded(setting: LoadTask, what: str) -> int:
     """Return how many rows all tables have. Raises LabError if a table's number of rows differs from its file's."""
     with setting.connect.connect(label="bench") as connection:
         counts = count_rows(connection, setting.schema, list(staging_tables(setting.files)))
@@ -146,7 +146,7 @@ def count_loaded(setting: LoadSetting, what: str) -> int:
 
 def summarize(
     header: RecordingHeader, samples: Sequence[Sample], counts: LoadCounts | None, *, seconds: float, rows: int
-) -> Run:
+) -> BulkLoadRun:
     """Return what a recording shows about a load. `counts` is what the loader itself counted, None for psql."""
     findings = examine(Recording(header=header, samples=samples, load=counts))
     diagnoses: tuple[Diagnosis, ...] = findings.diagnoses
@@ -155,7 +155,7 @@ def summarize(
     first = diagnoses[0] if diagnoses else None
     activity = findings.activity
     device, cpu = _measure_device(samples), _measure_cpu(header, samples)
-    return Run(
+    return BulkLoadRun(
         seconds=seconds,
         rows=rows,
         samples=activity.samples,
@@ -196,7 +196,7 @@ DEMO_DATABASE = "penstock_demo"
 
 
 @frozen
-class TargetResult:
+class BulkLoadTargetResult:
     """One topology or server, and its steps in order."""
 
     name: str
@@ -212,12 +212,12 @@ class BulkLoadResult:
     rounds: int
     machine: Machine
     # The article's machine as scaled for the lab, None without a lab.
-    scaled: Scaled | None
+    scaled: BulkLoadMachine | None
     rows: int
     plain_bytes: int
     size_bytes: int
     is_imdbs: bool
-    targets: tuple[TargetResult, ...]
+    targets: tuple[BulkLoadTargetResult, ...]
 
 
 @frozen
@@ -225,17 +225,17 @@ class Target:
     """A server to measure."""
 
     name: str
-    setting: LoadSetting
-    steps: tuple[Step, ...]
+    setting: LoadTask
+    steps: tuple[BulkLoadStep, ...]
     # The article's machine at this size, None if the server's volumes cannot be changed, as is the lab.
-    scaled: Scaled | None = None
+    scaled: BulkLoadMachine | None = None
     lab: Lab | None = None
 
 
 def measure_bulk_load(
-    experiment: Experiment,
+    experiment: BulkLoadExperiment,
     *,
-    steps: Sequence[Step] = (),
+    steps: Sequence[BulkLoadStep] = (),
     shapes: Sequence[Shape] = (),
     files_from: Path | None = None,
     open_target: Callable[[tuple[DataFile, ...]], AbstractContextManager[Target]] | None = None,
@@ -300,15 +300,15 @@ def users_target(
     # A distribution's psql supports TLS; the wheel's does not.
     program = shutil.which("psql") or default_installation().program("psql")
     psql = Psql(program=program, conninfo=format_conninfo(**given), password=password, is_users=True)
-    setting = LoadSetting(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
+    setting = LoadTask(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
     with own_schema(connect, purpose="measure a bulk load", setup=""):
         yield Target(name=connect.safe_description, setting=setting, steps=steps_without_volumes())
 
 
 def _make_setting(
     connect: ConnectionFactory, psql: Psql, files: Sequence[DataFile], *, schema: str = _LAB_SCHEMA
-) -> LoadSetting:
-    return LoadSetting(
+) -> LoadTask:
+    return LoadTask(
         files=tuple(files),
         schema=schema,
         psql=psql,
@@ -319,7 +319,11 @@ def _make_setting(
 
 @contextmanager
 def _topology(
-    shape: Shape, scaled: Scaled, files: Sequence[DataFile], steps: Sequence[Step], say: Callable[[str], None]
+    shape: Shape,
+    scaled: BulkLoadMachine,
+    files: Sequence[DataFile],
+    steps: Sequence[BulkLoadStep],
+    say: Callable[[str], None],
 ) -> Iterator[Target]:
     """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
@@ -350,7 +354,7 @@ def _topology(
         lab.down()
 
 
-def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> dict[str, S3Place]:
+def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> dict[str, S3Object]:
     """Upload files to a lab's S3, create the functions that import them, and return each file's place by its table."""
     access = lab.s3_access()
     folder = S3Folder(f"s3://{access.bucket}", access)
@@ -358,15 +362,15 @@ def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> d
         folder.upload(file.path)
     with connect.connect(label="bench") as connection:
         create_import_functions(connection)
-    return {file.table: S3Place(bucket=access.bucket, key=file.path.name, region=access.region) for file in files}
+    return {file.table: S3Object(bucket=access.bucket, key=file.path.name, region=access.region) for file in files}
 
 
-def _measure(target: Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
+def _measure(target: Target, experiment: BulkLoadExperiment, say: Callable[[str], None]) -> BulkLoadTargetResult:
     say(f"{target.name}: warming up")
     # The first load would be slower, because WAL files are new and caches are cold.
     make_tables(target.setting)
     load_in_parallel(target.setting)
-    runs: Mapping[str, list[Run]] = {step.name: [] for step in target.steps}
+    runs: Mapping[str, list[BulkLoadRun]] = {step.name: [] for step in target.steps}
     recoveries: Mapping[str, list[Recovery]] = {step.name: [] for step in target.steps}
     for number in range(experiment.rounds):
         for step in target.steps:
@@ -375,7 +379,7 @@ def _measure(target: Target, experiment: Experiment, say: Callable[[str], None])
             say(f"round {number + 1} of {experiment.rounds}: {target.name}, {step.name}: {run.seconds:.1f} s")
     with target.setting.connect.connect(label="bench") as connection:
         version = read_server_facts(connection).version
-    return TargetResult(
+    return BulkLoadTargetResult(
         name=target.name,
         postgresql=version,
         schema=target.setting.schema,
@@ -391,7 +395,7 @@ def _measure(target: Target, experiment: Experiment, say: Callable[[str], None])
     )
 
 
-def _run_step(target: Target, step: Step, recoveries: list[Recovery]) -> Run:
+def _run_step(target: Target, step: BulkLoadStep, recoveries: list[Recovery]) -> BulkLoadRun:
     """Run a step. If the step crashes the server, add the recovery. The rows are counted afterwards."""
     setting = replace(target.setting, files=choose_files(target.setting.files, is_one=step.is_one_file))
     limits = None if target.scaled is None else target.scaled.limits(step.volume)

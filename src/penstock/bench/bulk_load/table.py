@@ -10,12 +10,12 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.bench.bulk_load.plan import RECOVERY, SHORT_SOURCE, SOURCE, Run, StepRuns, find_bottlenecks, judge
+from penstock.bench.bulk_load.plan import RECOVERY, SHORT_SOURCE, SOURCE, BulkLoadRun, StepRuns, find_bottlenecks, judge
 from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import MB, format_count
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.run import BulkLoadResult, TargetResult
+    from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
 
 TIME_HEADING = (
     "step",
@@ -52,7 +52,7 @@ def describe_rounds(result: BulkLoadResult) -> str:
     return "1 round" if result.rounds == 1 else f"medians of {result.rounds} interleaved rounds"
 
 
-def time_rows(target: TargetResult) -> list[tuple[str, ...]]:
+def time_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
     """Return the rows below TIME_HEADING: medians with lowest and highest, and multiples of the first step's time."""
     first = target.steps[0]
     return [
@@ -75,7 +75,7 @@ def _published_multiple(each: StepRuns, first: StepRuns) -> str:
     return "-" if ours is None or theirs is None else f"{ours / theirs:.2f}"
 
 
-def load_rows(target: TargetResult) -> list[tuple[str, ...]]:
+def load_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
     """Return the rows below LOAD_HEADING. Each row is of the run with the median time."""
     return [_load_row(each) for each in target.steps]
 
@@ -103,7 +103,7 @@ def _load_row(each: StepRuns) -> tuple[str, ...]:
     )
 
 
-def recovery_rows(target: TargetResult) -> list[tuple[str, ...]]:
+def recovery_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
     """Return the rows below RECOVERY_HEADING: medians with lowest and highest."""
     return [
         (
@@ -165,7 +165,7 @@ def chart(result: BulkLoadResult) -> Plot:
     )
 
 
-def _line(target: TargetResult) -> Line:
+def _line(target: BulkLoadTargetResult) -> Line:
     first_s = target.steps[0].seconds
     points = (
         Point.of(number, [run.seconds for run in each.runs], unit=first_s)
@@ -174,7 +174,7 @@ def _line(target: TargetResult) -> Line:
     return Line(name=target.name, points=tuple(points))
 
 
-def _published_lines(target: TargetResult) -> list[Line]:
+def _published_lines(target: BulkLoadTargetResult) -> list[Line]:
     first_s = target.steps[0].step.published_s
     if first_s is None:
         return []
@@ -210,6 +210,6 @@ def _step(each: StepRuns) -> dict[str, object]:
     }
 
 
-def _run(run: Run, each: StepRuns) -> dict[str, object]:
+def _run(run: BulkLoadRun, each: StepRuns) -> dict[str, object]:
     judgement = {"at_limit": find_bottlenecks(run, each.limits), "is_named": judge(run, each.limits)}
     return {**asdict(run), "waits": dict(run.waits), **judgement}

@@ -13,7 +13,7 @@ from penstock.core.units import format_count
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
-    from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+    from penstock.bench.commits.run import Check, CommitsResult, CommitsTargetResult
     from penstock.lab.topology.shapes import Shape
 
 # In each of these topologies, a commit waits for something else.
@@ -98,7 +98,7 @@ def describe_commits(result: CommitsResult) -> list[str]:
     return lines
 
 
-def _describe_target(target: TargetResult) -> list[str]:
+def _describe_target(target: CommitsTargetResult) -> list[str]:
     from penstock.bench.commits.plan import advise
     from penstock.bench.commits.table import HEADING, rows
 

@@ -182,7 +182,7 @@ class Check:
 
 
 @frozen
-class TargetResult:
+class CommitsTargetResult:
     """One topology or endpoint."""
 
     name: str
@@ -198,7 +198,7 @@ class CommitsResult:
 
     rows: int
     machine: Machine
-    targets: tuple[TargetResult, ...]
+    targets: tuple[CommitsTargetResult, ...]
 
     @property
     def rounds(self) -> int:
@@ -207,7 +207,7 @@ class CommitsResult:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SizeRuns:
     """The runs of one batch size so far."""
 
     # Seconds with a sampler.
@@ -221,7 +221,7 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _CommitsTarget:
     """A server to measure, its sampler, and the function to call after each run."""
 
     name: str
@@ -236,7 +236,7 @@ class _Target:
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))
         return result
 
-    def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _Seen) -> None:
+    def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _SizeRuns) -> None:
         """Time one call with the sampler.
 
         Add the call, its samples by wait event, and the busy processors to the runs.
@@ -272,7 +272,7 @@ def measure_commits(
         sizes = [_choose_sizes(target, sweep, say) for target in targets]
         runs = _run_rounds(targets, sizes, sweep, say)
         results = [
-            TargetResult(
+            CommitsTargetResult(
                 name=target.name,
                 postgresql=target.experiment.facts().version,
                 check=check,
@@ -302,7 +302,7 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
 
 
 @contextmanager
-def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> Iterator[_Target]:
+def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> Iterator[_CommitsTarget]:
     """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
@@ -313,18 +313,18 @@ def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> I
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with experiment(factory) as made, closing(Sampler(factory, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
             name = shape if volume is None else f"{shape} on {volume}"
-            yield _Target(name=name, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
+            yield _CommitsTarget(name=name, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
     finally:
         lab.down()
 
 
 @contextmanager
-def _endpoint(to: ConnectionFactory) -> Iterator[_Target]:
+def _endpoint(to: ConnectionFactory) -> Iterator[_CommitsTarget]:
     with experiment(to) as made, closing(Sampler(to, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
-        yield _Target(name=to.safe_description, experiment=made, sampler=sampler, after_run=lambda: None)
+        yield _CommitsTarget(name=to.safe_description, experiment=made, sampler=sampler, after_run=lambda: None)
 
 
-def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
+def _check(target: _CommitsTarget, sweep: Sweep, say: Callable[[str], None]) -> Check:
     say(f"{target.name}: checking the number of rows and commits")
     background = target.experiment.watch_background(sweep.watch_s)
     result = target.call(rows=sweep.check_rows, rows_per_commit=_CHECK_ROWS_PER_COMMIT)
@@ -337,7 +337,7 @@ def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
     )
 
 
-def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> tuple[Size, ...]:
+def _choose_sizes(target: _CommitsTarget, sweep: Sweep, say: Callable[[str], None]) -> tuple[Size, ...]:
     """Choose the sizes to run, from the measured costs of a row and of a commit."""
     row_s = target.call(rows=_PROBE_ROWS, rows_per_commit=_PROBE_ROWS).elapsed_s / _PROBE_ROWS
     probes = [target.call(rows=_PROBE_COMMITS, rows_per_commit=1).elapsed_s for _ in range(_PROBES)]
@@ -347,10 +347,10 @@ def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> 
 
 
 def _run_rounds(
-    targets: Sequence[_Target], sizes: Sequence[tuple[Size, ...]], sweep: Sweep, say: Callable[[str], None]
-) -> dict[tuple[str, int], _Seen]:
+    targets: Sequence[_CommitsTarget], sizes: Sequence[tuple[Size, ...]], sweep: Sweep, say: Callable[[str], None]
+) -> dict[tuple[str, int], _SizeRuns]:
     """Return the runs by target and rows per commit. The second round has no sampler."""
-    seen: dict[tuple[str, int], _Seen] = {}
+    seen: dict[tuple[str, int], _SizeRuns] = {}
     began_s = time.monotonic()
     for number in range(sweep.rounds + 1):
         elapsed_s = time.monotonic() - began_s
@@ -363,7 +363,7 @@ def _run_rounds(
         # Run one size on all targets, then the next size.
         for together in zip(*sizes, strict=True):
             for target, size in zip(targets, together, strict=True):
-                runs = seen.setdefault((target.name, size.rows_per_commit), _Seen())
+                runs = seen.setdefault((target.name, size.rows_per_commit), _SizeRuns())
                 if is_bare:
                     runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
                 else:
@@ -371,7 +371,7 @@ def _run_rounds(
     return seen
 
 
-def _conclude(size: Size, runs: _Seen) -> SizeResult:
+def _conclude(size: Size, runs: _SizeRuns) -> SizeResult:
     busy_s, seen_s = map(sum, zip(*runs.busy, strict=True)) if runs.busy else (0.0, 0.0)
     return SizeResult(
         size=size,

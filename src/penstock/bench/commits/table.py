@@ -26,7 +26,7 @@ from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import format_count
 
 if TYPE_CHECKING:
-    from penstock.bench.commits.run import CommitsResult, TargetResult
+    from penstock.bench.commits.run import CommitsResult, CommitsTargetResult
 
 # The order of the shares of samples.
 SHARES = "CPU/write/commit"
@@ -49,7 +49,7 @@ HEADING = (
 )
 
 
-def rows(target: TargetResult) -> list[tuple[str, ...]]:
+def rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
     """Return a target's rows below HEADING. Figures that are scaled up from fewer rows are marked."""
     of_largest, of_base = multiples(target.sizes), multiples(target.sizes, base=BASE)
     return [
@@ -93,7 +93,7 @@ def describe_rounds(result: CommitsResult) -> str:
     return f"{result.rounds} interleaved rounds" + (", one of them without the sampler" if is_bare else "")
 
 
-def _spread(target: TargetResult, number: int, *, base: int | None) -> str:
+def _spread(target: CommitsTargetResult, number: int, *, base: int | None) -> str:
     run = target.sizes[number]
     median = multiples(target.sizes, base=base)[number]
     if median is None:
@@ -103,7 +103,7 @@ def _spread(target: TargetResult, number: int, *, base: int | None) -> str:
     return f"{_figure(median)}{mark} ({_figure(low)}-{_figure(high)})"
 
 
-def _is_extrapolated(target: TargetResult, run: SizeResult, *, base: int | None) -> bool:
+def _is_extrapolated(target: CommitsTargetResult, run: SizeResult, *, base: int | None) -> bool:
     """Return whether a multiple contains seconds that were scaled up, in its numerator or denominator."""
     largest = max(each.size.rows_per_commit for each in target.sizes)
     compared = [each for each in target.sizes if each.size.rows_per_commit == (base or largest)]
@@ -145,7 +145,7 @@ def chart(result: CommitsResult) -> Plot:
     )
 
 
-def _line(target: TargetResult) -> Line:
+def _line(target: CommitsTargetResult) -> Line:
     whole_s = max(target.sizes, key=lambda run: run.size.rows_per_commit).median_s
     points = (
         Point.of(run.size.rows_per_commit, run.totals_s, unit=whole_s, is_scaled=run.size.is_scaled)

@@ -17,7 +17,7 @@ from penstock.core.values.options import parse_counts
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
-    from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+    from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
     from penstock.lab.topology.shapes import Shape
 
 _SHAPES: tuple[Shape, ...] = ("single", "multi-az")
@@ -121,7 +121,7 @@ def describe_reads(result: ReadsResult) -> list[str]:
     return [*lines, *caveats(result)]
 
 
-def _describe_target(target: TargetResult, result: ReadsResult) -> list[str]:
+def _describe_target(target: ReadsTargetResult, result: ReadsResult) -> list[str]:
     from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, io_rows, time_rows
 
     times = time_rows(target, cpu_count=result.machine.cpu_count)

@@ -66,7 +66,7 @@ Side = Literal["volume", "local"]
 
 
 @frozen
-class Experiment:
+class ReadsExperiment:
     """The size of the experiment."""
 
     # The rows of each table.
@@ -87,10 +87,10 @@ class Experiment:
 
 # About half an hour for each topology on two cores. The article has 4 to 16 sessions on 16 vCPUs; 12 and 16 here
 # would take an hour more. Fewer rows would leave less memory than the processes of sixteen sessions need.
-FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=4)
+FULL = ReadsExperiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=4)
 
 # Less than four minutes on two cores. Fewer rows would leave less memory than the processes of the largest step need.
-QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=2)
+QUICK = ReadsExperiment(rows=400_000, sessions=(1, 2, 4), rounds=2)
 
 # The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. The factor and the minimum
 # leave room for WAL and for what sixteen sorts spill at once.
@@ -100,7 +100,7 @@ _LEAST_SPACE_BYTES = 6 * GIB
 
 
 @frozen
-class Scaled:
+class ReadsMachine:
     """The article's machine at this size: its server's memory, and its volume's rates and size."""
 
     memory_bytes: int
@@ -124,14 +124,14 @@ class Query:
     sql: str
 
 
-def scale(experiment: Experiment, *, cpu_count: int) -> Scaled:
+def scale(experiment: ReadsExperiment, *, cpu_count: int) -> ReadsMachine:
     """Return the article's machine scaled to the experiment's rows and this number of cores.
 
     >>> scale(FULL, cpu_count=2).iops
     625
     """
     by_cores, by_rows = cpu_count / VCPUS, experiment.rows / ROWS
-    return Scaled(
+    return ReadsMachine(
         memory_bytes=round(MEMORY_BYTES * by_rows),
         iops=round(IOPS * by_cores),
         bytes_per_s=round(BYTES_PER_S * by_cores),
@@ -139,7 +139,7 @@ def scale(experiment: Experiment, *, cpu_count: int) -> Scaled:
     )
 
 
-def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
+def queries(experiment: ReadsExperiment, *, schema: str) -> tuple[Query, ...]:
     """Return the three queries on the tables of `schema`, a name that needs no quotes."""
     return tuple(
         Query(name=name, table=table, sql=text.format(schema=schema, limit=round(limit * experiment.rows / ROWS)))
@@ -148,7 +148,7 @@ def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
 
 
 @frozen
-class DeviceUse:
+class QueryDeviceUse:
     """What a device did during a query, as the mean of its rounds."""
 
     read_bytes: float
@@ -172,15 +172,15 @@ class QueryRuns:
     workers_planned: int
     workers_launched: int
     # The use of the volume while it had the temporary files.
-    volume: DeviceUse | None = None
+    volume: QueryDeviceUse | None = None
     # The use of the local disk while it had the temporary files.
-    local: DeviceUse | None = None
+    local: QueryDeviceUse | None = None
     # The whole machine's use of the disk below the local device at the same time.
-    below: DeviceUse | None = None
+    below: QueryDeviceUse | None = None
 
 
 @frozen
-class Step:
+class ReadsStep:
     """All queries at one number of sessions."""
 
     sessions: int
@@ -211,18 +211,18 @@ class Step:
         """Return what one round writes to temporary files."""
         return sum(run.temp_bytes for run in self.runs)
 
-    def use(self, device: Literal["volume", "local", "below"]) -> DeviceUse | None:
+    def use(self, device: Literal["volume", "local", "below"]) -> QueryDeviceUse | None:
         """Return a device's use in one round, or None if it is not visible.
 
         Bytes are summed, the rest is averaged over queries.
 
-        >>> Step(sessions=1, runs=()).use("volume") is None
+        >>> ReadsStep(sessions=1, runs=()).use("volume") is None
         True
         """
         seen = [use for run in self.runs if (use := getattr(run, device)) is not None]
         if not seen:
             return None
-        return DeviceUse(
+        return QueryDeviceUse(
             read_bytes=sum(use.read_bytes for use in seen),
             write_bytes=sum(use.write_bytes for use in seen),
             busy=statistics.mean(use.busy for use in seen),
@@ -266,12 +266,12 @@ def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple
     return min(volume_s) / max(local_s), max(volume_s) / min(local_s)
 
 
-def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> DeviceUse | None:
+def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> QueryDeviceUse | None:
     """Return a device's mean use over pairs of readings before and after a run, or None without pairs."""
     if not pairs:
         return None
     means = [rates(before, after) for before, after in pairs]
-    return DeviceUse(
+    return QueryDeviceUse(
         read_bytes=statistics.mean(after.read_bytes - before.read_bytes for before, after in pairs),
         write_bytes=statistics.mean(after.write_bytes - before.write_bytes for before, after in pairs),
         busy=statistics.mean(each.busy for each in means),

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.bench.optimized_reads.plan import (
-    Experiment,
     Query,
     QueryRuns,
-    Scaled,
+    ReadsExperiment,
+    ReadsMachine,
+    ReadsStep,
     Side,
-    Step,
     mean_use,
     queries,
     scale,
@@ -148,12 +148,12 @@ _LOCAL = "local_storage"
 
 
 @frozen
-class TargetResult:
+class ReadsTargetResult:
     """One topology or a pair of endpoints."""
 
     name: str
     postgresql: str
-    steps: tuple[Step, ...]
+    steps: tuple[ReadsStep, ...]
     # The local disk's device and, if that is a loop device, the devices below it. Empty if they are not visible.
     local_devices: tuple[Device, ...] = ()
 
@@ -162,15 +162,15 @@ class TargetResult:
 class ReadsResult:
     """All measurements, and the machine."""
 
-    experiment: Experiment
+    experiment: ReadsExperiment
     machine: Machine
     # The article's machine as scaled for the lab, None without a lab.
-    scaled: Scaled | None
-    targets: tuple[TargetResult, ...]
+    scaled: ReadsMachine | None
+    targets: tuple[ReadsTargetResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _ReadsTarget:
     """Where the queries run: the server and tablespace of either side, and their devices."""
 
     name: str
@@ -189,7 +189,7 @@ class _Target:
 
 
 def measure_reads(
-    experiment: Experiment,
+    experiment: ReadsExperiment,
     *,
     shapes: Sequence[Shape] = (),
     to: ConnectionFactory | None = None,
@@ -219,7 +219,9 @@ def measure_reads(
 
 
 @contextmanager
-def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Callable[[str], None]) -> Iterator[_Target]:
+def _topology(
+    shape: Shape, scaled: ReadsMachine, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[_ReadsTarget]:
     """Create a lab for this process, with the tables loaded and a tablespace on local disk. Remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
@@ -237,7 +239,7 @@ def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Call
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with _loaded(factory, files, say) as made:
             made.create_tablespace(_LOCAL, str(found.local_storage))
-            yield _Target(
+            yield _ReadsTarget(
                 name=shape,
                 sides={"volume": (made, "pg_default"), "local": (made, _LOCAL)},
                 volume_device=find_device(found.folder / "primary"),
@@ -250,15 +252,15 @@ def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Call
 @contextmanager
 def _endpoints(
     to: ConnectionFactory, against: ConnectionFactory | None, files: Sequence[DataFile], say: Callable[[str], None]
-) -> Iterator[_Target]:
+) -> Iterator[_ReadsTarget]:
     with _loaded(to, files, say) as volume:
         if against is None:
             sides: dict[Side, tuple[SpillExperiment, str]] = {"volume": (volume, "pg_default"), "local": (volume, "")}
-            yield _Target(name=to.safe_description, sides=sides)
+            yield _ReadsTarget(name=to.safe_description, sides=sides)
             return
         with _loaded(against, files, say) as local:
             name = f"{to.safe_description} against {against.safe_description}"
-            yield _Target(name=name, sides={"volume": (volume, "pg_default"), "local": (local, "")})
+            yield _ReadsTarget(name=name, sides={"volume": (volume, "pg_default"), "local": (local, "")})
 
 
 @contextmanager
@@ -277,32 +279,32 @@ def _loaded(
         yield made
 
 
-def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
+def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[str], None]) -> ReadsTargetResult:
     chosen = queries(experiment, schema=SCHEMA)
     # Without this, the first runs would measure cold caches and the writes that the load left.
     say(f"{target.name}: warming up")
     for query in chosen:
-        _Seen().add(target, query, experiment.sessions[0], first="volume")
-    seen: dict[tuple[int, str], _Seen] = {}
+        _QueryMeasurements().add(target, query, experiment.sessions[0], first="volume")
+    seen: dict[tuple[int, str], _QueryMeasurements] = {}
     for number, first in enumerate(experiment.first_sides):
         for sessions in experiment.sessions:
             say(f"{target.name}: round {number + 1} of {experiment.rounds}, {sessions} sessions, {first} first")
             for query in chosen:
-                seen.setdefault((sessions, query.name), _Seen()).add(target, query, sessions, first=first)
+                seen.setdefault((sessions, query.name), _QueryMeasurements()).add(target, query, sessions, first=first)
     steps = tuple(
-        Step(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
+        ReadsStep(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
         for sessions in experiment.sessions
     )
     version = target.sides["volume"][0].facts().version
-    return TargetResult(name=target.name, postgresql=version, steps=steps, local_devices=target.local_devices)
+    return ReadsTargetResult(name=target.name, postgresql=version, steps=steps, local_devices=target.local_devices)
 
 
-class _Seen:
+class _QueryMeasurements:
     def __init__(self) -> None:
         self._runs: dict[Side, list[SpillRun]] = {"volume": [], "local": []}
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
-    def add(self, target: _Target, query: Query, sessions: int, *, first: Side) -> None:
+    def add(self, target: _ReadsTarget, query: Query, sessions: int, *, first: Side) -> None:
         """Run the query on both sides. Before each run, read as much of the table into the cache as fits."""
         other: Side = "local" if first == "volume" else "volume"
         for side in (first, other):

@@ -16,8 +16,8 @@ from penstock.bench.optimized_reads.plan import (
     SOURCE,
     TEMP_GB,
     VCPUS,
-    DeviceUse,
-    Step,
+    QueryDeviceUse,
+    ReadsStep,
     as_loaded,
     is_difference,
     published_speed_up,
@@ -30,7 +30,7 @@ from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import GB
 
 if TYPE_CHECKING:
-    from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+    from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
     from penstock.core.values.device import Device
 
 ALL = "all that spill"
@@ -68,7 +68,7 @@ IO_HEADING = (
 )
 
 
-def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
+def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
     """Return the rows below TIME_HEADING: for each step the sum of its queries that spill, then each query."""
     rows = []
     for step in target.steps:
@@ -90,12 +90,12 @@ def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
     return rows
 
 
-def io_rows(target: TargetResult, *, rows: int) -> list[tuple[str, ...]]:
+def io_rows(target: ReadsTargetResult, *, rows: int) -> list[tuple[str, ...]]:
     """Return the rows below IO_HEADING, for one round. The article's temporary bytes are scaled to the same rows."""
     return [_io_row(step, rows=rows) for step in target.steps]
 
 
-def _io_row(step: Step, *, rows: int) -> tuple[str, ...]:
+def _io_row(step: ReadsStep, *, rows: int) -> tuple[str, ...]:
     published = published_temp_bytes(step.sessions, rows=rows)
     volume, local, below = step.use("volume"), step.use("local"), step.use("below")
     planned = sum(run.workers_planned for run in step.runs)
@@ -146,7 +146,7 @@ def caveats(result: ReadsResult) -> Iterator[str]:
         yield f"Not shown: that Multi-AZ gains more; {why}."
 
 
-def _describe_reads(target: TargetResult) -> str | None:
+def _describe_reads(target: ReadsTargetResult) -> str | None:
     """Return how much of the local disk's reads came from memory, for the most sessions; None if that is not known."""
     step = max(target.steps, key=lambda step: step.sessions)
     local, below = step.use("local"), step.use("below")
@@ -181,7 +181,7 @@ def _times(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[str, ..
     return (*sides, f"{speed_up(volume_s, local_s):.2f}" if differs else NO_DIFFERENCE)
 
 
-def _traffic(use: DeviceUse | None) -> str:
+def _traffic(use: QueryDeviceUse | None) -> str:
     return "-" if use is None else f"{use.write_bytes / GB:.2f}/{use.read_bytes / GB:.2f}"
 
 
@@ -208,7 +208,7 @@ def chart(result: ReadsResult) -> Plot:
     )
 
 
-def _line(target: TargetResult, cpu_count: int) -> Line:
+def _line(target: ReadsTargetResult, cpu_count: int) -> Line:
     points = (
         Point(
             x=step.sessions / cpu_count,
@@ -250,7 +250,7 @@ def as_object(result: ReadsResult) -> dict[str, object]:
     return fields
 
 
-def _step(step: Step, result: ReadsResult) -> dict[str, object]:
+def _step(step: ReadsStep, result: ReadsResult) -> dict[str, object]:
     return {
         "sessions": step.sessions,
         "volume_s": step.volume_s,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from psycopg import sql
 
-from penstock.core.catalogue.definition import ConstraintRow, IndexRow, Unread, look_again
+from penstock.core.catalogue.definition import ConstraintRow, IndexRow, UnreadDefinition, look_again
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
@@ -379,7 +379,7 @@ def _send_indexes(connection: Connection, oid: int) -> Callable[[], list[IndexPa
 def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, ConstraintRow]) -> IndexPart:
     name = None if row is None else row.constraint_name
     if row is not None and (row.body is None or (name is not None and name not in keys)):
-        raise Unread(
+        raise UnreadDefinition(
             f'cannot read the definition of index "{facts.name}"',
             hint="Please report this with the output of pg_dump --schema-only for the table; load with --indexes keep.",
         )

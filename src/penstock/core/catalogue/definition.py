@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class TableRow:
+class DdlTableRow:
     """The row of ddl_table.sql."""
 
     oid: int = field(compare=False)
@@ -114,7 +114,7 @@ class HandoverRow:
 
 
 @frozen
-class Obstacle:
+class DdlObstacle:
     """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
 
     kind: str
@@ -125,7 +125,7 @@ class Obstacle:
 class TableDefinition:
     """Everything that defines a table, except its rows."""
 
-    table: TableRow
+    table: DdlTableRow
     indexes: tuple[IndexRow, ...]
     constraints: tuple[ConstraintRow, ...]
     publications: tuple[PublicationRow, ...]
@@ -181,12 +181,12 @@ _LOOKS = 3
 _INTERNAL_ERROR = "XX000"
 
 
-class Unread(TargetError):
+class UnreadDefinition(TargetError):
     """A part of a definition could not be read: it is not understood, or was dropped while it was read."""
 
 
 def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:
-    """Return the result of `read`. If it raises Unread, call it again, at most three times in all.
+    """Return the result of `read`. If it raises UnreadDefinition, call it again, at most three times in all.
 
     A part that another transaction drops during a query is visible in the query's snapshot, but has no definition any
     more. If it is dropped while the server composes the definition, the server raises an internal error. In a
@@ -197,7 +197,7 @@ def look_again(read: Callable[[], _Result], connection: Connection | None = None
     for _ in range(_LOOKS - 1):
         try:
             return read()
-        except Unread:
+        except UnreadDefinition:
             continue
         except ServerError as error:
             if error.sqlstate != _INTERNAL_ERROR:

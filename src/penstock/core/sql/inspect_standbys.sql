@@ -1,5 +1,5 @@
 -- inspect_standbys.sql: the receivers of this server's WAL, and the lag of each
--- returns core.values.inspection.Standby; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
+-- returns core.values.inspection.StandbyRow; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
 -- psql -f inspect_standbys.sql
 --
 -- pg_receivewal never replays, so for it the flush position counts.

@@ -177,7 +177,7 @@ class LoadAccounts:
 
 
 @frozen
-class LoadSetting:
+class LoadConditions:
     """What stays in effect while rows are loaded and costs time for each row. Names are as SQL writes them."""
 
     indexes: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class LoadCounts:
     """The accounts of a load, what stayed in effect meanwhile, and what the load did, if that was kept."""
 
     accounts: LoadAccounts
-    setting: LoadSetting
+    setting: LoadConditions
     details: LoadDetails | None = None
 
 

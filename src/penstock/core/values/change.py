@@ -133,7 +133,7 @@ Indexes = Literal["auto", "keep", "rebuild"]
 
 
 @frozen
-class Part:
+class IndexOrKey:
     """An index, key or foreign key in a plan."""
 
     kind: str
@@ -155,8 +155,8 @@ class IndexPlan:
 
     # Why, for the table as a whole; empty if the table has no indexes or keys.
     reason: str = ""
-    dropped: tuple[Part, ...] = ()
-    kept: tuple[Part, ...] = ()
+    dropped: tuple[IndexOrKey, ...] = ()
+    kept: tuple[IndexOrKey, ...] = ()
     # What dropping more would gain, and which option asks for it; None if nothing would be gained.
     gain: str | None = None
     # The names of what is kept and would be dropped with --indexes rebuild.
@@ -197,6 +197,6 @@ class RepairStep:
     attached: int = 0
 
 
-def name_with_attached(part: Part | RepairStep) -> str:
+def name_with_attached(part: IndexOrKey | RepairStep) -> str:
     """Return the name of an index or key, with the number of attached ones on partitions."""
     return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name

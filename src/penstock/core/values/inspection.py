@@ -84,7 +84,7 @@ class Setting:
 
 
 @frozen
-class Standby:
+class StandbyRow:
     """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
 
     pid: int
@@ -180,7 +180,7 @@ class LedgerState(LedgerRights):
 
 
 @frozen
-class Volume:
+class FileSystem:
     """The file system that has some of the server's files."""
 
     # Which files these are.
@@ -199,7 +199,7 @@ class HostFacts:
     cpu_count: int
     memory_bytes: int
     # Only the file systems of the paths that could be read.
-    volumes: tuple[Volume, ...]
+    volumes: tuple[FileSystem, ...]
 
 
 @frozen
@@ -248,7 +248,7 @@ class Inspection:
     rights: Rights
     settings: tuple[Setting, ...]
     connections: Connections | None
-    standbys: tuple[Standby, ...] | None
+    standbys: tuple[StandbyRow, ...] | None
     slots: tuple[Slot, ...] | None
     receiver: Receiver | None
     archiver: Archiver | None

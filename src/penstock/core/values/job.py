@@ -21,7 +21,7 @@ from penstock.core.values.options import (
     TABLE,
     TIME,
     VALUES,
-    Kind,
+    OptionKind,
     options_in,
     path,
     read_options,
@@ -83,7 +83,7 @@ def _read_transform(value: object) -> Transform:
     return value
 
 
-_TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql", hint="str | Path | Transform")
+_TRANSFORM = OptionKind(read=_read_transform, metavar="FILE.sql", hint="str | Path | Transform")
 
 
 @frozen

@@ -33,7 +33,7 @@ _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 
 @frozen
-class Kind:
+class OptionKind:
     """How values of one kind are read and shown."""
 
     # Reads the value that was given for an option, as text or already read. It raises ValueError with a description of
@@ -51,7 +51,7 @@ class Kind:
 class Option:
     """What an option has in addition to its field: a kind, a help text, and the panel of --help that lists it."""
 
-    kind: Kind
+    kind: OptionKind
     group: str
     help: str
 
@@ -73,13 +73,13 @@ class OptionError(UsageError):
         return UsageError(f"invalid value{self._shown} for {name}", hint=self.hint)
 
 
-def options_in(group: str) -> Callable[[Any, Kind, str], Any]:
+def options_in(group: str) -> Callable[[Any, OptionKind, str], Any]:
     """Return a function that declares an option, which the help shows in the panel `group`.
 
     The function takes the option's default (MISSING if it has none), its kind and its help.
     """
 
-    def option(default: Any, kind: Kind, text: str) -> Any:
+    def option(default: Any, kind: OptionKind, text: str) -> Any:
         metadata = {_KEY: Option(kind=kind, group=group, help=text)}
         if default == {}:
             return field(default_factory=dict, metadata=metadata)
@@ -142,7 +142,7 @@ def spell_options(instance: DataclassInstance) -> list[str]:
     return words
 
 
-def _spell(kind: Kind, value: Any) -> list[str]:
+def _spell(kind: OptionKind, value: Any) -> list[str]:
     """Return the texts of an option's value, several if the option is repeated."""
     if kind is NAMES:
         return [",".join(f'"{each}"' if {",", " "} & {*each} else each for each in value)]
@@ -173,7 +173,7 @@ def _read_path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(read_text(value))
 
 
-def words(literal: Any) -> Kind:
+def words(literal: Any) -> OptionKind:
     """Return the kind of options whose value is one of the words of a Literal, or one of the keys of a dict."""
     known: Collection[str] = get_args(literal) or literal
     *others, last = known
@@ -184,7 +184,7 @@ def words(literal: Any) -> Kind:
         return str(value)
 
     hint = f"Literal[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in known)}]"
-    return Kind(read=read, metavar="|".join(known), hint=hint)
+    return OptionKind(read=read, metavar="|".join(known), hint=hint)
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
@@ -310,7 +310,7 @@ def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
-def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
+def size(least_bytes: int, most_bytes: int, expected: str) -> OptionKind:
     """Return the kind of options whose value is a number of bytes, or a size such as 512MB, within limits."""
 
     def read(value: Any) -> int:
@@ -320,30 +320,30 @@ def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
             raise ValueError(expected)
         return length_bytes
 
-    return Kind(read=read, metavar="SIZE", hint="int | str")
+    return OptionKind(read=read, metavar="SIZE", hint="int | str")
 
 
-def text(metavar: str) -> Kind:
+def text(metavar: str) -> OptionKind:
     """Return the kind of options whose value is any text."""
-    return Kind(read=read_text, metavar=metavar, hint="str")
+    return OptionKind(read=read_text, metavar=metavar, hint="str")
 
 
-def texts(metavar: str) -> Kind:
+def texts(metavar: str) -> OptionKind:
     """Return the kind of options that take several texts."""
-    return Kind(read=read_texts, metavar=metavar, hint=_TEXTS, is_list=True)
+    return OptionKind(read=read_texts, metavar=metavar, hint=_TEXTS, is_list=True)
 
 
-def path(metavar: str) -> Kind:
+def path(metavar: str) -> OptionKind:
     """Return the kind of options whose value is a path."""
-    return Kind(read=_read_path, metavar=metavar, hint="str | Path")
+    return OptionKind(read=_read_path, metavar=metavar, hint="str | Path")
 
 
-SWITCH = Kind(read=_read_switch, metavar=None, hint="bool")
-TABLE = Kind(read=_read_table, metavar="TABLE", hint="str | TableName")
-NAMES = Kind(read=read_names, metavar="LIST", hint=_TEXTS)
-VALUES = Kind(read=_read_values, metavar="COLUMN=VALUE", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
-RENAMES = Kind(read=_read_renames, metavar="OLD=NEW", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
-CHARACTER = Kind(read=read_character, metavar="CHAR", hint="str")
-COUNT = Kind(read=_read_count, metavar="N", hint="int")
-SESSIONS = Kind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')
-TIME = Kind(read=read_duration, metavar="TIME", hint="float | str")
+SWITCH = OptionKind(read=_read_switch, metavar=None, hint="bool")
+TABLE = OptionKind(read=_read_table, metavar="TABLE", hint="str | TableName")
+NAMES = OptionKind(read=read_names, metavar="LIST", hint=_TEXTS)
+VALUES = OptionKind(read=_read_values, metavar="COLUMN=VALUE", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
+RENAMES = OptionKind(read=_read_renames, metavar="OLD=NEW", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
+CHARACTER = OptionKind(read=read_character, metavar="CHAR", hint="str")
+COUNT = OptionKind(read=_read_count, metavar="N", hint="int")
+SESSIONS = OptionKind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')
+TIME = OptionKind(read=read_duration, metavar="TIME", hint="float | str")

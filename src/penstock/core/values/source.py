@@ -51,7 +51,7 @@ class ObjectHead:
 
 
 @frozen
-class S3Route:
+class S3Bucket:
     """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 
     bucket: str

@@ -63,7 +63,7 @@ class Occupant:
 
 
 @frozen
-class Problem:
+class TempPlaceProblem:
     """What is wrong with a temp place, and how to correct it."""
 
     what: str
@@ -85,7 +85,7 @@ class CheckReport:
     """A temp place with its problems."""
 
     placement: Placement
-    problems: tuple[Problem, ...]
+    problems: tuple[TempPlaceProblem, ...]
     # What was corrected.
     mended: tuple[str, ...]
     # None if it is not known.

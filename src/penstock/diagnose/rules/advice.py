@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.diagnose.values import Way
+from penstock.diagnose.values import RemedySentence
 
-_BATCH = Way("Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction.", of_loads=False)
-_COMMIT_ONCE = Way("Commit once, with {atomic}, if the load may start again from its first row.", of_loads=True)
-_SPILL_LESS = Way(
+_BATCH = RemedySentence(
+    "Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction.", of_loads=False
+)
+_COMMIT_ONCE = RemedySentence(
+    "Commit once, with {atomic}, if the load may start again from its first row.", of_loads=True
+)
+_SPILL_LESS = RemedySentence(
     "Have the statement above spill less: an index in the order that it sorts by, or more work_mem for it alone, by "
     "SET LOCAL in its transaction, as far as memory allows for so many sessions.",
     of_loads=False,
 )
 _MERGE_IN_MEMORY = (
-    Way(
+    RemedySentence(
         "A larger work_mem of the role lets merges spill less; index builds of a load spill on purpose.", of_loads=True
     ),
 )
-_FEWER_INDEXES = Way("During a load, fewer indexes leave less to read and write: {rebuild}.")
-_FEWER_CHECKPOINTS = Way("During a load, fewer checkpoints write fewer full-page images: {bulk_load}.")
+_FEWER_INDEXES = RemedySentence("During a load, fewer indexes leave less to read and write: {rebuild}.")
+_FEWER_CHECKPOINTS = RemedySentence("During a load, fewer checkpoints write fewer full-page images: {bulk_load}.")
 _SPILLS_LESS = "record again: waits for BufFileRead and BufFileWrite are below a tenth of active time"
 _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
 _MANUAL = "https://www.postgresql.org/docs/current/"
@@ -37,7 +41,7 @@ class Advice:
     # It follows the diagnosis' share of time in the output.
     claim: str
     # Sentences that do not fit a workload are not shown (choices.py).
-    remedy: tuple[Way, ...]
+    remedy: tuple[RemedySentence, ...]
     # How to see that the remedy has worked.
     proof: str
     source: str
@@ -49,13 +53,13 @@ ADVICE: Final = {
         "active time waits until the server's own disk has flushed the WAL of commits",
         (
             _BATCH,
-            Way(
+            RemedySentence(
                 "If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
                 "transactions, never for the whole server.",
                 of_loads=False,
             ),
             _COMMIT_ONCE,
-            Way("Put pg_wal on a faster volume.", of_loads=True),
+            RemedySentence("Put pg_wal on a faster volume.", of_loads=True),
         ),
         _FEWER_WAITS,
         f"{_MANUAL}wal-async-commit.html",
@@ -64,13 +68,15 @@ ADVICE: Final = {
         "active time waits until synchronous standbys have acknowledged commits",
         (
             _BATCH,
-            Way(
+            RemedySentence(
                 "If losing the primary may lose what no standby has yet: SET LOCAL synchronous_commit = local in "
                 "these transactions.",
                 of_loads=False,
             ),
             _COMMIT_ONCE,
-            Way("A shorter way to the standbys, or faster disks of theirs, shorten each commit.", of_loads=True),
+            RemedySentence(
+                "A shorter way to the standbys, or faster disks of theirs, shorten each commit.", of_loads=True
+            ),
         ),
         _FEWER_WAITS,
         _SYNCHRONOUS,
@@ -79,13 +85,13 @@ ADVICE: Final = {
         "active time waits until Aurora's storage has acknowledged commits",
         (
             _BATCH,
-            Way(
+            RemedySentence(
                 "If a crash or a failover may lose the last commits: SET LOCAL synchronous_commit = off in these "
                 "transactions.",
                 of_loads=False,
             ),
             _COMMIT_ONCE,
-            Way("penstock commits says what each commit waits for.", of_loads=True),
+            RemedySentence("penstock commits says what each commit waits for.", of_loads=True),
         ),
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
@@ -93,7 +99,7 @@ ADVICE: Final = {
     "standby-behind": Advice(
         "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
         (
-            Way(
+            RemedySentence(
                 "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do "
                 "not help; less WAL does.",
             ),
@@ -106,7 +112,7 @@ ADVICE: Final = {
     "standby-missing": Advice(
         "active time waits for synchronous standbys that are missing: {names}",
         (
-            Way(
+            RemedySentence(
                 "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only"
                 " standbys that exist. Until then no commit returns, and one that is cancelled stays committed on "
                 "this server alone.",
@@ -117,14 +123,14 @@ ADVICE: Final = {
     ),
     "lock-wait": Advice(
         "active time waits for locks, {holder}",
-        (Way("{release}"),),
+        (RemedySentence("{release}"),),
         "record again: no waits of class Lock, and these statements take as long as they do alone",
         f"{_MANUAL}explicit-locking.html",
     ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
         (
-            Way(
+            RemedySentence(
                 "Look at the client and at the network to it: {how}, do not compute or call other services within a"
                 " transaction, and run the client near the server.",
             ),
@@ -135,7 +141,7 @@ ADVICE: Final = {
     "cpu-bound": Advice(
         "active time is spent on processors (sessions without a wait), and all processors are in use",
         (
-            Way(
+            RemedySentence(
                 "Make the statement above do less (EXPLAIN (ANALYZE, BUFFERS) shows where its time goes), use fewer"
                 " sessions, or a server with more processors.",
             ),
@@ -146,7 +152,7 @@ ADVICE: Final = {
     "few-sessions": Advice(
         "active time computes in COPY commands, each of which uses one processor, and there are fewer than processors",
         (
-            Way(
+            RemedySentence(
                 "Load by more sessions: several files, or parts of one file, at a time. penstock load does that "
                 "with one file.",
             ),
@@ -159,7 +165,7 @@ ADVICE: Final = {
         (
             _SPILL_LESS,
             *_MERGE_IN_MEMORY,
-            Way("penstock temp usage shows the statements, and on which disk their files lie."),
+            RemedySentence("penstock temp usage shows the statements, and on which disk their files lie."),
         ),
         _SPILLS_LESS,
         _TEMP,
@@ -169,7 +175,7 @@ ADVICE: Final = {
         (
             _SPILL_LESS,
             *_MERGE_IN_MEMORY,
-            Way(
+            RemedySentence(
                 "Place temporary work on a local disk with penstock temp place DIR; penstock temp replay measures "
                 "what that gains.",
             ),
@@ -182,8 +188,8 @@ ADVICE: Final = {
         (
             _SPILL_LESS,
             *_MERGE_IN_MEMORY,
-            Way("Use a faster disk for temporary files."),
-            Way("Use fewer sessions at a time: {fewer_sessions}."),
+            RemedySentence("Use a faster disk for temporary files."),
+            RemedySentence("Use fewer sessions at a time: {fewer_sessions}."),
         ),
         _SPILLS_LESS,
         _TEMP,
@@ -191,7 +197,7 @@ ADVICE: Final = {
     "temp-space-low": Advice(
         "active time is of sessions with temporary files on {device}, which had {free} free at the least{when}",
         (
-            Way(
+            RemedySentence(
                 "A statement that finds the disk full fails. Set temp_file_limit for these roles, give their "
                 "statements less to sort, or let fewer of them run at a time.",
             ),
@@ -202,7 +208,7 @@ ADVICE: Final = {
     "volume-iops": Advice(
         "active time waits for I/O on {device}, which serves requests at {reached}",
         (
-            Way(
+            RemedySentence(
                 "Use a volume with more IOPS (penstock storage plan names them), or give the server more memory, so"
                 " that it reads and writes less.",
             ),
@@ -215,7 +221,7 @@ ADVICE: Final = {
     "volume-throughput": Advice(
         "active time waits for I/O on {device}, which moves bytes at {reached}",
         (
-            Way(
+            RemedySentence(
                 "Use a volume with more throughput (penstock storage plan names them). Full-page images are smaller"
                 " with wal_compression.",
             ),
@@ -227,7 +233,7 @@ ADVICE: Final = {
     "instance-limit": Advice(
         "active time waits for I/O on {device}, which is at {reached}; its volume could do more",
         (
-            Way(
+            RemedySentence(
                 "Use a larger instance class: another volume does not help. penstock rds show has the limits of the"
                 " class.",
             ),
@@ -240,7 +246,7 @@ ADVICE: Final = {
     "volume-balance": Advice(
         "active time waits for I/O on {device}, whose burst balance is spent {when}; it then does {iops} IOPS",
         (
-            Way(
+            RemedySentence(
                 "Use a volume without a burst balance, such as gp3, or a larger one, before a load that lasts "
                 "longer. penstock rds show has the storage of an instance.",
             ),
@@ -251,7 +257,7 @@ ADVICE: Final = {
     "data-io": Advice(
         "active time waits for I/O of tables and indexes; {why}",
         (
-            Way("{remedy} More memory for the server leaves less to read and write in any case."),
+            RemedySentence("{remedy} More memory for the server leaves less to read and write in any case."),
             _FEWER_INDEXES,
             _FEWER_CHECKPOINTS,
         ),
@@ -261,11 +267,11 @@ ADVICE: Final = {
     "checkpoints-forced": Advice(
         "active time waits for I/O while checkpoints follow each other, because WAL reaches max_wal_size ({setting})",
         (
-            Way(
+            RemedySentence(
                 "Raise max_wal_size: {bulk_load} does that for a load and restores it (penstock settings diff shows"
                 " what it would set).",
             ),
-            Way(
+            RemedySentence(
                 "A larger value stays with ALTER SYSTEM, or for some hours with penstock settings apply "
                 "max_wal_size=SIZE.",
             ),
@@ -276,8 +282,10 @@ ADVICE: Final = {
     "index-reads": Advice(
         "active time waits for blocks of indexes that are not in memory; most are read from {index} of {table}",
         (
-            Way("If a load brings most of the table's rows, create the index after them, in order: {rebuild}."),
-            Way("Give the server more shared_buffers, or insert rows in the order of the index."),
+            RemedySentence(
+                "If a load brings most of the table's rows, create the index after them, in order: {rebuild}."
+            ),
+            RemedySentence("Give the server more shared_buffers, or insert rows in the order of the index."),
         ),
         "record again: fewer blocks of the index are read for each row",
         f"{_MANUAL}populate.html",
@@ -285,7 +293,7 @@ ADVICE: Final = {
     "wal-write": Advice(
         "active time waits until WAL is written or flushed, in transactions that write much",
         (
-            Way(
+            RemedySentence(
                 "Put pg_wal on a volume of its own, or on a faster one. wal_compression makes full-page images "
                 "smaller.",
             ),
@@ -298,8 +306,10 @@ ADVICE: Final = {
     "relation-extension": Advice(
         "active time waits to extend a table that several sessions fill",
         (
-            Way("Use fewer sessions ({fewer_sessions}), or partitions that are filled by different sessions."),
-            Way("PostgreSQL 16 and later extend tables by more blocks at a time."),
+            RemedySentence(
+                "Use fewer sessions ({fewer_sessions}), or partitions that are filled by different sessions."
+            ),
+            RemedySentence("PostgreSQL 16 and later extend tables by more blocks at a time."),
         ),
         "record again: waits for Lock:extend are below a tenth of active time",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LOCK-TABLE",
@@ -307,8 +317,8 @@ ADVICE: Final = {
     "lwlock-contention": Advice(
         "active time waits for one of the server's internal locks, {name}",
         (
-            Way("Use fewer sessions at a time: {fewer_sessions}."),
-            Way("These locks are held by other sessions that do the same."),
+            RemedySentence("Use fewer sessions at a time: {fewer_sessions}."),
+            RemedySentence("These locks are held by other sessions that do the same."),
         ),
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
@@ -316,11 +326,13 @@ ADVICE: Final = {
     "autovacuum": Advice(
         "active time is of autovacuum on {table}, which clients use meanwhile, while processors or I/O are short",
         (
-            Way(
+            RemedySentence(
                 "During a load, keep autovacuum from the table until the load's own VACUUM at the end: "
                 "{pause_autovacuum}.",
             ),
-            Way("A larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off."),
+            RemedySentence(
+                "A larger autovacuum_vacuum_cost_delay for this table spreads the work. Never turn autovacuum off."
+            ),
         ),
         "record again: no autovacuum worker is active on the table, at more rows per second",
         f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
@@ -328,7 +340,7 @@ ADVICE: Final = {
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",
         (
-            Way(
+            RemedySentence(
                 "See what uses the processors (top on the host, OS processes on RDS): other programs and the "
                 "server's own background processes are in no sample, and a short wait is partly work. Do not add "
                 "processors for it.",

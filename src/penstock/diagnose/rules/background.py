@@ -15,8 +15,8 @@ from penstock.watch.waits import (
     COMMIT_WAITS,
     CPU,
     LOCAL_FLUSH,
+    ActivityTally,
     Moment,
-    Tally,
     Ticks,
     is_active,
     moment_of,
@@ -44,10 +44,10 @@ class CommitWaits:
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
-        self._parts = {code: Tally() for code in COMMIT_WAITS.values()}
+        self._parts = {code: ActivityTally() for code in COMMIT_WAITS.values()}
         self._meter = CommitMeter(header.settings)
         self._missing: Missing | None = None
-        self._without = Tally()
+        self._without = ActivityTally()
         self._lost: Missing | None = None
 
     def see(self, sample: Sample, _: Sequence[Moment]) -> None:
@@ -87,7 +87,7 @@ class CommitWaits:
         names = ", ".join(lost) or "any"
         return case.conclude("standby-missing", self._without, evidence, names=names, setting=setting)
 
-    def _conclude_commits(self, case: Case, code: str, part: Tally) -> list[Diagnosis]:
+    def _conclude_commits(self, case: Case, code: str, part: ActivityTally) -> list[Diagnosis]:
         rates, committers = case.rates, self._meter.result(case.rates).committers
         commit_s = now = rows = by = None
         if committers:
@@ -160,7 +160,7 @@ class Autovacuum:
     """The rule for autovacuum at work on a table that client sessions use, if processors or I/O are short."""
 
     def __init__(self) -> None:
-        self._workers: dict[str, Tally] = {}
+        self._workers: dict[str, ActivityTally] = {}
         self._used: set[str] = set()
         self._clients, self._waiting = Ticks(), Ticks()
         self._running = Ticks()
@@ -180,7 +180,7 @@ class Autovacuum:
                 moment = moment_of(session, self._tick, weight_of(sample))
                 if moment.wait != _ASLEEP:
                     names[found[1]] = found[2]
-                    self._workers.setdefault(found[1], Tally()).add(moment)
+                    self._workers.setdefault(found[1], ActivityTally()).add(moment)
                     self._count(moment)
         clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
         for moment in clients:
@@ -227,7 +227,7 @@ class StandbysBehind:
     def __init__(self, header: RecordingHeader) -> None:
         self._needed, names = parse_standby_names(header.settings.get(STANDBY_NAMES, ""))
         self._has_names = bool(names)
-        self._part = Tally()
+        self._part = ActivityTally()
         self._behind: list[float] = []
         self._name = ""
         self._now: float | None = None
@@ -291,8 +291,8 @@ class WalWaits:
     """
 
     def __init__(self) -> None:
-        self.long = Tally()
-        self._short = Tally()
+        self.long = ActivityTally()
+        self._short = ActivityTally()
 
     def add(self, moment: Moment) -> None:
         """Count a moment if its session waits for WAL."""
@@ -300,7 +300,7 @@ class WalWaits:
             is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
             (self.long if is_long else self._short).add(moment)
 
-    def join_to(self, part: Tally, case: Case, *, size_bytes: int) -> None:
+    def join_to(self, part: ActivityTally, case: Case, *, size_bytes: int) -> None:
         """Add the waits of long transactions to `part`, or all waits if commits have more WAL than `size_bytes`."""
         part.join(self.long)
         if case.is_written_per_commit(size_bytes):
@@ -319,7 +319,7 @@ class WalWrites:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if such transactions wait for WAL."""
-        part = Tally()
+        part = ActivityTally()
         self._waits.join_to(part, case, size_bytes=BULK_BYTES)
         if case.share(part) < LEAST_SHARE:
             return []
@@ -333,15 +333,15 @@ class InternalLocks:
     """The rule for sessions that wait for one of the server's internal locks, such as LWLock:BufferMapping."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, tuple[str, Tally]] = {}
-        self._extending = Tally()
+        self._parts: dict[str, tuple[str, ActivityTally]] = {}
+        self._extending = ActivityTally()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         for moment in moments:
             if moment.wait == "lock:extend":
                 self._extending.add(moment)
             elif moment.wait.startswith("lwlock:") and moment.wait not in _WAL | _EXPLAINED:
-                _, part = self._parts.setdefault(moment.wait, (name_wait(moment.session), Tally()))
+                _, part = self._parts.setdefault(moment.wait, (name_wait(moment.session), ActivityTally()))
                 part.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:

@@ -13,10 +13,10 @@ from penstock.diagnose.rules.advice import ADVICE
 from penstock.diagnose.values import Confidence, Diagnosis, Evidence, write_remedy
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import BackendIo, LoadSetting
+    from penstock.core.values.accounts import BackendIo, LoadConditions
     from penstock.watch.rates import Rates
     from penstock.watch.values import RecordingHeader, Sample
-    from penstock.watch.waits import Moment, Tally, Ticks
+    from penstock.watch.waits import ActivityTally, Moment, Ticks
 
 # Fewer samples of active sessions are not enough to conclude anything.
 FEWEST_SAMPLES = 20
@@ -62,7 +62,7 @@ class Case:
     # What the server counted of the workload's own sessions, None if it did not.
     io: BackendIo | None = None
     # What stayed in effect during the load, None if the workload is no load by penstock.
-    setting: LoadSetting | None = None
+    setting: LoadConditions | None = None
 
     def sessions(self, moments: Ticks) -> float:
         """Return the average number of sessions that these moments stand for."""
@@ -78,7 +78,7 @@ class Case:
         return share_of(part, self.moments)
 
     def conclude(
-        self, code: str, part: Tally, evidence: Sequence[Evidence], *, among: Ticks | None = None, **words: str
+        self, code: str, part: ActivityTally, evidence: Sequence[Evidence], *, among: Ticks | None = None, **words: str
     ) -> Diagnosis:
         """Return a diagnosis based on a part of the moments; if there are too few moments, its claim says "perhaps"."""
         moments = self.moments if among is None else among
@@ -99,7 +99,7 @@ class Case:
         )
 
 
-def _who(part: Tally) -> list[Evidence]:
+def _who(part: ActivityTally) -> list[Evidence]:
     """Return as evidence the application and the statement that have the largest shares of a part."""
     named = (("application", part.applications), ("statement", part.statements))
     found = [(what, shares.parts(1.0)[0]) for what, shares in named]

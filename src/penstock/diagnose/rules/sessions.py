@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, share_of, shorten
-from penstock.watch.waits import CPU, Moment, Tally, Ticks, moment_of, name_application, name_statement, weight_of
+from penstock.watch.waits import (
+    CPU,
+    ActivityTally,
+    Moment,
+    Ticks,
+    moment_of,
+    name_application,
+    name_statement,
+    weight_of,
+)
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
@@ -80,7 +89,7 @@ class LockWaits:
     """The rule for sessions that wait for locks, and for the sessions that hold these locks."""
 
     def __init__(self) -> None:
-        self._part = Tally()
+        self._part = ActivityTally()
         self._held_s: dict[int | None, float] = {}
         self._holders: dict[int | None, SessionSample] = {}
         self._outlasts: dict[int | None, bool] = {}
@@ -175,8 +184,8 @@ class ClientWaits:
     """The rule for open transactions that wait for their clients, within a statement or between two statements."""
 
     def __init__(self) -> None:
-        self._inside = Tally()
-        self._between = Tally()
+        self._inside = ActivityTally()
+        self._between = ActivityTally()
         self._reading = Ticks()
         self._tick = -1
         self._pids: set[int] = set()
@@ -201,7 +210,7 @@ class ClientWaits:
         """Return a diagnosis if transactions wait for their clients. A single idle transaction does not count."""
         first_s, last_s = self._begins_s
         is_one = len(self._pids) < _SEVERAL and last_s - first_s < _SAME_BEGIN_S
-        part, moments = Tally(), Ticks()
+        part, moments = ActivityTally(), Ticks()
         part.join(self._inside)
         moments.join(case.moments)
         if not is_one:
@@ -236,9 +245,9 @@ class Processors:
     """The rule for processors that are all busy, busier than the waits explain, or not used by too few COPYs."""
 
     def __init__(self) -> None:
-        self._running = Tally()
-        self._copying = Tally()
-        self._waiting = Tally()
+        self._running = ActivityTally()
+        self._copying = ActivityTally()
+        self._waiting = ActivityTally()
         self._busy_s = self._seen_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:

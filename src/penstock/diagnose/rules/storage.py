@@ -16,7 +16,7 @@ from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, WAL, DeviceMeter, DeviceUse, local_metrics, time_until_full
-from penstock.watch.waits import Moment, Shares, Tally, name_wait
+from penstock.watch.waits import ActivityTally, Moment, Shares, name_wait
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -83,7 +83,7 @@ class DataVolume:
     """
 
     def __init__(self, header: RecordingHeader) -> None:
-        self._data, self._wal = Tally(), WalWaits()
+        self._data, self._wal = ActivityTally(), WalWaits()
         self._kinds = Shares()
         self._devices = DeviceIntervals()
         self._metrics = MetricIntervals(header.started_at)
@@ -104,7 +104,7 @@ class DataVolume:
         intervals = self._devices.by_device.get(device or "", [])
         if device is None and (intervals := self._metrics.intervals()):
             device, limits = _RDS_STORAGE, _with_balance(limits, self._metrics.rows.values())
-        part = Tally()
+        part = ActivityTally()
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
             self._wal.join_to(part, case, size_bytes=BULK_BYTES)
@@ -182,7 +182,7 @@ class ForcedCheckpoints:
     """The rule for checkpoints that max_wal_size forces before checkpoint_timeout has passed."""
 
     def __init__(self) -> None:
-        self._data, self._wal = Tally(), WalWaits()
+        self._data, self._wal = ActivityTally(), WalWaits()
         self._requested, self._timed = Increase(), Increase()
         self._images, self._wal_bytes = Increase(), Increase()
 
@@ -205,7 +205,7 @@ class ForcedCheckpoints:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if checkpoints are requested often while sessions wait for I/O."""
-        part = Tally()
+        part = ActivityTally()
         part.join(self._data)
         self._wal.join_to(part, case, size_bytes=_LEAST_COMMIT_BYTES)
         count = self._requested.total
@@ -250,7 +250,7 @@ class IndexReads:
     """The rule for sessions that wait for reads of index blocks, because the indexes do not fit into memory."""
 
     def __init__(self) -> None:
-        self._part = Tally()
+        self._part = ActivityTally()
         self._reads: dict[tuple[str, str], Increase] = {}
         self._scans: dict[tuple[str, str], Increase] = {}
         self._rows: dict[str, Increase] = {}
@@ -335,13 +335,13 @@ class TemporaryWork:
     """The rule for sessions that wait for temporary files, and for disks with such files that run out of space."""
 
     def __init__(self) -> None:
-        self._spilling = Tally()
+        self._spilling = ActivityTally()
         self._devices = DeviceMeter()
         self._most_bytes: dict[str, float] = {}
         self._pids: dict[str, set[object]] = {}
         self._any_pids: set[object] = set()
-        self._users: dict[str, Tally] = {}
-        self._anyone = Tally()
+        self._users: dict[str, ActivityTally] = {}
+        self._anyone = ActivityTally()
         self._storage: list[CounterRow] = []
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
@@ -358,7 +358,7 @@ class TemporaryWork:
                 self._anyone.add(moment)
                 for name, pids in self._pids.items():
                     if moment.session.pid in pids:
-                        self._users.setdefault(name, Tally()).add(moment)
+                        self._users.setdefault(name, ActivityTally()).add(moment)
 
     def _see_files(self, sample: Sample) -> None:
         """Record which sessions have temporary files in each tablespace, and the largest size of the files so far."""
@@ -443,7 +443,7 @@ class TemporaryWork:
         )
 
 
-def _conclude_elsewhere(case: Case, part: Tally, evidence: list[Evidence], row: CounterRow | None) -> Diagnosis:
+def _conclude_elsewhere(case: Case, part: ActivityTally, evidence: list[Evidence], row: CounterRow | None) -> Diagnosis:
     """Return the diagnosis for a server whose devices cannot be read. On RDS, only metrics of local storage exist."""
     metrics = {} if row is None else local_metrics(row)
     kinds = [(metrics.get(f"{kind}IOPSLocalStorage"), metrics.get(f"{kind}LatencyLocalStorage")) for kind in _KINDS]

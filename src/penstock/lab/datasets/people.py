@@ -68,7 +68,7 @@ _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
 
 
 @frozen
-class Counts:
+class ImdbCounts:
     """The number of titles, people and episodes. Tables refer to each other by number only."""
 
     titles: int
@@ -76,7 +76,7 @@ class Counts:
     episodes: int
 
     @classmethod
-    def at(cls, scale: float) -> Counts:
+    def at(cls, scale: float) -> ImdbCounts:
         """Return the counts for a scale."""
         return cls(
             titles=expected_rows("title.basics", scale),
@@ -282,7 +282,7 @@ _CREW: Final = {
 }
 
 
-def name_basics(draws: Draws, *, seed: int, counts: Counts) -> Iterator[list[str]]:
+def name_basics(draws: Draws, *, seed: int, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield name.basics: who people are, when they lived, and up to four titles they are known for."""
     names = person_phrases(seed)
     lives = _lives(draws)
@@ -303,7 +303,7 @@ def name_basics(draws: Draws, *, seed: int, counts: Counts) -> Iterator[list[str
         yield lines
 
 
-def title_crew(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
+def title_crew(draws: Draws, *, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.crew: each title's directors and writers."""
     sizes = draws.pool(_CREW_COUNTS)
     for first in range(1, counts.titles + 1, BATCH_TITLES):
@@ -316,7 +316,7 @@ def title_crew(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
         ]
 
 
-def title_principals(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[str]]:
+def title_principals(draws: Draws, *, rows: int, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.principals: each title's cast, then its crew, numbered from 1."""
     endings = _cast_endings(draws) + draws.pool({f"\t{ending}\n": weight for ending, weight in _CREW.items()})
     mean = 1.02 * rows / counts.titles

@@ -17,7 +17,7 @@ from penstock.lab.datasets.people import (
 )
 
 if TYPE_CHECKING:
-    from penstock.lab.datasets.people import Counts
+    from penstock.lab.datasets.people import ImdbCounts
 
 NULL: Final = "\\N"
 
@@ -82,7 +82,7 @@ _AKAS: Final = {
 }
 
 
-def title_basics(draws: Draws, *, seed: int, counts: Counts) -> Iterator[list[str]]:
+def title_basics(draws: Draws, *, seed: int, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.basics. One title in ten has an original title that differs from its primary title."""
     name_title = _title_namer(seed, counts)
     types = Draws(seed, "words/types").pool(_TITLE_TYPES)
@@ -100,7 +100,7 @@ def title_basics(draws: Draws, *, seed: int, counts: Counts) -> Iterator[list[st
         yield lines
 
 
-def title_akas(draws: Draws, *, seed: int, rows: int, counts: Counts) -> Iterator[list[str]]:
+def title_akas(draws: Draws, *, seed: int, rows: int, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.akas: each title's original name, then its names in other regions, numbered from 1."""
     name_title = _title_namer(seed, counts)
     phrases = {
@@ -130,7 +130,7 @@ def title_akas(draws: Draws, *, seed: int, rows: int, counts: Counts) -> Iterato
         yield lines
 
 
-def title_episode(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
+def title_episode(draws: Draws, *, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.episode: runs of episodes of one series and season. Some seasons and episode numbers are null."""
     series_count = max(1, (counts.titles - counts.episodes) // _SERIES_PERIOD)
     run_lengths = draws.pool({1: 10, 4: 6, 6: 8, 8: 8, 10: 12, 13: 14, 22: 10, 26: 6, 60: 2, 250: 1})
@@ -153,7 +153,7 @@ def title_episode(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
         yield lines
 
 
-def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[str]]:
+def title_ratings(draws: Draws, *, rows: int, counts: ImdbCounts) -> Iterator[list[str]]:
     """Yield title.ratings: a subset of the titles, in order. Votes are very uneven. Most averages are near seven."""
     averages = [f"{draws.random.triangular(1, 10, 7.4):.1f}" for _ in range(POOL_SIZE)]
     votes = [str(5 + int(5 * draws.random.paretovariate(0.6)) % 3_000_000) for _ in range(POOL_SIZE)]
@@ -169,7 +169,7 @@ def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[s
         yield lines
 
 
-def _title_namer(seed: int, counts: Counts) -> Callable[[int], str]:
+def _title_namer(seed: int, counts: ImdbCounts) -> Callable[[int], str]:
     """Return the function that names a title, so that title.basics and title.akas have the same names."""
     others = title_phrases(seed)
     episodes = episode_phrases(seed)
@@ -187,7 +187,7 @@ def _spell(phrase: Phrase, pick: int) -> str:
     return head + tails[pick & TAIL_MASK]
 
 
-def _title_type(title: int, *, types: list[str], counts: Counts) -> str:
+def _title_type(title: int, *, types: list[str], counts: ImdbCounts) -> str:
     episodes = counts.episodes_up_to(title)
     if episodes > counts.episodes_up_to(title - 1):
         return "tvEpisode"
@@ -195,7 +195,7 @@ def _title_type(title: int, *, types: list[str], counts: Counts) -> str:
     return types[other % POOL_SIZE] if other % _SERIES_PERIOD else "tvSeries"
 
 
-def _series_title(series: int, counts: Counts) -> int:
+def _series_title(series: int, counts: ImdbCounts) -> int:
     """Return the title number of the n-th series, which is the (9 n)-th title that is not an episode."""
     others = counts.titles - counts.episodes
     if not others:

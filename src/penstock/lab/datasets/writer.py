@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.core.errors import UsageError
 from penstock.lab.datasets import people, titles
 from penstock.lab.datasets.datafiles import DataFile, Draws, TableProgress, make_folder, measure_file, write_table
-from penstock.lab.datasets.people import IMDB_TABLES, Counts, expected_rows
+from penstock.lab.datasets.people import IMDB_TABLES, ImdbCounts, expected_rows
 
 _TABLES_HINT = f"The tables are {', '.join(IMDB_TABLES)}."
 
@@ -66,7 +66,7 @@ def choose_tables(tables: Collection[str] | None) -> list[str]:
 
 
 def _make_rows(table: str, *, scale: float, seed: int) -> Iterator[list[str]]:
-    counts = Counts.at(scale)
+    counts = ImdbCounts.at(scale)
     draws = Draws(seed, table)
     rows = expected_rows(table, scale)
     makers: dict[str, Callable[[], Iterator[list[str]]]] = {

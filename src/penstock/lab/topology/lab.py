@@ -34,12 +34,12 @@ from penstock.lab.topology.parts import (
 )
 from penstock.lab.topology.processes import LabResources, Processes, release
 from penstock.lab.topology.s3 import check_moto
-from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape, members_of, needed_acknowledgements
+from penstock.lab.topology.shapes import Kind, Parameters, Shape, TopologyMember, members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root
 
 if TYPE_CHECKING:
-    from penstock.core.values.inspection import Standby
+    from penstock.core.values.inspection import StandbyRow
     from penstock.lab.s3.call import S3Call
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {
@@ -411,7 +411,7 @@ def _check_same(state: LabState, wanted: LabState) -> None:
         )
 
 
-def _find_members(state: LabState, target: str) -> list[Member]:
+def _find_members(state: LabState, target: str) -> list[TopologyMember]:
     zone = target.removeprefix("zone-")
     if found := [member for member in state.members if zone == member.zone or target == member.name]:
         return found
@@ -422,7 +422,7 @@ def _find_members(state: LabState, target: str) -> list[Member]:
     )
 
 
-def _await_last_wal(parts: LabParts, member: Member) -> int:
+def _await_last_wal(parts: LabParts, member: TopologyMember) -> int:
     """Wait until a standby has written all WAL that the lost primary sent, and return the end of the standby's WAL."""
     deadline_s = time.monotonic() + _LAST_WAL_TIMEOUT_S
     with connect_to(parts.server(member)) as connection:
@@ -433,7 +433,7 @@ def _await_last_wal(parts: LabParts, member: Member) -> int:
     return received.end_bytes
 
 
-def _read_standbys(parts: LabParts) -> dict[str, Standby]:
+def _read_standbys(parts: LabParts) -> dict[str, StandbyRow]:
     try:
         with parts.primary_session() as connection:
             return {standby.name: standby for standby in read_standbys(connection) if standby.name is not None}
@@ -442,7 +442,7 @@ def _read_standbys(parts: LabParts) -> dict[str, Standby]:
         return {}
 
 
-def _member_status(parts: LabParts, member: Member, standby: Standby | None) -> MemberStatus:
+def _member_status(parts: LabParts, member: TopologyMember, standby: StandbyRow | None) -> MemberStatus:
     conninfo = parts.server(member).status().conninfo if member.is_server else None
     is_running = conninfo is not None or (not member.is_server and parts.processes.find(member.name) is not None)
     state = "volume lost" if member.name in parts.resources.find_lost() else "running" if is_running else "down"

@@ -21,7 +21,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host import memory_bytes
 from penstock.core.sql import fetch_rows
 from penstock.core.units import MIB, format_bytes
-from penstock.core.values.inspection import Standby
+from penstock.core.values.inspection import StandbyRow
 from penstock.lab import relay
 from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs, write_private
 from penstock.lab.control import reachable
@@ -30,7 +30,7 @@ from penstock.lab.layout import SUPERUSER, ClusterFiles
 from penstock.lab.programs import run_program
 from penstock.lab.topology.processes import LabResources, Launch, Processes
 from penstock.lab.topology.s3 import S3StandIn
-from penstock.lab.topology.shapes import Member, base_settings, server_settings
+from penstock.lab.topology.shapes import TopologyMember, base_settings, server_settings
 from penstock.lab.users import ServerUser, choose_server_user
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def create_slots(connection: Connection, names: Iterable[str]) -> None:
             connection.execute(query, {"name": name})
 
 
-def read_standbys(connection: Connection) -> list[Standby]:
+def read_standbys(connection: Connection) -> list[StandbyRow]:
     """Return the current WAL receivers. Needs pg_read_all_stats for names and states. Raises ServerError."""
     with translate_errors("reading the state of standbys"):
-        return fetch_rows(connection, "core/inspect_standbys", Standby)
+        return fetch_rows(connection, "core/inspect_standbys", StandbyRow)
 
 
 def commit_durably(connection: Connection) -> None:
@@ -173,7 +173,7 @@ class LabParts:
         """Return the account of servers and receivers, or None if they run as the caller."""
         return choose_server_user(self._home(self.state.primary.name) / "data")
 
-    def server(self, member: Member) -> EmbeddedServer:
+    def server(self, member: TopologyMember) -> EmbeddedServer:
         """Return the server of a member, running or not, with the settings of its role in the topology."""
         state = self.state
         servers = sum(other.is_server for other in state.members)
@@ -200,7 +200,7 @@ class LabParts:
         with connect_to(self.server(self.state.primary)) as connection:
             yield connection
 
-    def start(self, members: Sequence[Member]) -> None:
+    def start(self, members: Sequence[TopologyMember]) -> None:
         """Start the given members that do not run, and the relays that they need. Raises LabError, ServerError."""
         self.resources.check_present()
         if self.s3 is not None:
@@ -233,7 +233,7 @@ class LabParts:
                     )
                 time.sleep(_POLL_S)
 
-    def stop(self, members: Sequence[Member]) -> None:
+    def stop(self, members: Sequence[TopologyMember]) -> None:
         """Kill members, as the loss of a zone does, and the relays of zones without running members."""
         self.processes.end(member.name for member in members if member.kind == "receiver")
         for member in members:
@@ -257,7 +257,7 @@ class LabParts:
     def _home(self, name: str) -> Path:
         return self.files.folder / name
 
-    def _upstream(self, member: Member) -> str:
+    def _upstream(self, member: TopologyMember) -> str:
         """Return the conninfo from a member to the primary, through its zone's relay if the lab has zone latency."""
         if self.state.zone_latency_s and member.zone is not None:
             home = self._home(_relay_name(member.zone))
@@ -295,7 +295,7 @@ class LabParts:
             self.processes.check_alive(launch.name)
             time.sleep(_POLL_S)
 
-    def _start_receivers(self, members: Sequence[Member]) -> None:
+    def _start_receivers(self, members: Sequence[TopologyMember]) -> None:
         launches = []
         program = reachable(self.server(self.state.primary).spec, self.user).program("pg_receivewal")
         for member in members:
@@ -328,7 +328,7 @@ class LabParts:
                 hint="Free space there, or set the environment variable PENSTOCK_HOME to another directory.",
             )
 
-    def _start_standby(self, member: Member) -> None:
+    def _start_standby(self, member: TopologyMember) -> None:
         server = self.server(member)
         if not server.data_dir.exists():
             copy_primary(server, self.server(self.state.primary))
@@ -345,7 +345,7 @@ def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
         yield connection
 
 
-def counts(standby: Standby | None) -> bool:
+def counts(standby: StandbyRow | None) -> bool:
     """Return whether a member receives the primary's WAL and counts for commits."""
     return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 

@@ -23,7 +23,7 @@ _KEPT_WAL = "8GB"
 
 
 @frozen
-class Member:
+class TopologyMember:
     """One part of a topology."""
 
     # Also the name of its slot and its application_name.
@@ -46,17 +46,19 @@ def zones_of(shape: Shape) -> tuple[str, ...]:
     return () if shape in ("single", "multi-az") else ZONES
 
 
-def members_of(shape: Shape) -> tuple[Member, ...]:
+def members_of(shape: Shape) -> tuple[TopologyMember, ...]:
     """Return the members of a topology, the primary first."""
     if not zones_of(shape):
-        return (Member(name="primary", kind="primary", zone=None),)
+        return (TopologyMember(name="primary", kind="primary", zone=None),)
     if shape == "cluster":
         kinds: tuple[Kind, ...] = ("primary", "standby", "standby")
         return tuple(
-            Member(name=f"server_{zone}", kind=kind, zone=zone) for zone, kind in zip(ZONES, kinds, strict=True)
+            TopologyMember(name=f"server_{zone}", kind=kind, zone=zone) for zone, kind in zip(ZONES, kinds, strict=True)
         )
-    receivers = (Member(name=f"{zone}{number}", kind="receiver", zone=zone) for zone in ZONES for number in (1, 2))
-    return (Member(name="primary", kind="primary", zone=None), *receivers)
+    receivers = (
+        TopologyMember(name=f"{zone}{number}", kind="receiver", zone=zone) for zone in ZONES for number in (1, 2)
+    )
+    return (TopologyMember(name="primary", kind="primary", zone=None), *receivers)
 
 
 def needed_acknowledgements(shape: Shape) -> int:
@@ -64,7 +66,7 @@ def needed_acknowledgements(shape: Shape) -> int:
     return {"single": 0, "multi-az": 0, "cluster": 1, "quorum": _QUORUM}[shape]
 
 
-def standby_names(shape: Shape, members: Sequence[Member], primary: str) -> str:
+def standby_names(shape: Shape, members: Sequence[TopologyMember], primary: str) -> str:
     """Return synchronous_standby_names for the server that is `primary`.
 
     >>> standby_names("cluster", members_of("cluster"), "server_b")
@@ -75,7 +77,7 @@ def standby_names(shape: Shape, members: Sequence[Member], primary: str) -> str:
 
 
 def server_settings(
-    shape: Shape, members: Sequence[Member], member: Member, *, upstream: str | None
+    shape: Shape, members: Sequence[TopologyMember], member: TopologyMember, *, upstream: str | None
 ) -> Mapping[str, str]:
     """Return the settings of a member of the topology. `upstream` is the conninfo from a standby to its primary."""
     if not zones_of(shape):

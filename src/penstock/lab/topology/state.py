@@ -20,7 +20,7 @@ from typing import Literal
 
 from penstock.core.errors import LabError, UsageError
 from penstock.core.frozen import frozen
-from penstock.lab.topology.shapes import Member, Parameters, Shape
+from penstock.lab.topology.shapes import Parameters, Shape, TopologyMember
 
 _FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -40,7 +40,7 @@ class LabState:
     bin_dir: Path
     major: int
     stage: Stage
-    members: tuple[Member, ...]
+    members: tuple[TopologyMember, ...]
     # Describes the volume of each server's data; None means the machine's own disk.
     volume: str | None = None
     # The size of a second device, None if there is no such device.
@@ -58,12 +58,12 @@ class LabState:
         return self.s3_port is not None
 
     @property
-    def primary(self) -> Member:
+    def primary(self) -> TopologyMember:
         """Return the member that takes writes."""
         return next(member for member in self.members if member.kind == "primary")
 
     @property
-    def others(self) -> tuple[Member, ...]:
+    def others(self) -> tuple[TopologyMember, ...]:
         """Return the members that receive the primary's WAL."""
         return tuple(member for member in self.members if member.kind != "primary")
 
@@ -147,6 +147,6 @@ def write_durably(path: Path, text: str) -> None:
 def _to_state(fields: Mapping[str, object]) -> LabState:
     known = dict(fields)
     known["bin_dir"] = Path(str(known["bin_dir"]))
-    known["members"] = tuple(Member(**member) for member in known["members"])  # type: ignore[attr-defined]
+    known["members"] = tuple(TopologyMember(**member) for member in known["members"])  # type: ignore[attr-defined]
     known["down"] = tuple(known["down"])  # type: ignore[arg-type]
     return LabState(**known)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ _NAMED = 10
 
 
 @frozen
-class Decision:
+class ObjectDecision:
     """What is done with one object."""
 
     item: LedgerObject
@@ -63,7 +63,7 @@ class ClaimFacts:
 class LoadDecision:
     """What is done with each object of a load."""
 
-    objects: Sequence[Decision]
+    objects: Sequence[ObjectDecision]
     # The numbers of the new objects that no other load may have: none with --again, and no objects that are loaded
     # whatever was loaded before.
     unshared: frozenset[int]
@@ -158,7 +158,7 @@ def decide_objects(
     landed: frozenset[int] = frozenset(),
     fresh: frozenset[int] = frozenset(),
     host: str = "",
-) -> list[Decision]:
+) -> list[ObjectDecision]:
     """Return a decision for each object of a load.
 
     `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
@@ -187,13 +187,13 @@ def decide_objects(
                 if rules.changed == "error":
                     raise _changed_since_it_began(item, mine, is_staged=item.number in landed)
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
-            decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
+            decisions.append(ObjectDecision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
-            decisions.append(Decision(item=item, action="skip", number=-1))
+            decisions.append(ObjectDecision(item=item, action="skip", number=-1))
         elif rules.join and running is not None:
-            decisions.append(Decision(item=item, action="left", number=-1))
+            decisions.append(ObjectDecision(item=item, action="left", number=-1))
         else:
-            decisions.append(Decision(item=item, action="new", number=following))
+            decisions.append(ObjectDecision(item=item, action="new", number=following))
             following += 1
     return decisions
 

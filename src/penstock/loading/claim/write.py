@@ -22,7 +22,7 @@ from penstock.ledger.committed import OtherObject, find_others, move_end, read_c
 from penstock.ledger.locks import find_workers
 from penstock.ledger.targets import drop_landing, drop_ranges, find_landings
 from penstock.ledger.values import Claim, Coverage
-from penstock.loading.claim.decide import ClaimFacts, Decision, LoadDecision, group_objects
+from penstock.loading.claim.decide import ClaimFacts, LoadDecision, ObjectDecision, group_objects
 from penstock.loading.claim.facts import FactsReader, find_facts, find_tables
 from penstock.loading.claim.member import Member
 from penstock.loading.formats import format_of
@@ -258,7 +258,7 @@ class ClaimWriter:
             names = ", ".join(f'"{uri}"' for uri in unread.values())
             self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
 
-    def _resume_changed(self, claim: Claim, work: ObjectWork, decision: Decision) -> ObjectWork:
+    def _resume_changed(self, claim: Claim, work: ObjectWork, decision: ObjectDecision) -> ObjectWork:
         """Resume an object that may have changed, if its committed part is the same.
 
         If the committed part has changed, the object is loaded from its beginning, if its records are in a staging

@@ -19,8 +19,8 @@ from penstock.core.frozen import frozen
 from penstock.core.units import MB, format_count, format_duration
 from penstock.core.words import shorten_left, visible
 from penstock.loading.command.meter import (
+    LoadRates,
     Meter,
-    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -50,7 +50,7 @@ class Bar:
     words: str
 
 
-def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
+def list_bars(progress: LoadProgress, reading: LoadRates) -> Iterator[Bar]:
     """Yield a bar for the whole load, for some of the open files, and for each step after the last row."""
     is_over = is_all_sent(progress)
     words = [
@@ -68,7 +68,7 @@ def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
         yield Bar(name=step.name, fraction=step.fraction, words=step.phase)
 
 
-def describe_status(progress: LoadProgress, reading: Reading) -> str:
+def describe_status(progress: LoadProgress, reading: LoadRates) -> str:
     """Return the status line of the whole load: the phase, or the sessions, the rate of sending, and the files."""
     passed = format_duration(progress.elapsed_s)
     if is_all_sent(progress):

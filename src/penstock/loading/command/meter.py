@@ -20,7 +20,7 @@ _WINDOW_S = 20.0
 
 
 @frozen
-class Reading:
+class LoadRates:
     """A load's rates over the last seconds, in bytes per second."""
 
     read_rate: float
@@ -37,7 +37,7 @@ class Meter:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
-    def read(self, progress: LoadProgress) -> Reading:
+    def read(self, progress: LoadProgress) -> LoadRates:
         """Add a load's progress, and return the rates. Time before the first byte is read does not count."""
         if not progress.bytes_read:
             self._samples.clear()
@@ -48,7 +48,7 @@ class Meter:
         passed_s = progress.elapsed_s - began_s
         read_rate = (progress.bytes_read - read_before) / passed_s if passed_s > 0 else 0.0
         sent_rate = (progress.bytes_copied - sent_before) / passed_s if passed_s > 0 else 0.0
-        return Reading(
+        return LoadRates(
             read_rate=read_rate,
             sent_rate=sent_rate,
             fraction=_fraction(progress.bytes_read, progress.size_bytes),

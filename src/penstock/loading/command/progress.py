@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import MB
 from penstock.loading.command.meter import (
+    LoadRates,
     Meter,
-    Reading,
     format_left,
     format_percent,
     format_rebuilds,
@@ -80,7 +80,7 @@ def describe_activity(progress: LoadProgress) -> str:
     return f"{progress.activity}{': ' if steps else ''}{', '.join(steps)}"
 
 
-def describe_progress(progress: LoadProgress, reading: Reading) -> str:
+def describe_progress(progress: LoadProgress, reading: LoadRates) -> str:
     """Return a load's progress in one line."""
     words = [
         format_rows(progress.rows, progress),

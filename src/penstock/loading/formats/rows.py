@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.core.files.columnar.ranged import RangedFile
-    from penstock.core.files.columnar.reader import Batch
+    from penstock.core.files.columnar.reader import RecordBatch
     from penstock.core.files.columnar.text import TextRows
     from penstock.loading.formats.format import Format, Opened, ReadTools
     from penstock.loading.formats.sums import RangeSums
@@ -73,7 +73,7 @@ class RowStream:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def time(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def time(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """Yield batches, and count the time that they take."""
         began_s = self._clock()
         for batch in batches:
@@ -154,7 +154,7 @@ class _RowWriter:
     rejects: bool
     rows: int
 
-    def blocks(self, batches: Iterable[Batch]) -> Iterator[Block]:
+    def blocks(self, batches: Iterable[RecordBatch]) -> Iterator[Block]:
         """Yield the blocks of batches; of a file without rows, one empty block."""
         if not self.rows:
             yield make_row_block(b"", 0, 0, is_last=True)
@@ -163,7 +163,7 @@ class _RowWriter:
             for first in range(0, batch.rows, step):
                 yield from self._write(batch.slice(first, min(first + step, batch.rows)))
 
-    def _write(self, batch: Batch) -> Iterator[Block]:
+    def _write(self, batch: RecordBatch) -> Iterator[Block]:
         try:
             yield from self._make_blocks(batch)
         except TooLong as error:
@@ -174,7 +174,7 @@ class _RowWriter:
             for first, stop in pairwise((0, batch.rows // 2, batch.rows)):
                 yield from self._write(batch.slice(first, stop))
 
-    def _make_blocks(self, batch: Batch) -> Iterator[Block]:
+    def _make_blocks(self, batch: RecordBatch) -> Iterator[Block]:
         rows = (batch.start, batch.start + batch.rows)
         if self.wires is not None:
             yield self._make_block(self._write_binary(batch, self.wires), rows, part=batch.part)
@@ -187,12 +187,12 @@ class _RowWriter:
         else:
             yield self._make_block(text.data, rows, part=batch.part)
 
-    def _write_text(self, batch: Batch) -> TextRows:
+    def _write_text(self, batch: RecordBatch) -> TextRows:
         from penstock.core.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
 
         return write_rows(batch.columns, self.types)
 
-    def _write_binary(self, batch: Batch, wires: Sequence[Wire]) -> bytes:
+    def _write_binary(self, batch: RecordBatch, wires: Sequence[Wire]) -> bytes:
         try:
             return write_binary(batch.columns, wires)
         except _native.RecordError as error:
@@ -202,7 +202,7 @@ class _RowWriter:
             reason, row, index = error.args
             raise self._explain(text, batch, (row, index, reason), hint=_WIDER) from error
 
-    def _part(self, text: TextRows, batch: Batch) -> Iterator[Block]:
+    def _part(self, text: TextRows, batch: RecordBatch) -> Iterator[Block]:
         """Yield each row that has a fault as a block of its own."""
         faults = {fault.row: f'column "{self.names[index]}": {fault.reason}' for index, fault in reversed(text.faults)}
         bounds = sorted({0, batch.rows, *faults, *(row + 1 for row in faults)})
@@ -211,7 +211,7 @@ class _RowWriter:
             rows = (batch.start + first, batch.start + stop)
             yield replace(self._make_block(data, rows, part=batch.part), fault=faults.get(first))
 
-    def _refuse_faults(self, text: TextRows, batch: Batch) -> None:
+    def _refuse_faults(self, text: TextRows, batch: RecordBatch) -> None:
         found = [(fault.row, index, fault.reason) for index, fault in text.faults]
         if (at := text.data.find(0)) >= 0:
             row = text.row_at(at)
@@ -220,7 +220,9 @@ class _RowWriter:
         if found:
             raise self._explain(text, batch, min(found))
 
-    def _explain(self, text: TextRows, batch: Batch, found: tuple[int, int, str], *, hint: str = _FITTING) -> DataError:
+    def _explain(
+        self, text: TextRows, batch: RecordBatch, found: tuple[int, int, str], *, hint: str = _FITTING
+    ) -> DataError:
         row, index, reason = found
         location = FileLocation(file=self.uri, line=batch.start + row + 1, column=self.names[index], part=batch.part)
         return DataError(

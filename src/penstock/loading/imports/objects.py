@@ -23,7 +23,7 @@ from penstock.loading.copy.payload import make_encoder
 from penstock.loading.imports.server import (
     ImportRow,
     ImportSession,
-    S3Place,
+    S3Object,
     read_imports,
     read_result,
     read_table_bytes,
@@ -281,14 +281,14 @@ def import_spec(work: ObjectWork) -> CopySpec:
     ).spec
 
 
-def find_place(location: str, region: str) -> S3Place:
+def find_place(location: str, region: str) -> S3Object:
     """Return the bucket and key of an s3:// URL.
 
     >>> find_place("s3://bucket/a/b.csv", "eu-west-1")
-    S3Place(bucket='bucket', key='a/b.csv', region='eu-west-1')
+    S3Object(bucket='bucket', key='a/b.csv', region='eu-west-1')
     """
     bucket, _, key = location.removeprefix("s3://").partition("/")
-    return S3Place(bucket=bucket, key=key, region=region)
+    return S3Object(bucket=bucket, key=key, region=region)
 
 
 # How often the server is asked how far the imports are.

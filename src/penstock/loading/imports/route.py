@@ -53,7 +53,7 @@ class RouteFacts:
     link: Link | None = None
 
 
-class Obstacle(NamedTuple):
+class ImportObstacle(NamedTuple):
     """What the server's route cannot do: it completes "--via server cannot be used with"; and why."""
 
     what: str
@@ -122,56 +122,56 @@ def _describe_link(link: Link | None) -> str:
     return f"round trip {link.round_trip_s * 1000:.1f} ms, {link.bytes_per_s / 1e6:.0f} MB/s"
 
 
-def find_obstacles(plan: LoadPlan, *, server_major: int) -> Iterator[Obstacle]:
+def find_obstacles(plan: LoadPlan, *, server_major: int) -> Iterator[ImportObstacle]:
     """Yield what of the job the server's route cannot do."""
     rules = plan.job.rules
     if rules.on_error == "reject":
-        yield Obstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
+        yield ImportObstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
     if rules.atomic and plan.fills_tables:
-        yield Obstacle("--atomic", "Each object is imported in a transaction of its own.")
+        yield ImportObstacle("--atomic", "Each object is imported in a transaction of its own.")
     for target in plan.targets:
         yield from _find_target_obstacles(target, server_major)
 
 
-def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Obstacle]:
+def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[ImportObstacle]:
     for source in target.objects:
         if not source.location.startswith("s3://"):
-            yield Obstacle("sources other than S3", f"{source.uri} is not in S3.")
+            yield ImportObstacle("sources other than S3", f"{source.uri} is not in S3.")
     found = format_of(target)
     if found.import_obstacle is not None:
-        yield Obstacle(f"format {found.title(target.own)}", found.import_obstacle)
+        yield ImportObstacle(f"format {found.title(target.own)}", found.import_obstacle)
     if target.is_staged:
         what = f"--mode {target.job.mode}" if target.job.transform is None else "--transform"
         if target.job.landing.where == "table":
             what = f'table "{target.table}", which is filled from a staging table'
-        yield Obstacle(what, "The server imports objects into the table itself.")
+        yield ImportObstacle(what, "The server imports objects into the table itself.")
     yield from _find_dialect_obstacles(target, server_major)
     if target.job.types == "widen" or (target.job.types == "infer" and target.create_columns is not None):
-        yield Obstacle(f"--types {target.job.types}", "Every value of the files is looked at here.")
+        yield ImportObstacle(f"--types {target.job.types}", "Every value of the files is looked at here.")
     if target.job.set:
-        yield Obstacle("--set", "COPY stores the fields of the files only.")
+        yield ImportObstacle("--set", "COPY stores the fields of the files only.")
     if target.column_map.keep is not None:
-        yield Obstacle("--skip", "COPY stores all fields of the files.")
+        yield ImportObstacle("--skip", "COPY stores all fields of the files.")
     if target.column_map.ends_empty:
-        yield Obstacle("records that end with a delimiter", "COPY takes what is behind it for one more field.")
+        yield ImportObstacle("records that end with a delimiter", "COPY takes what is behind it for one more field.")
 
 
-def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[Obstacle]:
+def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[ImportObstacle]:
     dialect = target.dialect
     if dialect.format == "tsv":
         why = (
             "COPY has no such format: its format text takes backslashes for escapes. If a character is in no file, csv "
             r"reads the same with it as the quote: --format csv --delimiter '\t' --quote '\x01' --null '\N'."
         )
-        yield Obstacle("format tsv", why)
+        yield ImportObstacle("format tsv", why)
     if dialect.format == "text" and dialect.has_header and server_major < _TEXT_HEADER_MAJOR:
-        yield Obstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")
+        yield ImportObstacle("a header in format text", f"COPY has that since PostgreSQL {_TEXT_HEADER_MAJOR}.")
     if len(dialect.nulls) > 1:
-        yield Obstacle("several null texts", f"COPY takes one; these are {', '.join(map(repr, dialect.nulls))}.")
+        yield ImportObstacle("several null texts", f"COPY takes one; these are {', '.join(map(repr, dialect.nulls))}.")
     if dialect.skip_lines:
-        yield Obstacle("--skip-lines", "COPY skips a header only.")
+        yield ImportObstacle("--skip-lines", "COPY skips a header only.")
     if normalize_encoding(dialect.encoding).startswith(("UTF16", "UTF32")):
-        yield Obstacle(f"encoding {dialect.encoding}", "PostgreSQL does not have that encoding.")
+        yield ImportObstacle(f"encoding {dialect.encoding}", "PostgreSQL does not have that encoding.")
 
 
 def find_lack(facts: RouteFacts) -> Finding | None:

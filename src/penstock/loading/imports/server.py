@@ -30,7 +30,7 @@ _RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) 
 _SHOWN = 200
 
 
-class S3Place(NamedTuple):
+class S3Object(NamedTuple):
     """The place of an object in S3."""
 
     bucket: str
@@ -38,7 +38,7 @@ class S3Place(NamedTuple):
     region: str
 
 
-def compose_import(spec: CopySpec, place: S3Place, *, has_header: bool) -> sql.Composed:
+def compose_import(spec: CopySpec, place: S3Object, *, has_header: bool) -> sql.Composed:
     """Return the call. The function puts table, columns and options unchanged into its own COPY command."""
     options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
     texts = (
@@ -149,7 +149,7 @@ class ImportSession(CopySession):
             self._is_prepared = True
         super().begin()
 
-    def import_object(self, spec: CopySpec, place: S3Place, *, has_header: bool) -> str | None:
+    def import_object(self, spec: CopySpec, place: S3Object, *, has_header: bool) -> str | None:
         """Import an object in the open transaction, and return the text with which the server reports that.
 
         The call runs with the user's search_path, as COPY does. Raises CopyFailed, and TargetError if the table's name

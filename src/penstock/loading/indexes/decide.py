@@ -13,7 +13,7 @@ from penstock.changes.tables.parts import ForeignKey, IndexPart, PartId, TablePa
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.units import format_bytes
-from penstock.core.values.change import Indexes, IndexPlan, Part
+from penstock.core.values.change import Indexes, IndexOrKey, IndexPlan
 from penstock.core.values.job import TargetJob
 
 # Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
@@ -45,7 +45,7 @@ class IndexPlanFacts:
 
 
 @frozen
-class Decision:
+class IndexDecision:
     """What is dropped, and how that is shown; `staying` are the table's own foreign keys that are not dropped."""
 
     plan: IndexPlan
@@ -59,7 +59,7 @@ class Decision:
         return bool(self.indexes or self.foreign_keys)
 
 
-def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> Decision:
+def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> IndexDecision:
     """Return what is dropped of a table and its partitions, with a reason for each part that is not.
 
     An index is dropped together with all indexes attached to it, and a foreign key with all those of the partitions.
@@ -71,8 +71,8 @@ def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> Decision:
     gone = {key for key, why in why_indexes.items() if why is None}
     dropped_keys: list[ForeignKey] = []
     staying: list[ForeignKey] = []
-    dropped: list[Part] = []
-    kept: list[Part] = []
+    dropped: list[IndexOrKey] = []
+    kept: list[IndexOrKey] = []
     for keys in group_families(parts.all_foreign_keys):
         top, why = keys[0], why_keys[keys[0].part_id]
         is_own = top.relation_oid in tables
@@ -85,7 +85,7 @@ def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> Decision:
     for indexes in group_families(parts.all_indexes):
         why = why_indexes[indexes[0].part_id]
         (dropped if why is None else kept).append(_index_note(indexes, tables, why or ""))
-    return Decision(
+    return IndexDecision(
         plan=IndexPlan(reason=reason, dropped=tuple(dropped), kept=tuple(kept), gain=_describe_gain(kept)),
         indexes=tuple(part for part in parts.all_indexes if part.part_id in gone),
         foreign_keys=tuple(dropped_keys),
@@ -93,7 +93,7 @@ def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> Decision:
     )
 
 
-def _describe_gain(kept: Iterable[Part]) -> str | None:
+def _describe_gain(kept: Iterable[IndexOrKey]) -> str | None:
     """Return advice to use --indexes rebuild, or None if it would not drop more."""
     names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
     if not names:
@@ -241,11 +241,11 @@ def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[P
     return None
 
 
-def _index_note(family: Sequence[IndexPart], tables: Mapping[int, TableParts], reason: str) -> Part:
+def _index_note(family: Sequence[IndexPart], tables: Mapping[int, TableParts], reason: str) -> IndexOrKey:
     part = family[0]
     kinds = {"p": "primary key", "u": "unique constraint", "x": "exclusion constraint"}
     is_unique = part.row is not None and part.row.is_unique
-    return Part(
+    return IndexOrKey(
         kind="index" if part.constraint is None else "constraint",
         what=("unique index" if is_unique else "index") if part.constraint is None else kinds[part.constraint.kind],
         name=part.name,
@@ -256,9 +256,9 @@ def _index_note(family: Sequence[IndexPart], tables: Mapping[int, TableParts], r
     )
 
 
-def _key_note(family: Sequence[ForeignKey], tables: Mapping[int, TableParts], reason: str) -> Part:
+def _key_note(family: Sequence[ForeignKey], tables: Mapping[int, TableParts], reason: str) -> IndexOrKey:
     key = family[0]
-    return Part(
+    return IndexOrKey(
         kind="constraint",
         what="foreign key",
         name=key.name,

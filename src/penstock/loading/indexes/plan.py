@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.tables.parts import ForeignKey, TableParts, capture_tree
 from penstock.core.catalogue.tables import is_empty
-from penstock.loading.indexes.decide import Decision, IndexPlanFacts, decide_indexes
+from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -65,7 +65,7 @@ def decide(
     connection: Connection,
     *,
     has_dropped: bool = False,
-) -> Decision:
+) -> IndexDecision:
     """Return which indexes and keys of a table are dropped; `has_dropped`: the load has already dropped some.
 
     Raises ServerError.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.context import PATIENCE_S, Context, Report, Restored
 from penstock.changes.holds import read_holds
-from penstock.changes.journal import CannotRecord, Records, change_table, open_records, restore
+from penstock.changes.journal import CannotRecord, ChangeRecords, change_table, open_records, restore
 from penstock.changes.records import find_changed
 from penstock.changes.store_table import TableStore
 from penstock.changes.tables.indexes import IndexesAndKeys, make_changes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.values.change import Rebuilt
     from penstock.core.values.table import TableFacts, TableName
     from penstock.loading.context import LoadTools
-    from penstock.loading.indexes.decide import Decision
+    from penstock.loading.indexes.decide import IndexDecision
     from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 _LOCK_LOOK_S = 0.1
@@ -139,7 +139,7 @@ class TableChanges:
                 for kind in KINDS:
                     change_table(context, kind, records, request)
 
-    def _drop_parts(self, context: Context, target: TargetPlan, records: Records, request: TableRequest) -> None:
+    def _drop_parts(self, context: Context, target: TargetPlan, records: ChangeRecords, request: TableRequest) -> None:
         """Drop the indexes and keys that the plan drops, if the table is still as the plan has found it."""
         oid, connection = request.table.oid, context.connection
         parts = capture_tree(connection, oid)
@@ -174,7 +174,7 @@ class TableChanges:
         planned = {part.name for part in target.indexes.dropped if part.what == "foreign key"}
         return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
 
-    def _check_relied_on(self, target: TargetPlan, decision: Decision, records: Records) -> None:
+    def _check_relied_on(self, target: TargetPlan, decision: IndexDecision, records: ChangeRecords) -> None:
         """Raise TargetError if a foreign key that must be dropped as planned is kept now."""
         known = {part_id_of(each) for each in records.everything if each.kind in PART_KINDS and not each.is_copied}
         for key in decision.staying:

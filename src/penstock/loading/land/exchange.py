@@ -11,14 +11,14 @@ from psycopg import Rollback, errors, sql
 
 from penstock.core.catalogue.definition import (
     ConstraintRow,
+    DdlObstacle,
+    DdlTableRow,
     HandoverRow,
     IndexRow,
-    Obstacle,
     PartRow,
     PublicationRow,
     TableDefinition,
-    TableRow,
-    Unread,
+    UnreadDefinition,
     compose_create,
     compose_foreign_key,
     compose_index,
@@ -38,7 +38,7 @@ from penstock.loading.values.types import ColumnChange
 
 # The parts of a definition. One query, core/ddl_PART, describes each.
 _PARTS: dict[str, type] = {
-    "table": TableRow,
+    "table": DdlTableRow,
     "indexes": IndexRow,
     "constraints": ConstraintRow,
     "publications": PublicationRow,
@@ -56,7 +56,7 @@ def capture_table(connection: Connection, oid: int, *, name: TableName | None = 
     return look_again(lambda: _capture(connection, oid, name), connection)
 
 
-def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[Obstacle, ...]:
+def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[DdlObstacle, ...]:
     """Return everything that prevents a table's replacement: dependents, its kind, missing privileges.
 
     Function bodies that are stored as text (PL/pgSQL, SQL in quotes) and prepared statements look up the table by name,
@@ -64,10 +64,10 @@ def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple
     Raises ServerError.
     """
     with translate_errors(f"looking for what depends on table {definition.name}"):
-        return tuple(fetch_rows(connection, "loading/ddl_obstacles", Obstacle, oid=definition.oid))
+        return tuple(fetch_rows(connection, "loading/ddl_obstacles", DdlObstacle, oid=definition.oid))
 
 
-def refuse_obstacles(name: TableName, obstacles: Sequence[Obstacle]) -> None:
+def refuse_obstacles(name: TableName, obstacles: Sequence[DdlObstacle]) -> None:
     """Raise TargetError with all obstacles. Return if there is none."""
     if not obstacles:
         return
@@ -100,7 +100,7 @@ def _capture(connection: Connection, oid: int, name: TableName | None) -> TableD
         index.name for index in definition.indexes if index.body is None or index.constraint_name not in constraints
     }
     if unread:
-        raise Unread(
+        raise UnreadDefinition(
             f'cannot read the definition of "{definition.name}"',
             detail=f"Not understood: {', '.join(sorted(unread))}.",
             hint="Please report this with the output of pg_dump --schema-only for the table.",

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.job import Transform as Sql
+    from penstock.core.values.job import TargetJob, Transform
     from penstock.core.values.table import TableFacts, TableName
     from penstock.loading.land.context import LandingContext, NoteStatement
     from penstock.loading.land.merge import MergeParts
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import TargetPlan
 
 
-class Statement:
+class MergeStatement:
     """Stores the staged records of one target in its table. Methods raise PenstockError.
 
     `number` is the target's number in the job, `columns` are those of the staging table.
@@ -90,7 +89,7 @@ class Statement:
         raise NotImplementedError
 
 
-class Merge(Statement):
+class Merge(MergeStatement):
     """Inserts all records, or looks for the rows with their keys."""
 
     @staticmethod
@@ -131,7 +130,7 @@ class Merge(Statement):
         return merge_whole(self._connection, self.find_parts(), name_record=name_record)
 
 
-class Transform(Statement):
+class TransformStatement(MergeStatement):
     """Runs the user's statement."""
 
     def check(self) -> None:
@@ -148,13 +147,13 @@ class Transform(Statement):
         return MergeCounts(staged=staged, inserted=done.rows)
 
     @property
-    def _sql(self) -> Sql:
+    def _sql(self) -> Transform:
         assert self._job.transform is not None
         return self._job.transform
 
 
 # Each statement by the name that landings have for it (core/values/mode.py).
-STATEMENTS: dict[str, type[Statement]] = {"merge": Merge, "transform": Transform}
+STATEMENTS: dict[str, type[MergeStatement]] = {"merge": Merge, "transform": TransformStatement}
 
 
 # The SQLSTATE of a row that a policy refuses. Without policies it means that the role lacks a right, which no other
@@ -180,7 +179,7 @@ class RejectingMerges:
         self._sorters: list[MergeSorter] = []
 
     def run(
-        self, statements: Sequence[Statement], *, name_record: NameRecord, note: NoteStatement
+        self, statements: Sequence[MergeStatement], *, name_record: NameRecord, note: NoteStatement
     ) -> list[MergeCounts]:
         """Run the statements, and return the counts of each one's records that are not rejected.
 

@@ -94,7 +94,7 @@ class _Staged:
 
 
 @frozen
-class _Target:
+class _RetriedTable:
     """A table, and the forms of its objects with rejected records; `staged` is None if COPY fills the table."""
 
     forms: Mapping[int, tuple[StoredForm, RecordForm]]
@@ -116,7 +116,7 @@ class _Target:
         }
 
 
-def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection) -> list[_Target]:
+def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection) -> list[_RetriedTable]:
     """Return the targets with rejected records, referenced tables first. Raises TargetError, ServerError."""
     schema = tools.ledger.schema
     landed = {
@@ -141,10 +141,10 @@ def _find_target(
     connection: Connection,
     *,
     load_id: str,
-) -> _Target:
+) -> _RetriedTable:
     stored, form = next(iter(forms.values()))
     if landed is None:
-        return _Target(forms=forms, facts=find_table(connection, form.table))
+        return _RetriedTable(forms=forms, facts=find_table(connection, form.table))
     if landed.table is None:
         raise TargetError(f'table "{stored.table}" of load {load_id} does not exist any more')
     table = TableName(schema=landed.schema, name=landed.table)
@@ -152,7 +152,7 @@ def _find_target(
     if facts is None:
         raise TargetError(f'table "{table}" does not exist any more')
     if landed.kind == "replacement":
-        return _Target(forms=_send_into(forms, table), facts=facts)
+        return _RetriedTable(forms=_send_into(forms, table), facts=facts)
     job = None if load.job is None else job_from_json(load.job)
     if job is None or landed.number >= len(job.targets):
         raise TargetError(
@@ -169,7 +169,7 @@ def _find_target(
         columns=tuple(names),
         table=TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}"),
     )
-    return _Target(forms=_send_into(forms, staged.table), facts=facts, staged=staged)
+    return _RetriedTable(forms=_send_into(forms, staged.table), facts=facts, staged=staged)
 
 
 def _name_columns(forms: Mapping[int, tuple[StoredForm, RecordForm]]) -> Iterator[str]:
@@ -186,7 +186,9 @@ def _send_into(
 class _Retry:
     """One retry, in one session and one transaction. Methods raise CopyFailed, PenstockError."""
 
-    def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, targets: Sequence[_Target]) -> None:
+    def __init__(
+        self, claim: Claim, tools: LoadTools, connection: Connection, targets: Sequence[_RetriedTable]
+    ) -> None:
         self._claim = claim
         self._schema = tools.ledger.schema
         self._targets = targets

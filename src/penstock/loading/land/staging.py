@@ -22,7 +22,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.loading.land.context import TargetLanding, Way
 from penstock.loading.land.direct import truncate_due
-from penstock.loading.land.merges import STATEMENTS, RejectingMerges, Statement
+from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -139,7 +139,7 @@ class Staging(Way):
             counts = [statement.run(name_record, note_statement) for statement in statements]
         return [self._drop_merged(landing, merged) for landing, merged in zip(landings, counts, strict=True)]
 
-    def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> Statement:
+    def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> MergeStatement:
         assert staging is not None
         return STATEMENTS[landing.target.landing.statement](
             self._connection,

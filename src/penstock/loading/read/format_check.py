@@ -71,7 +71,7 @@ _NULLS: Final = _Kind(
 
 
 @dataclass(slots=True)
-class _Found:
+class _Contradictions:
     """The contradictions in the objects of one table: how many of each kind, and the first by object and line."""
 
     dialect: Dialect
@@ -119,7 +119,7 @@ class FormatCheck:
         self._warnings = warnings
         self._known = {(notice.code, notice.uri) for notice in known}
         self._lock = threading.Lock()
-        self._found: dict[int, _Found] = {}
+        self._found: dict[int, _Contradictions] = {}
         # The targets with a warning of a record that does not name all columns.
         self._partial: set[int] = set()
         # How far each object was read: the next attempt reads again what was not committed.
@@ -181,7 +181,9 @@ class FormatCheck:
             if block.start < self._read.get(work.number, 0):
                 return
             self._read[work.number] = block.end
-            found = self._found.setdefault(work.target_index, _Found(work.target.dialect, [0] * 6, [(0, 0, "")] * 6))
+            found = self._found.setdefault(
+                work.target_index, _Contradictions(work.target.dialect, [0] * 6, [(0, 0, "")] * 6)
+            )
             found.add(doubts, block, work)
 
 

@@ -41,7 +41,7 @@ _LOST: Final = {
 
 
 @dataclass(slots=True)
-class _Found:
+class _ChangedValues:
     """Values that one column changes: what it does not keep of them, how many, and the first by object and line."""
 
     work: ObjectWork
@@ -51,7 +51,7 @@ class _Found:
     lost: int = 0
     count: int = 0
 
-    def add(self, other: _Found) -> None:
+    def add(self, other: _ChangedValues) -> None:
         if other.position < self.position:
             self.work, self.position, self.value = other.work, other.position, other.value
         self.lost |= other.lost
@@ -66,7 +66,7 @@ class ValueCheck:
         self._order = order
         self._lock = threading.Lock()
         # By table, column, and whether it is about the order of dates.
-        self._found: dict[tuple[str, str, bool], _Found] = {}
+        self._found: dict[tuple[str, str, bool], _ChangedValues] = {}
         # The blocks with such values, by object and start: the next attempt reads again what was not committed.
         self._seen: set[tuple[int, int]] = set()
 
@@ -100,13 +100,13 @@ class ValueCheck:
             self._seen.add((work.number, block.start))
             for index, lost, count, line, value in changes:
                 column, shown = encoder.spec.columns[index], value.decode(codec, errors="replace")
-                found = _Found(work, column, (work.number, block.first_line + line), shown, lost, count)
+                found = _ChangedValues(work, column, (work.number, block.first_line + line), shown, lost, count)
                 known = self._found.setdefault((str(work.target.table), column, lost == ORDER), found)
                 if known is not found:
                     known.add(found)
 
 
-def _compose_notice(found: _Found, order: DateOrder) -> Notice:
+def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
     target, line, uri = found.work.target, found.position[1], found.work.source.uri
     seen = Witness(uri=uri, line=line, value=found.value).shown
     more = f" and {format_count(found.count - 1)} more" if found.count > 1 else ""

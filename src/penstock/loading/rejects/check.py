@@ -29,13 +29,13 @@ from penstock.loading.rejects.pieces import Piece, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.rejects.sorting import ScratchTables
 from penstock.loading.values.block import Block, LineEnd
-from penstock.loading.values.outcome import CheckOutcome, Problem
+from penstock.loading.values.outcome import BadRecord, CheckOutcome
 from penstock.loading.values.plan import LoadPlan, table_after_creation
 from penstock.loading.values.work import all_objects
 
 _PROGRESS_INTERVAL_S = 0.1
 
-OnProblem = Callable[[Problem], None]
+OnProblem = Callable[[BadRecord], None]
 
 
 class _Enough(Exception):
@@ -68,7 +68,7 @@ class _Check:
         self._plan = plan
         self._tools = tools
         self._on_problem = on_problem
-        self._problems: list[Problem] = []
+        self._problems: list[BadRecord] = []
         self._problem_count = 0
         self._is_complete = True
         self._sessions: list[CopySession] = []
@@ -88,7 +88,7 @@ class _Check:
     def run(self) -> CheckOutcome:
         count = self._plan.sessions.initial
         for item in self._plan.unreadable:
-            self._report(Problem(uri=item.uri, line=None, column=None, message=item.reason, sqlstate=None))
+            self._report(BadRecord(uri=item.uri, line=None, column=None, message=item.reason, sqlstate=None))
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool,
@@ -139,7 +139,7 @@ class _Check:
             # The check has ended, which also interrupts reading a pipe.
             return
         self._report(
-            Problem(
+            BadRecord(
                 uri=opened.source.uri,
                 line=None,
                 column=None,
@@ -149,7 +149,7 @@ class _Check:
             )
         )
 
-    def _report(self, problem: Problem) -> None:
+    def _report(self, problem: BadRecord) -> None:
         with self._feed.lock:
             self._problem_count += 1
             if len(self._problems) < self._plan.tuning.most_problems:
@@ -213,9 +213,9 @@ def _last_line(reject: Reject, line_end: LineEnd) -> int:
     return reject.line + reject.raw.removesuffix(mark).count(mark)
 
 
-def _problem(opened: OpenObject, reject: Reject, line: int) -> Problem:
+def _problem(opened: OpenObject, reject: Reject, line: int) -> BadRecord:
     reason = reject.reason
-    return Problem(
+    return BadRecord(
         uri=opened.source.uri,
         line=line,
         column=reason.column,

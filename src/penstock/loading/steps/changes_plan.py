@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.core.frozen import frozen
 from penstock.core.units import format_count
 from penstock.core.values.accounts import PlanPart, Rows
-from penstock.core.values.change import IndexPlan, Part, name_with_attached
+from penstock.core.values.change import IndexOrKey, IndexPlan, name_with_attached
 from penstock.core.values.job import LoadRules
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 
@@ -16,7 +16,7 @@ _FEW = 3
 
 
 @frozen
-class TableChanges:
+class TableChangesPlan:
     """What is done with the triggers, autovacuum, indexes and keys of a table."""
 
     table: str
@@ -29,7 +29,7 @@ class TableChanges:
 class ChangesPlan(PlanPart):
     """What is done with each table."""
 
-    tables: tuple[TableChanges, ...]
+    tables: tuple[TableChangesPlan, ...]
 
     def describe(self) -> list[str | Rows]:
         """Return a line for each change, and a row for each index and key; with several tables, with their names."""
@@ -52,10 +52,10 @@ def describe_changes(plan: LoadPlan) -> ChangesPlan:
     return ChangesPlan(tables=tuple(_describe_table(target, plan.job.rules) for target in plan.targets))
 
 
-def _describe_table(target: TargetPlan, rules: LoadRules) -> TableChanges:
+def _describe_table(target: TargetPlan, rules: LoadRules) -> TableChangesPlan:
     is_altered = target.facts is not None and not target.is_replaced
     paused = "paused for the table and its TOAST table, then restored"
-    return TableChanges(
+    return TableChangesPlan(
         table=str(target.table),
         triggers=_describe_triggers(target, rules) if is_altered else (),
         autovacuum=paused if is_altered and rules.autovacuum == "pause" else None,
@@ -82,9 +82,9 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
+def _rows(word: str, parts: Sequence[IndexOrKey]) -> list[tuple[str, str, str, str]]:
     """Return a row for each index and key; many equal indexes of partitions share one row."""
-    alike: dict[tuple[bool, str, str], list[Part]] = {}
+    alike: dict[tuple[bool, str, str], list[IndexOrKey]] = {}
     for part in parts:
         alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)
     rows = []

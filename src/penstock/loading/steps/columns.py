@@ -72,7 +72,7 @@ class Columns(Step):
         return outcome if self._part is None else outcome.with_part(self.name, self._part)
 
 
-class Counts(Step):
+class RowCounts(Step):
     """Reads the counts if those of this attempt are not complete."""
 
     concludes_for_all = True

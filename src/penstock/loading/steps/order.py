@@ -9,9 +9,9 @@ from __future__ import annotations
 from penstock.core.connect.connection import Connection
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.changes import Changes
-from penstock.loading.steps.columns import Columns, Counts, SpaceCheck
+from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
 from penstock.loading.steps.sequences import Sequences
-from penstock.loading.steps.settings import Settings
+from penstock.loading.steps.settings import SettingsStep
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step, When
 from penstock.loading.steps.upkeep import Upkeep
 from penstock.loading.values.plan import LoadPlan
@@ -47,14 +47,14 @@ class References(Step):
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     """Return the steps of one load."""
     return (
-        # Settings is first before the rows and last after them: VACUUM and CHECKPOINT also run with changed settings.
-        Settings(tools),
+        # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
+        SettingsStep(tools),
         # Columns only reports what the claim of the load has changed already.
         Columns(plan),
         # Upkeep reads the partitions before another step changes them.
         Upkeep(plan, tools),
-        # After the rows, Counts runs after Sequences, since it counts the final rows.
-        Counts(),
+        # After the rows, RowCounts runs after Sequences, since it counts the final rows.
+        RowCounts(),
         # After the rows, Sequences runs after the rebuild of indexes. If the rebuild fails, the load has not ended, and
         # the next run advances the sequences.
         Sequences(plan, tools),

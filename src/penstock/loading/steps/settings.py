@@ -36,7 +36,7 @@ class ChangedSettings:
         return [Rows([heads, *rows], align="<<<<<")]
 
 
-class Settings(Step):
+class SettingsStep(Step):
     """Holds the load's lease on server settings from before the first row until all other steps are done."""
 
     name = "settings"

@@ -140,7 +140,7 @@ class LoadOutcome:
 
 
 @frozen
-class Problem:
+class BadRecord:
     """One bad record that --check found."""
 
     uri: str
@@ -161,7 +161,7 @@ class CheckOutcome:
     bytes_read: int
     seconds: float
     # The first problems; their number is limited.
-    problems: tuple[Problem, ...]
+    problems: tuple[BadRecord, ...]
     # How many problems were found in all.
     problem_count: int
     # False if some records were not checked.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerFacts
     from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
-    from penstock.loading.values.outcome import CheckOutcome, LoadOutcome, Problem
+    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome
 
 # If a load has more files than this, only the slowest are shown.
 _FILES_SHOWN = 20
@@ -159,11 +159,11 @@ def outcome_object(outcome: LoadOutcome) -> dict[str, object]:
     return fields
 
 
-def describe_problem(problem: Problem) -> str:
+def describe_problem(problem: BadRecord) -> str:
     """Return a bad record in one line.
 
-    >>> from penstock.loading.values.outcome import Problem
-    >>> print(describe_problem(Problem(uri="a.csv", line=7, column="n", message="not a number", sqlstate="22P02")))
+    >>> from penstock.loading.values.outcome import BadRecord
+    >>> print(describe_problem(BadRecord(uri="a.csv", line=7, column="n", message="not a number", sqlstate="22P02")))
     a.csv line 7, column "n": not a number
     """
     line = "" if problem.line is None else f" line {problem.line}"

@@ -18,7 +18,7 @@ from penstock.loading.views.plan import describe_plan, plan_object
 from penstock.preflight.view import describe_facts
 
 if TYPE_CHECKING:
-    from penstock.preflight.doctor import Diagnosis
+    from penstock.preflight.doctor import DoctorResult
 
 For = Annotated[
     list[str] | None,
@@ -64,7 +64,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         raise typer.Exit(WOULD_NOT_LOAD)
 
 
-def _as_object(found: Diagnosis) -> dict[str, object]:
+def _as_object(found: DoctorResult) -> dict[str, object]:
     from penstock.rds.view import description_object
 
     planned = found.planned

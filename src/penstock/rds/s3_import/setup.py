@@ -47,9 +47,9 @@ from penstock.rds.s3_import.values import (
     PolicyFacts,
     RoleFacts,
     S3ImportReport,
-    S3Place,
+    S3Prefix,
     S3Route,
-    Statement,
+    SetupStatement,
     Step,
     Wait,
     compose_command,
@@ -187,7 +187,7 @@ class S3ImportSetup:
 
     # ---------------------------------------------------------------- prepare
 
-    def plan(self, place: S3Place) -> S3ImportReport:
+    def plan(self, place: S3Prefix) -> S3ImportReport:
         """Return the commands that do what `prepare` would do. Nothing is changed."""
         wanted = self._decide(place)
         steps = list(wanted.steps)
@@ -195,7 +195,7 @@ class S3ImportSetup:
             steps.insert(0, tag_call(self._owner, hold_tags(wanted.hold) | change_tags(wanted.new)))
         return self._report(place, commands=self._compose(steps), notes=wanted.notes, route=self.aws.find_route())
 
-    def prepare(self, place: S3Place) -> S3ImportReport:
+    def prepare(self, place: S3Prefix) -> S3ImportReport:
         """Take the steps that are missing. If no step is missing, change nothing."""
         with self._context.lock(SERVER):
             wanted = self._decide(place)
@@ -204,7 +204,7 @@ class S3ImportSetup:
             self._run(wanted.steps)
         return self._report(place, done=tuple(self._done), notes=wanted.notes, route=self.aws.find_route())
 
-    def _decide(self, place: S3Place) -> _Wanted:
+    def _decide(self, place: S3Prefix) -> _Wanted:
         owner, store = self._owner, self._context.store
         holder_id = name_holder(owner, place)
         role, policy = name_role(owner), name_policy(owner, place)
@@ -240,7 +240,7 @@ class S3ImportSetup:
 
     # ---------------------------------------------------------------- undo
 
-    def plan_undo(self, place: S3Place) -> S3ImportReport:
+    def plan_undo(self, place: S3Prefix) -> S3ImportReport:
         """Return the commands that do what `undo` would do. Nothing is changed."""
         holder_id, store = name_holder(self._owner, place), self._context.store
         others = [hold for hold in store.read_holds() if hold.holder_id != holder_id]
@@ -252,7 +252,7 @@ class S3ImportSetup:
             steps.append(untag_call(self._owner, gone))
         return self._report(place, commands=self._compose(steps), notes=tuple(find_left(found, changes)))
 
-    def undo(self, place: S3Place) -> S3ImportReport:
+    def undo(self, place: S3Prefix) -> S3ImportReport:
         """Remove what `prepare` made for a place, unless another place needs it."""
         holder_id = name_holder(self._owner, place)
         with self._context.lock(SERVER):
@@ -268,7 +268,7 @@ class S3ImportSetup:
             raise done.errors[0]
         return self._report(place, done=tuple(self._done), notes=tuple(notes))
 
-    def _find_undone(self, place: S3Place) -> list[Change]:
+    def _find_undone(self, place: S3Prefix) -> list[Change]:
         """Return the changes for a place: those that are recorded, and those that have a tag of their own."""
         owner, store = self._owner, self._context.store
         holder_id = name_holder(owner, place)
@@ -325,7 +325,7 @@ class S3ImportSetup:
     def _take(self, step: Step) -> None:
         if isinstance(step, Call):
             self.aws.call(step)
-        elif isinstance(step, Statement):
+        elif isinstance(step, SetupStatement):
             with self.connect.in_database(step.database).connect(label="prepare-s3-import") as connection:
                 run_extension_statement(connection, step.text)
         else:
@@ -353,7 +353,7 @@ class S3ImportSetup:
             compose_command(each, owner=self._owner, server=self.server, profile=self.profile) for each in steps
         )
 
-    def _report(self, place: S3Place, **found: Any) -> S3ImportReport:
+    def _report(self, place: S3Prefix, **found: Any) -> S3ImportReport:
         role, policy = name_role(self._owner), name_policy(self._owner, place)
         return S3ImportReport(place=place, owner=self._owner, role_name=role, policy_name=policy, **found)
 

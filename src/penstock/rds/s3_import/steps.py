@@ -22,8 +22,8 @@ from penstock.rds.s3_import.values import (
     Owner,
     PolicyFacts,
     RoleFacts,
-    S3Place,
-    Statement,
+    S3Prefix,
+    SetupStatement,
     Step,
     Wait,
     digest,
@@ -44,12 +44,12 @@ def name_role(owner: Owner) -> str:
     return _name(owner, digest(owner.resource_id))
 
 
-def name_policy(owner: Owner, place: S3Place) -> str:
+def name_policy(owner: Owner, place: S3Prefix) -> str:
     """Return the name of the policy for a place."""
     return _name(owner, name_holder(owner, place))
 
 
-def name_holder(owner: Owner, place: S3Place) -> str:
+def name_holder(owner: Owner, place: S3Prefix) -> str:
     """Return the id by which the journal records that the server may import from a place."""
     return digest(owner.resource_id, place.bucket, place.prefix)
 
@@ -72,7 +72,7 @@ def compose_trust(owner: Owner) -> dict[str, Any]:
     )
 
 
-def compose_policy(owner: Owner, place: S3Place, key_arn: str | None) -> dict[str, Any]:
+def compose_policy(owner: Owner, place: S3Prefix, key_arn: str | None) -> dict[str, Any]:
     """Return the document that lets a role read the objects of a place, and decrypt them with the bucket's key."""
     bucket = f"arn:{owner.partition}:s3:::{place.bucket}"
     prefix = _SPECIAL.sub(lambda found: f"${{{found[0]}}}", place.prefix)
@@ -132,7 +132,7 @@ def untag_call(owner: Owner, keys: Sequence[str]) -> Call:
     return Call(service="rds", operation="remove_tags_from_resource", parameters=given, done=done)
 
 
-def find_changes(found: Found, place: S3Place, holder_id: str) -> list[Change]:
+def find_changes(found: Found, place: S3Prefix, holder_id: str) -> list[Change]:
     """Return what must be recorded in the journal before the steps of `plan_steps` are taken."""
     changes = [
         server_change(POLICY, name_policy(found.owner, place), {}, holder_id),
@@ -146,7 +146,7 @@ def find_changes(found: Found, place: S3Place, holder_id: str) -> list[Change]:
     return changes
 
 
-def plan_steps(found: Found, place: S3Place, key: BucketKey) -> list[Step]:
+def plan_steps(found: Found, place: S3Prefix, key: BucketKey) -> list[Step]:
     """Return the steps that are missing, in order. Raises AwsError or TargetError if something prevents them."""
     owner = found.owner
     role_name, policy_name = name_role(owner), name_policy(owner, place)
@@ -177,7 +177,7 @@ def plan_steps(found: Found, place: S3Place, key: BucketKey) -> list[Step]:
     for each in found.extensions:
         if not each.is_installed:
             done = f"created extension aws_s3 in database {each.database}"
-            steps.append(Statement(database=each.database, text="CREATE EXTENSION aws_s3 CASCADE", done=done))
+            steps.append(SetupStatement(database=each.database, text="CREATE EXTENSION aws_s3 CASCADE", done=done))
     return steps
 
 
@@ -256,9 +256,9 @@ def _drop_extensions(found: Found, changes: Sequence[Change]) -> Iterator[Step]:
                 yield _drop(each.database, f"SCHEMA IF EXISTS {name}")
 
 
-def _drop(database: str, what: str) -> Statement:
+def _drop(database: str, what: str) -> SetupStatement:
     kind, *_, name = what.split()
-    return Statement(
+    return SetupStatement(
         database=database, text=f"DROP {what}", done=f"dropped {kind.lower()} {name} in database {database}"
     )
 
@@ -272,7 +272,7 @@ def _refuse_attached(role: RoleFacts, detached: Sequence[PolicyFacts]) -> None:
         )
 
 
-def _refuse_foreign(found: Found, place: S3Place, key: BucketKey) -> None:
+def _refuse_foreign(found: Found, place: S3Prefix, key: BucketKey) -> None:
     """Raise AwsError if others have created what penstock would create for this place, or have changed it."""
     owner, role = found.owner, found.role
     for policy in found.policies:
@@ -299,7 +299,7 @@ def _refuse_foreign(found: Found, place: S3Place, key: BucketKey) -> None:
             )
 
 
-def _allows(policy: PolicyFacts, owner: Owner, place: S3Place, key: BucketKey) -> bool:
+def _allows(policy: PolicyFacts, owner: Owner, place: S3Prefix, key: BucketKey) -> bool:
     document, wanted = policy.document, compose_policy(owner, place, key.arn)
     return document == wanted or (key.reason is not None and without_key(document) == wanted)
 

@@ -30,7 +30,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @frozen
-class S3Place:
+class S3Prefix:
     """A bucket, and the beginning of the keys in it that may be read."""
 
     bucket: str
@@ -40,7 +40,7 @@ class S3Place:
         return f"s3://{self.bucket}/{self.prefix}"
 
 
-def parse_place(bucket: str, prefix: str | None) -> S3Place:
+def parse_place(bucket: str, prefix: str | None) -> S3Prefix:
     """Return the place that --bucket and --prefix name. Raises UsageError if there can be no such place."""
     if _BUCKET.fullmatch(bucket) is None:
         raise UsageError(
@@ -52,7 +52,7 @@ def parse_place(bucket: str, prefix: str | None) -> S3Place:
         raise UsageError(
             "invalid value for --prefix", detail=f"Keys have printable characters, and {_LONGEST_KEY_BYTES} bytes."
         )
-    return S3Place(bucket=bucket, prefix=prefix)
+    return S3Prefix(bucket=bucket, prefix=prefix)
 
 
 @frozen
@@ -162,7 +162,7 @@ class Call:
 
 
 @frozen
-class Statement:
+class SetupStatement:
     """A statement in a database of the server."""
 
     database: str
@@ -180,7 +180,7 @@ class Wait:
     until: Literal["active", "removed"]
 
 
-Step = Call | Statement | Wait
+Step = Call | SetupStatement | Wait
 
 
 @frozen
@@ -202,7 +202,7 @@ class S3Route:
 class S3ImportReport:
     """What was done to prepare an import. With --plan, the commands that would do it."""
 
-    place: S3Place
+    place: S3Prefix
     owner: Owner
     role_name: str
     policy_name: str
@@ -221,7 +221,7 @@ def digest(*words: str) -> str:
 
 def compose_command(step: Step, *, owner: Owner, server: str, profile: str | None = None) -> str:
     """Return the command that does what a step does, quoted for a shell. `server` is the connection, as for psql."""
-    if isinstance(step, Statement):
+    if isinstance(step, SetupStatement):
         return shlex.join(["psql", f"{server} dbname={_quote_value(step.database)}", "-c", step.text])
     if isinstance(step, Wait):
         name = "DBInstance" if owner.kind == "instance" else "DBCluster"

@@ -37,8 +37,8 @@ from penstock.core.values.temp_place import (
     CheckReport,
     Placement,
     PlaceReport,
-    Problem,
     Scope,
+    TempPlaceProblem,
     spell_setting,
 )
 from penstock.ledger.locks import try_lock
@@ -79,7 +79,9 @@ def check_placement(
     shared = _find_shared(placement, place) if is_local else ()
     if shared:
         what = f"{placement.location} is on the disk that has the data ({', '.join(shared)}): sorts go there"
-        problems.append(Problem(what=what, remedy="If its own disk is not mounted, mount it, and check again."))
+        problems.append(
+            TempPlaceProblem(what=what, remedy="If its own disk is not mounted, mount it, and check again.")
+        )
     untrusted = _judge_path(found.location, place) if is_local and found is not None else None
     if untrusted is not None:
         problems.append(untrusted)
@@ -92,7 +94,7 @@ def check_placement(
             else:
                 problems.append(_missing(found.location, folder))
         problems += [
-            Problem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
+            TempPlaceProblem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
             for each in find_occupants(connect, control, found.oid)
             if each.move is not None
         ]
@@ -100,7 +102,7 @@ def check_placement(
     disk = measure_disk(Path(placement.location)) if is_local else None
     if disk is not None and disk.free_bytes < _LEAST_FREE * disk.size_bytes:
         what = f"only {format_bytes(disk.free_bytes)} of {format_bytes(disk.size_bytes)} are free"
-        problems.append(Problem(what=what, remedy="Set temp_file_limit, or move other files from the disk."))
+        problems.append(TempPlaceProblem(what=what, remedy="Set temp_file_limit, or move other files from the disk."))
     return CheckReport(
         placement=placement,
         problems=tuple(problems),
@@ -109,26 +111,30 @@ def check_placement(
     )
 
 
-def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[Problem]:
+def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[TempPlaceProblem]:
     again = "Run penstock temp remove, then place again."
     if not placement.is_placed:
-        yield Problem(what="placing or removing it was interrupted", remedy="Run penstock temp remove, or place again.")
+        yield TempPlaceProblem(
+            what="placing or removing it was interrupted", remedy="Run penstock temp remove, or place again."
+        )
     if found is None:
-        yield Problem(what=f'tablespace "{TABLESPACE}" does not exist', remedy=again)
+        yield TempPlaceProblem(what=f'tablespace "{TABLESPACE}" does not exist', remedy=again)
     elif found.location != placement.location:
-        yield Problem(what=f'tablespace "{TABLESPACE}" lies in {found.location}', remedy=again)
+        yield TempPlaceProblem(what=f'tablespace "{TABLESPACE}" lies in {found.location}', remedy=again)
     current = read_setting(control, placement.scope)
     if current != (TABLESPACE,):
         what = f"{SETTING} of {placement.scope} is {spell_setting(current)}"
         if placement.scope.kind == "server" and read_server_facts(control).is_in_recovery:
             # ALTER SYSTEM is not replicated, but it is allowed on a standby.
             set_it = setting_statement(placement.scope, (TABLESPACE,))
-            yield Problem(what=f"{what}, on this standby", remedy=f"{set_it}; SELECT pg_catalog.pg_reload_conf();")
+            yield TempPlaceProblem(
+                what=f"{what}, on this standby", remedy=f"{set_it}; SELECT pg_catalog.pg_reload_conf();"
+            )
         else:
-            yield Problem(what=what, remedy=again)
+            yield TempPlaceProblem(what=what, remedy=again)
 
 
-def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Problem]:
+def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[TempPlaceProblem]:
     """Yield the roles that may not create files in the tablespace.
 
     PostgreSQL silently writes their spills elsewhere.
@@ -137,11 +143,11 @@ def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Proble
     for role in found.excluded:
         if role in meant:
             grant = f"GRANT CREATE ON TABLESPACE {quote_name(TABLESPACE)} TO {quote_name(role)};"
-            yield Problem(what=f'role "{role}" may not create there, so its work goes elsewhere', remedy=grant)
+            yield TempPlaceProblem(what=f'role "{role}" may not create there, so its work goes elsewhere', remedy=grant)
 
 
-def _missing(location: str, folder: str) -> Problem:
-    return Problem(
+def _missing(location: str, folder: str) -> TempPlaceProblem:
+    return TempPlaceProblem(
         what=f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
         "tables fail",
         remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
@@ -160,7 +166,7 @@ def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
     return ()
 
 
-def _judge_path(location: str, place: PlaceRow) -> Problem | None:
+def _judge_path(location: str, place: PlaceRow) -> TempPlaceProblem | None:
     """Return a problem if other users may read the temporary files or replace the directory, otherwise None."""
     with suppress(OSError):
         server_uid = Path(place.data_directory or "").stat().st_uid
@@ -172,7 +178,7 @@ def _judge_path(location: str, place: PlaceRow) -> Problem | None:
                 "Run penstock temp remove, then place again, below directories that only root and the server's account "
                 "may write to."
             )
-            return Problem(what=f"other users may read or replace temporary files: {why}", remedy=remedy)
+            return TempPlaceProblem(what=f"other users may read or replace temporary files: {why}", remedy=remedy)
     return None
 
 

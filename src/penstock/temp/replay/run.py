@@ -30,7 +30,7 @@ from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
 from penstock.core.words import hide_secrets
 from penstock.temp.statements import find_spills, sum_field
 from penstock.temp.usage.read import EXPLAIN, compose, find_statements_schema
-from penstock.temp.values import Comparison, ReplayResult, Run, Skipped, Trial
+from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
@@ -346,7 +346,7 @@ class _Comparing:
     sessions: int
     order: random.Random
     began_with: list[int] = field(default_factory=list)
-    runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
+    runs: tuple[list[StatementRun], list[StatementRun]] = field(default_factory=lambda: ([], []))
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
@@ -405,7 +405,7 @@ class _Comparing:
             opened.append(session)
         return opened
 
-    def _run(self, number: int, statement: str, *, work_mem_bytes: int | None = None) -> Run:
+    def _run(self, number: int, statement: str, *, work_mem_bytes: int | None = None) -> StatementRun:
         """Run a statement at a place. If the second place's disk is full, run it in the default tablespace."""
         try:
             return self._run_at(number, self.places[number].tablespaces, statement, work_mem_bytes)
@@ -414,14 +414,14 @@ class _Comparing:
                 raise
         return replace(self._run_at(number, "", statement, work_mem_bytes), is_elsewhere=True)
 
-    def _run_at(self, number: int, tablespace: str, statement: str, work_mem_bytes: int | None) -> Run:
+    def _run_at(self, number: int, tablespace: str, statement: str, work_mem_bytes: int | None) -> StatementRun:
         place = self.places[number]
         before = None if place.device is None else read_counters(place.device)
         elapsed_s, found = self._together(self._opened[number], statement, tablespace, work_mem_bytes)
         after = None if place.device is None else read_counters(place.device)
         block = place.facts.block_bytes
         plans = [each.plan for each in found]
-        return Run(
+        return StatementRun(
             elapsed_s=elapsed_s,
             session_s=tuple(each.elapsed_s for each in found),
             written_bytes=block * sum(int(plan.get("Temp Written Blocks", 0)) for plan in plans),

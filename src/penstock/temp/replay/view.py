@@ -11,7 +11,7 @@ from penstock.core.words import line_up
 from penstock.temp.statements import shorten
 
 if TYPE_CHECKING:
-    from penstock.temp.values import Comparison, ReplayResult, Run
+    from penstock.temp.values import Comparison, ReplayResult, StatementRun
 
 _SHOWN = 100
 
@@ -129,7 +129,7 @@ def _row(each: Comparison) -> tuple[str, ...]:
     )
 
 
-def _times(runs: Sequence[Run], median_s: float) -> tuple[str, str, str]:
+def _times(runs: Sequence[StatementRun], median_s: float) -> tuple[str, str, str]:
     seconds = [run.elapsed_s for run in runs]
     return f"{median_s:.2f}", f"{min(seconds):.2f}", f"{max(seconds):.2f}"
 

@@ -16,10 +16,10 @@ from penstock.temp.statements import MEMORY_FACTOR, walk_nodes
 from penstock.temp.usage.values import (
     DatabaseRate,
     DeviceNow,
-    DeviceUse,
     LogEnd,
     LoggedFiles,
     StatementUse,
+    TablespaceDevice,
     UsageReading,
     UsageReport,
     UseCase,
@@ -91,7 +91,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     )
 
 
-def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[DeviceUse]:
+def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[TablespaceDevice]:
     """Yield the use of each device.
 
     The spills of all databases are attributed to one device, the device of the first temporary tablespace in penstock's
@@ -107,13 +107,13 @@ def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: f
         yield _use(each, seen, spilled_per_s if each.tablespace == target else None)
 
 
-def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> DeviceUse:
+def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> TablespaceDevice:
     temporary_iops = None
     if seen is not None and seen.request_bytes and spilled_per_s is not None:
         # A spill is written once and read once, unless the operating system's cache keeps it from the device.
         done = seen.read_iops + seen.write_iops
         temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
-    return DeviceUse(
+    return TablespaceDevice(
         tablespace=now.tablespace,
         device=now.device,
         kind=now.kind,

@@ -27,10 +27,10 @@ from penstock.temp.usage.values import (
     IndexBuild,
     LogEnd,
     LogFormat,
-    Route,
     SettingRow,
     StatementUse,
     TablespaceUse,
+    TempTablespaces,
     UsageReading,
 )
 
@@ -262,7 +262,9 @@ def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_b
 DATA = "pg_default"
 
 
-def find_routes(settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str) -> list[Route]:
+def find_routes(
+    settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str
+) -> list[TempTablespaces]:
     """Return which tablespaces each role's temporary work uses, and which names PostgreSQL ignores silently."""
     known = {each.name for each in tablespaces}
     routes = [_route("this session", session, known, ())]
@@ -273,12 +275,12 @@ def find_routes(settings: Sequence[SettingRow], tablespaces: Sequence[Tablespace
     return routes
 
 
-def _route(whose: str, value: str, known: set[str], denied: Sequence[str]) -> Route:
+def _route(whose: str, value: str, known: set[str], denied: Sequence[str]) -> TempTablespaces:
     names = parse_setting(value)
     ignored = [f'"{name}" does not exist' for name in names if name and name not in known]
     ignored += [f'no CREATE on "{name}"' for name in names if name in denied]
     used = [name or DATA for name in names if (not name or name in known) and name not in denied]
-    return Route(whose=whose, tablespaces=tuple(used) or (DATA,), ignored=tuple(ignored))
+    return TempTablespaces(whose=whose, tablespaces=tuple(used) or (DATA,), ignored=tuple(ignored))
 
 
 def look_at_devices(tablespaces: Sequence[TablespaceUse]) -> list[DeviceNow]:

@@ -36,7 +36,7 @@ class SettingRow:
 
 
 @frozen
-class Route:
+class TempTablespaces:
     """The tablespaces of one scope's temporary work."""
 
     # The scope, for users.
@@ -60,7 +60,7 @@ class DeviceNow:
 
 
 @frozen
-class DeviceUse:
+class TablespaceDevice:
     """The device of a tablespace between two readings."""
 
     tablespace: str
@@ -170,7 +170,7 @@ class UsageReading:
     settings: tuple[SettingRow, ...]
     # What it does not report, with the remedy.
     missing: tuple[str, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[TempTablespaces, ...] = ()
     devices: tuple[DeviceNow, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
     statements_reset_at: datetime | None = None
@@ -197,8 +197,8 @@ class UsageReport:
     databases: tuple[DatabaseRate, ...]
     tablespaces: tuple[TablespaceUse, ...]
     missing: tuple[str, ...]
-    routes: tuple[Route, ...] = ()
-    devices: tuple[DeviceUse, ...] = ()
+    routes: tuple[TempTablespaces, ...] = ()
+    devices: tuple[TablespaceDevice, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
     # None if the log cannot be read.
     log_path: str | None = None

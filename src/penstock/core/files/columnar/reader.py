@@ -43,7 +43,7 @@ _ENCRYPTED: Final = b"PARE"
 _END_BYTES: Final = 8
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """The part of a column that is in a row group. `path` has the names of what the column is nested in, with dots."""
 
     path: str
@@ -60,7 +60,7 @@ class Group:
 
     rows: int
     size_bytes: int
-    chunks: Sequence[Chunk]
+    chunks: Sequence[ColumnChunk]
 
 
 @frozen
@@ -102,7 +102,7 @@ def read_footer(file: RangedFile, *, uri: str) -> Footer:
     return Footer(
         metadata=pq.read_metadata(pa.BufferReader(_MAGIC + footer)),
         groups=[
-            Group(rows=rows, size_bytes=size_bytes, chunks=[Chunk(*chunk) for chunk in chunks])
+            Group(rows=rows, size_bytes=size_bytes, chunks=[ColumnChunk(*chunk) for chunk in chunks])
             for rows, size_bytes, chunks in groups
         ],
     )
@@ -174,7 +174,7 @@ _MOST_BUFFER_BYTES: Final = 16 * MIB
 _NO_LEAVES: Final = Leaves(int96=frozenset(), intervals=frozenset(), binaries=frozenset())
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
 
     start: int
@@ -191,9 +191,11 @@ class Batch(NamedTuple):
         """Return the length of the values in memory."""
         return sum(column.nbytes for column in self.columns)
 
-    def slice(self, first: int, stop: int) -> Batch:
+    def slice(self, first: int, stop: int) -> RecordBatch:
         """Return the rows from index `first` to the one before index `stop`."""
-        return Batch(self.start + first, self.part, [column.slice(first, stop - first) for column in self.columns])
+        return RecordBatch(
+            self.start + first, self.part, [column.slice(first, stop - first) for column in self.columns]
+        )
 
 
 @frozen
@@ -280,7 +282,7 @@ class ColumnarFile:
     def _holds_texts(self, name: str) -> bool:
         return all(_is_text(batch.columns[0]) for batch in self.batches([name], [(0, self.rows)]))
 
-    def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+    def batches(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[RecordBatch]:
         """Yield the rows within ascending ranges of row numbers, with the columns of these names."""
         for batch in self._read_groups(names, ranges) if self._format == "parquet" else self._read_batches(names):
             for start, end in ranges:
@@ -288,7 +290,7 @@ class ColumnarFile:
                 if first < stop:
                     yield batch.slice(first, stop)
 
-    def _read_groups(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[Batch]:
+    def _read_groups(self, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[RecordBatch]:
         for part in self._parts:
             at, last = part.start, max((min(end, part.end) for start, end in ranges if start < part.end), default=0)
             decoded = self._decode(part, names) if at < last else iter(())
@@ -296,17 +298,17 @@ class ColumnarFile:
                 found = self._take(decoded)
                 if found is None:
                     raise self._refuse(f"{part.name} has {at - part.start} rows, and its metadata says {part.rows}")
-                yield Batch(at, part.name, [self._column(found, name) for name in names])
+                yield RecordBatch(at, part.name, [self._column(found, name) for name in names])
                 at += found.num_rows
 
-    def _read_batches(self, names: Sequence[str]) -> Iterator[Batch]:
+    def _read_batches(self, names: Sequence[str]) -> Iterator[RecordBatch]:
         # A record batch is read as a whole: its columns are not cut into pages.
         numbers = range(self._opened.num_record_batches)
         decoded = (self._opened.get_batch(number).select(list(names)) for number in numbers)
         at = number = 0
         while (found := self._take(decoded)) is not None:
             number += 1
-            yield Batch(at, f"record batch {number}", [found.column(name) for name in names])
+            yield RecordBatch(at, f"record batch {number}", [found.column(name) for name in names])
             at += found.num_rows
 
     def _column(self, found: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from penstock.loading.formats.probe.form import (
     proves_copy_escapes,
     split_record,
 )
-from penstock.loading.formats.probe.mangling import Sample
+from penstock.loading.formats.probe.mangling import RecordSample
 from penstock.loading.formats.probe.probing import read_header
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def find_contradiction(
         return None
     is_whole = is_whole and len(head) <= _HEADER_BYTES
     head = head[:_HEADER_BYTES]
-    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=form.cut(head, is_whole=is_whole))
+    sample = RecordSample(head=head, is_whole=is_whole, uri="", form=form, records=form.cut(head, is_whole=is_whole))
     with suppress(DataError):
         return _compare_header(sample, dialect, options=options, header=header, table_columns=table_columns)
     return None
@@ -134,7 +134,7 @@ def _compare(records: Sequence[Record], *, dialect: Dialect, other: Dialect) -> 
 
 
 def _compare_header(
-    sample: Sample,
+    sample: RecordSample,
     dialect: Dialect,
     *,
     options: DialectOptions,

@@ -135,7 +135,7 @@ _COMPARED_RECORDS: Final = 100
 
 
 @frozen
-class Sample:
+class RecordSample:
     """A sample, cut into records by the dialect it will be loaded with."""
 
     head: bytes
@@ -177,7 +177,7 @@ class Sample:
         return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint)
 
 
-def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
+def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
     """Return a notice for each kind of change, at its first line and column."""
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
@@ -185,14 +185,14 @@ def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple
     return tuple(notice for notice in found if notice is not None)
 
 
-def _byte_order_mark(sample: Sample, bom: str | None) -> Notice | None:
+def _byte_order_mark(sample: RecordSample, bom: str | None) -> Notice | None:
     if bom is None:
         return None
     message = "byte-order mark skipped"
     return Notice(code="byte-order-mark", message=message, uri=sample.uri, line=1, column=1, hint=f"It is {bom}'s.")
 
 
-def _mixed_line_ends(sample: Sample) -> Notice | None:
+def _mixed_line_ends(sample: RecordSample) -> Notice | None:
     if sample.records.odd_line is None or sample.records.line_end is None:
         return None
     return Notice(
@@ -204,7 +204,7 @@ def _mixed_line_ends(sample: Sample) -> Notice | None:
     )
 
 
-def _carriage_returns_only(sample: Sample) -> Notice | None:
+def _carriage_returns_only(sample: RecordSample) -> Notice | None:
     if sample.records.line_end != "cr":
         return None
     hint = "Check that the file is complete."
@@ -212,7 +212,7 @@ def _carriage_returns_only(sample: Sample) -> Notice | None:
     return Notice(code="carriage-returns", message=message, uri=sample.uri, line=1, hint=hint)
 
 
-def _no_line_end(sample: Sample) -> Notice | None:
+def _no_line_end(sample: RecordSample) -> Notice | None:
     """Find a first record that does not end within the sample, other than by an open quote."""
     if sample.is_whole or sample.records.whole or sample.records.open_quote is not None:
         return None
@@ -221,7 +221,7 @@ def _no_line_end(sample: Sample) -> Notice | None:
     return Notice(code="long-record", message=message, uri=sample.uri, line=1, hint=hint)
 
 
-def _end_of_data_mark(sample: Sample) -> Notice | None:
+def _end_of_data_mark(sample: RecordSample) -> Notice | None:
     if b"\\." not in sample.head:
         return None
     for record in sample.records.pieces:
@@ -231,7 +231,7 @@ def _end_of_data_mark(sample: Sample) -> Notice | None:
     return None
 
 
-def _zero_byte(sample: Sample) -> Notice | None:
+def _zero_byte(sample: RecordSample) -> Notice | None:
     offset = sample.head.find(0)
     if offset < 0:
         return None
@@ -240,7 +240,7 @@ def _zero_byte(sample: Sample) -> Notice | None:
     return sample.notice("zero-byte", offset, "zero byte, which PostgreSQL's text cannot hold", hint)
 
 
-def _open_quote(sample: Sample) -> Notice | None:
+def _open_quote(sample: RecordSample) -> Notice | None:
     """Find a quoted field that does not end in a whole file, or is longer than 64 KiB in the sample."""
     opened = sample.records.open_quote
     if opened is None:
@@ -251,7 +251,7 @@ def _open_quote(sample: Sample) -> Notice | None:
     return sample.notice("quote-open", opened, "quoted field does not end", hint)
 
 
-def _stray_quote(sample: Sample) -> Notice | None:
+def _stray_quote(sample: RecordSample) -> Notice | None:
     quote, delimiter = sample.form.quote or b"", sample.form.delimiter
     if quote not in sample.head:
         return None
@@ -270,7 +270,7 @@ def _stray_quote(sample: Sample) -> Notice | None:
     return None
 
 
-def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
+def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
     r"""Find a field that is \N or the word NULL, if the dialect reads it as text."""
     words = find_null_words(nulls, sample.form.format)
     found = [match for word in words if (match := _find_field(sample, re.escape(word.encode()))) is not None]
@@ -286,7 +286,7 @@ def find_null_words(nulls: Sequence[str], format_name: TextFormat) -> list[str]:
     return [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or format_name == "csv")]
 
 
-def _quoted_null(sample: Sample) -> Notice | None:
+def _quoted_null(sample: RecordSample) -> Notice | None:
     """Find the word NULL in quotes in a file that quotes every field, where it probably means null."""
     quote = sample.form.quote
     if quote is None or not all(text.startswith(quote) and text.endswith(quote) for text in sample.texts):
@@ -299,7 +299,7 @@ def _quoted_null(sample: Sample) -> Notice | None:
     return sample.notice("literal-null", match.start(), message, hint)
 
 
-def _kept_blanks(sample: Sample) -> Notice | None:
+def _kept_blanks(sample: RecordSample) -> Notice | None:
     """Return a notice if a blank follows every delimiter, as some programs write it for readability."""
     if not has_blanks(sample):
         return None
@@ -307,14 +307,14 @@ def _kept_blanks(sample: Sample) -> Notice | None:
     return sample.notice("blank-kept", sample.records.whole[0].start, message, hint)
 
 
-def has_blanks(sample: Sample) -> bool:
+def has_blanks(sample: RecordSample) -> bool:
     """Return whether all fields, except the first of each record, begin with a blank, including empty fields."""
     delimiter = sample.form.delimiter
     parts = [part for text in sample.texts for part in text.split(delimiter)[1:]]
     return delimiter != b" " and len(parts) >= _ALIKE and all(part.startswith(b" ") for part in parts)
 
 
-def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
+def _find_field(sample: RecordSample, content: bytes) -> re.Match[bytes] | None:
     """Return the first field of the whole records that matches a pattern, including its quotes.
 
     What looks like a field within quotes, such as an element of an array, is none.
@@ -331,19 +331,19 @@ def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
     return match
 
 
-def _kept_quotes(sample: Sample) -> Notice | None:
+def _kept_quotes(sample: RecordSample) -> Notice | None:
     """Find a field in quotes in a format without quoting; Excel quotes fields in tab-separated files."""
     return _find_quoted(sample, '"', "quotes around a field are kept as data", "Use --format=csv if they are quoting.")
 
 
-def _single_quotes(sample: Sample) -> Notice | None:
+def _single_quotes(sample: RecordSample) -> Notice | None:
     if sample.form.quote == b"'":
         return None
     hint = """Use --quote="'" if they are quoting."""
     return _find_quoted(sample, "'", "single quotes around a field are kept as data", hint)
 
 
-def _find_quoted(sample: Sample, quote: str, message: str, hint: str) -> Notice | None:
+def _find_quoted(sample: RecordSample, quote: str, message: str, hint: str) -> Notice | None:
     mark = quote.encode()
     if mark not in sample.head:
         return None
@@ -351,7 +351,7 @@ def _find_quoted(sample: Sample, quote: str, message: str, hint: str) -> Notice 
     return None if match is None else sample.notice("quote-kept", match.start(), message, hint)
 
 
-def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
+def find_rival(sample: RecordSample, *, is_new: bool) -> Notice | None:
     """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
 
     For a new table, this is a character that divides records which would be a single column. For an existing table, it
@@ -375,13 +375,13 @@ def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
     return None
 
 
-def _rival_notice(sample: Sample, other: bytes, taken: str) -> Notice:
+def _rival_notice(sample: RecordSample, other: bytes, taken: str) -> Notice:
     shown = repr(other.decode())
     message, hint = f"{taken}, though {shown} divides them all", f"Use --delimiter={shown} if it stands between fields."
     return sample.notice("other-delimiter", sample.records.whole[0].start, message, hint)
 
 
-def _lost_backslash(sample: Sample) -> Notice | None:
+def _lost_backslash(sample: RecordSample) -> Notice | None:
     r"""Find a backslash that COPY would decode although COPY TO never writes it."""
     allowed = COPY_ESCAPES + sample.form.delimiter
     for offset, escaped in find_escapes(sample.head, sample.form.delimiter):
@@ -391,7 +391,7 @@ def _lost_backslash(sample: Sample) -> Notice | None:
     return None
 
 
-def _kept_escape(sample: Sample) -> Notice | None:
+def _kept_escape(sample: RecordSample) -> Notice | None:
     """Find escapes of COPY, or escaped delimiters, in a file whose format has no escapes."""
     wanted = COPY_ESCAPES if follows_copy_escapes(sample.head, sample.form.delimiter) else b"".join(_DELIMITERS)
     escapes = find_escapes(sample.head, sample.form.delimiter)
@@ -407,7 +407,7 @@ def _kept_escape(sample: Sample) -> Notice | None:
     )
 
 
-_COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (
+_COMMON: Final[tuple[Callable[[RecordSample], Notice | None], ...]] = (
     _mixed_line_ends,
     _carriage_returns_only,
     _no_line_end,

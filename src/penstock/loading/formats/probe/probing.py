@@ -21,7 +21,7 @@ from penstock.loading.formats.probe.form import (
     validate_options,
 )
 from penstock.loading.formats.probe.header import HeaderVerdict, are_row_names, check_is_utf8, judge_header
-from penstock.loading.formats.probe.mangling import Sample, find_mangling, find_rival
+from penstock.loading.formats.probe.mangling import RecordSample, find_mangling, find_rival
 
 # A preamble is reported only if at least this many records follow it in the sample.
 _PREAMBLE_FOLLOWERS: Final = 3
@@ -78,7 +78,7 @@ def probe_dialect(
     form = choice.form
     dialect = complete_options(options, format_name=form.format, delimiter=form.delimiter.decode())
     records = form.cut(head, is_whole=is_whole, first_line=first_line)
-    sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
+    sample = RecordSample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
         check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
@@ -105,7 +105,7 @@ def probe_dialect(
 
 
 def read_header(
-    sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
+    sample: RecordSample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
     """Return the names in the first record, or None if it is not a header, and the verdict on it.
 
@@ -127,7 +127,7 @@ def read_header(
     return (tuple(fields) if verdict in ("certain", "likely") else None), verdict
 
 
-def _read_rows(sample: Sample, dialect: Dialect, *, after: int) -> list[list[str | None]]:
+def _read_rows(sample: RecordSample, dialect: Dialect, *, after: int) -> list[list[str | None]]:
     """Return the fields of at most 100 records, without the first `after` ones and those that cannot be read."""
     rows = []
     for record in sample.records.whole[after : after + _COMPARED_RECORDS]:
@@ -142,7 +142,7 @@ def separator_notice(uri: str, line: int) -> Notice:
     return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
 
-def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, ...]:
+def _preamble_notices(sample: RecordSample, options: DialectOptions) -> tuple[Notice, ...]:
     """Return a warning if the first lines have fewer than half as many fields as each record after them."""
     if options.header is not None or options.skip_lines:
         return ()
