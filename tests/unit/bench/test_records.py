@@ -22,7 +22,6 @@ FORMER = frozenset(
     (
         "2026-11-21-ledger_overhead",
         "2026-11-22-commits",
-        "2026-11-22-latency_tls",
         "2026-11-22-sampler_cost",
     )
 )
