@@ -1,1 +1,1 @@
-"""`penstock watch`: a server sampled on a clock; recordings written and read."""
+"""`penstock watch`: samples a server at intervals, and writes and reads recordings."""

@@ -49,7 +49,7 @@ class DeviceUse:
     # The tablespaces on the device.
     tablespaces: tuple[str, ...]
     rates: DeviceRates
-    # The last reading, as is the size.
+    # The free space and the size at the last reading.
     free_bytes: int
     size_bytes: int
     # The least of all readings, because a statement that fails on a full disk frees the space that it used.
@@ -68,7 +68,7 @@ class DeviceUse:
 
 
 class DeviceMeter:
-    """Reads samples one by one; keeps the free space at each reading."""
+    """Reads samples one by one. It keeps the free space at each reading."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _DeviceReadings] = {}

@@ -49,7 +49,7 @@ class Rates:
     writes_per_s: float | None = None
     rollbacks_per_s: float | None = None
     wal_bytes_per_s: float | None = None
-    # The average of these commits.
+    # The average number of rows of commits that wrote.
     rows_per_commit: float | None = None
     # True if the server counted the rows, False if they are estimated from the WAL.
     is_exact: bool = False
@@ -62,7 +62,7 @@ class _Point(NamedTuple):
     xid: int | None
     wal_bytes: int | None
     own_commits: int
-    # These three count from the first reading.
+    # This and the next two fields count from the first reading.
     commits: int = 0
     rollbacks: int = 0
     rows: int = 0
@@ -239,7 +239,7 @@ def _subtract(now: int | None, before: int | None) -> int | None:
 class _View(NamedTuple):
     """A progress view."""
 
-    # How messages call the view's command.
+    # The name of the view's command in messages.
     command: str
     # Pairs of columns (what is done, what is to do), the preferred pair first, by the beginning of a phase's name. The
     # first name that fits counts, because a view keeps the numbers of earlier phases.

@@ -29,9 +29,9 @@ class SessionSample:
     database: str | None
     user: str | None
     application: str | None
-    # The state and the two names of the wait event are None if the role may not see them.
+    # The state, and the type and name of the wait event, are None if the role may not see them.
     state: str | None
-    # Both are None if the backend does not wait.
+    # This and the next field are None if the backend does not wait.
     wait_event_type: str | None
     wait_event: str | None
     query_id: int | None

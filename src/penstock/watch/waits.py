@@ -301,7 +301,7 @@ class CommitFinder:
         self._at_s = 0.0
 
     def see(self, sample: Sample) -> list[tuple[str, Moment]]:
-        """Add a sample; return the waits that are now known to be for commits, with their codes."""
+        """Add a sample. Return the waits that are now known to be for commits, with their codes."""
         self._tick += 1
         since_s, self._at_s = sample.at_s - self._at_s, sample.at_s
         weight_s = weight_of(sample)

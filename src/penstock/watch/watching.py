@@ -233,7 +233,7 @@ class Beside:
         folder: Path,
         # Called in the thread with the header and each sample.
         see: Callable[[RecordingHeader, Sample], None],
-        # Gets the reason why the file cannot be written. Sampling goes on without it.
+        # Called with the reason why the file cannot be written. Sampling continues without the file.
         on_notice: Callable[[str], None],
     ) -> None:
         self._open_sampler = open_sampler
