@@ -1,1 +1,1 @@
-"""`penstock temp`: what spills to disk, and temporary work on a local disk."""
+"""`penstock temp`: shows what spills to disk, and puts temporary work on a local disk."""

@@ -42,7 +42,7 @@ class StatementRun:
     local_bytes: int
     workers_planned: int
     workers_launched: int
-    # Those of one session.
+    # The spills of one session.
     spills: tuple[Spill, ...] = ()
     # The rates of the tablespace's device during the run, None if they are not visible.
     device: DeviceRates | None = None

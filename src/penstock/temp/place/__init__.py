@@ -1,1 +1,1 @@
-"""A tablespace for temporary work on a local disk: made, checked and removed."""
+"""Creates, checks and removes a tablespace for temporary work on a local disk."""

@@ -1,1 +1,1 @@
-"""A user's statements run with their temporary work in two tablespaces, and compared."""
+"""Runs a user's statements with their temporary work in two tablespaces, and compares the times."""

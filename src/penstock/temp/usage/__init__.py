@@ -1,1 +1,1 @@
-"""What spills to disk, by whom, and where it goes."""
+"""Reports which statements and databases spill to disk, and to which tablespaces."""

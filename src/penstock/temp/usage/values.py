@@ -122,7 +122,7 @@ class TablespaceUse:
     directory: str | None
     # The total size.
     size_bytes: int | None
-    # Both are None if the role may not see temporary files.
+    # This and the next field are None if the role may not see temporary files.
     temp_files: int | None
     temp_bytes: int | None
 
@@ -168,7 +168,7 @@ class UsageReading:
     databases: tuple[DatabaseUse, ...]
     tablespaces: tuple[TablespaceUse, ...]
     settings: tuple[SettingRow, ...]
-    # What it does not report, with the remedy.
+    # What the server does not report, with the remedy.
     missing: tuple[str, ...]
     routes: tuple[TempTablespaces, ...] = ()
     devices: tuple[DeviceNow, ...] = ()
@@ -202,7 +202,7 @@ class UsageReport:
     builds: tuple[IndexBuild, ...] = ()
     # None if the log cannot be read.
     log_path: str | None = None
-    # From the end of the server's log, whatever time that covers.
+    # The files that the end of the server's log lists. The log may cover any time.
     logged: tuple[LoggedFiles, ...] = ()
     # CloudWatch's metrics of an RDS instance.
     local_storage: LocalStorageMetrics | None = None
