@@ -1,1 +1,1 @@
-"""`penstock storage`: what a workload asked of its volume, and which storage would carry it."""
+"""`penstock storage`: shows what a workload used of its volume, and which storage would carry it."""
