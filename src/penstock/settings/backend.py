@@ -40,7 +40,7 @@ class SettingsBackend(ABC):
 
     Its session in SERVER_DATABASE holds the lease until the lease or the session ends.
 
-    Methods do and raise the same as those of SettingsLeases.
+    The methods do the same and raise the same errors as those of SettingsLeases.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:

@@ -355,7 +355,7 @@ def _find_held(changes: Sequence[SettingChange], facts: SettingsFacts) -> str | 
 
 
 def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
-    """Return max_wal_size in MB, and what it was chosen by."""
+    """Return max_wal_size in MB, and the reason for this value."""
     if facts.wal_free_bytes is None:
         # The free space is not known, so choose the smallest value that helps.
         return LEAST_WAL_MB, "4GB, as the free space on the WAL's volume is not known"
