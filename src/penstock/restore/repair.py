@@ -86,7 +86,7 @@ class Repairer(Closing):
             is_local = read_server_facts(connection).is_local
         self._connect.refuse_unwritable("repair")
         outcome = RepairOutcome()
-        # Use a separate session, because it holds the locks of the tables until the session ends.
+        # Use a separate session, because the repair holds the locks of the tables until its session ends.
         with self._connect.connect(label="repair") as connection:
             tables = self._context(connection, is_local=is_local)
             try:
