@@ -1,4 +1,4 @@
-"""Decides what a report shows of one recording, read in one pass, and which numbers of several it compares. Pure."""
+"""Decides what a report shows of a recording, which is read once, and which numbers of several are compared. Pure."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def describe_files(look: Look) -> Table | None:
 
 
 def describe_plan(look: Look) -> Table | None:
-    """Return what a load planned, and what stayed in effect for its tables."""
+    """Return what a load planned, and the properties of its tables that cost time for each row."""
     if look.load is None or look.details is None:
         return None
     setting = look.load.setting
