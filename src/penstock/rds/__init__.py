@@ -1,1 +1,1 @@
-"""Amazon RDS and Aurora: instances described, parameter groups, metrics, certificates, imports from S3."""
+"""Amazon RDS and Aurora: descriptions of instances, parameter groups, metrics, certificates, imports from S3."""

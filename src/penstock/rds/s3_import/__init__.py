@@ -1,1 +1,1 @@
-"""A server prepared for imports from S3, and what undoes that."""
+"""Prepares a server for imports from S3, and undoes that."""

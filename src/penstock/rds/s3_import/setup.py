@@ -260,7 +260,8 @@ class S3ImportSetup:
             notes = find_left(self._look(changes), changes)
             written = {(each.kind, each.name) for each in self._context.store.read_changes()}
             if lost := [each for each in changes if (each.kind, each.name) not in written]:
-                # Somebody has removed the tags of the instance. What has tags of its own is recorded again.
+                # Somebody has removed the tags of the instance. Record again the roles and policies that have their own
+                # tags.
                 record(self._context, self._make_hold(holder_id, tuple(each.name for each in changes)), lost)
             self._context.leaving = [holder_id]
             done = restore(self._context, [SERVER])
@@ -269,7 +270,7 @@ class S3ImportSetup:
         return self._report(place, done=tuple(self._done), notes=tuple(notes))
 
     def _find_undone(self, place: S3Prefix) -> list[Change]:
-        """Return the changes for a place: those that are recorded, and those that have a tag of their own."""
+        """Return the changes for a place: those that are recorded, and those that their own tags show."""
         owner, store = self._owner, self._context.store
         holder_id = name_holder(owner, place)
         names = {name for hold in store.read_holds() if hold.holder_id == holder_id for name in hold.names}

@@ -1,4 +1,4 @@
-"""Values of an import from S3 inside Amazon RDS: the request, what AWS and the server have of it, and the steps."""
+"""Values of an import from S3 in Amazon RDS: the request, what exists in AWS and on the server, and the steps."""
 
 from __future__ import annotations
 
