@@ -1,1 +1,1 @@
-"""`penstock doctor`: facts of a server, the role's rights, and what stands in a load's way."""
+"""`penstock doctor`: facts of a server, the role's rights, and what prevents a load."""
