@@ -18,7 +18,7 @@ class Block:
     """Whole records of one object."""
 
     segments: tuple[Segment, ...]
-    # The byte range in the decompressed object, or numbers of rows, from 0, see `unit`.
+    # The range of bytes in the decompressed object, or of row numbers from 0 (see `unit`).
     start: int
     end: int
     # Counts from 1.
@@ -41,7 +41,7 @@ class Block:
     fault: str | None = None
     # What `start` and `end` count. If it is rows, each is one line, and the segments are the rows as COPY sends them.
     unit: Literal["bytes", "rows"] = "bytes"
-    # The row group or record batch of a columnar file that the rows are of, None if they are lines of their file.
+    # The row group or record batch that contains the rows of a columnar file, None if rows are lines of their file.
     part: str | None = None
 
     @property
@@ -54,20 +54,23 @@ class Block:
 class CopySpec:
     """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 
-    `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
-    are None for text. `force_null` are the columns whose quoted fields may be null. Of these, format binary has only
-    the columns. `type_oids` are the types for which blocks of text were encoded in it: the binary format does not say
-    them, so the command counts only if the columns have these types.
+    The binary format uses only `columns` and `type_oids`.
     """
 
     schema: str | None
     table: str
+    # The column list of the command.
     columns: tuple[str, ...]
     format: Literal["csv", "text", "binary"]
     delimiter: str
     null: str
+    # None for format text. The same applies to `escape`.
     quote: str | None
     escape: str | None
+    # PostgreSQL's name of the payload's encoding.
     encoding: str
+    # The columns whose quoted fields may be null.
     force_null: tuple[str, ...] = ()
+    # The types for which blocks of text were encoded in the binary format. That format does not contain types, so the
+    # command is accepted only if the columns have these types.
     type_oids: tuple[int, ...] = ()

@@ -123,7 +123,7 @@ class LoadOutcome:
     database: str = ""
     # Records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
     rejects_left: tuple[LeftRejects, ...] = ()
-    # Objects that could not be read to their end. Nothing of them is loaded, and the next load tries them again.
+    # Objects that could not be read to their end. None of their rows is loaded, and the next load tries them again.
     unreadable: tuple[UnreadableObject, ...] = ()
     # The warnings of the plan and of the load.
     warnings: tuple[Notice, ...] = ()

@@ -34,7 +34,7 @@ ROW_NAME = "row"
 
 @frozen
 class CopyChoice:
-    """The format of COPY in which the rows of text files are sent, and why. Of other files `reason` is empty."""
+    """The format of COPY in which rows are sent, and why. `reason` is empty if the files are not text."""
 
     format: Literal["text", "binary"] = "text"
     reason: str = ""
@@ -46,15 +46,15 @@ class TargetPlan:
 
     job: TargetJob
     table: TableName
-    # As the table will be when `changes` are made, None if the load creates it.
+    # The table as it will be after `changes`, None if the load creates it.
     facts: TableFacts | None
     # The columns of a table that the load creates, None if the table exists.
     create_columns: tuple[str, ...] | None
-    # That of the text that is cut into records, or that is sent.
+    # The dialect of the text that is cut into records or, for other formats, that is sent.
     dialect: Dialect
     # The names in the first object's header, None without a header.
     header: tuple[str, ...] | None
-    # That of the first object. Other objects may have their columns in another order.
+    # The column map of the first object. Other objects may have their columns in another order.
     column_map: ColumnMap
     objects: tuple[SourceObject, ...]
     # The compression of the first object.
@@ -66,20 +66,21 @@ class TargetPlan:
     text_columns: tuple[str, ...] | None = None
     # Which indexes and keys are dropped while the table is loaded.
     indexes: IndexPlan = field(default_factory=IndexPlan)
-    # Set only if each record fires triggers; None if unknown.
+    # An estimate of the number of records, made only if each record fires triggers. None if it is not known.
     estimated_records: int | None = None
     # The encoding of the first object's byte-order mark.
     sample_bom: str | None = None
-    # The staged tables of this load to which the table's foreign keys refer: it gets its rows after they get theirs.
+    # The staged tables of this load to which the table's foreign keys refer. They get their rows before this table.
     follows: tuple[TableName, ...] = ()
-    # Why the table does not accept the columns of files that are loaded already: raised if one must be read again.
+    # The error for files that are loaded already and whose columns the table does not accept. It is raised only if one
+    # must be read again.
     refusal: PenstockError | None = None
     # How header and records differ by one field.
     edge: Edge | None = None
     # The types of `create_columns`, None if all are text.
     create_types: tuple[str, ...] | None = None
-    # The name of the objects' format (loading/formats), and what it has found out about the first object: see
-    # ObjectSample.own.
+    # The name of the objects' format (loading/formats), and the format's own value for the first object
+    # (ObjectSample.own).
     format: str = "text"
     own: object = None
     # The columns whose types were found in the files, with what decided them.
@@ -95,7 +96,7 @@ class TargetPlan:
 
     @property
     def created_key(self) -> tuple[str, ...]:
-        """Return the columns of the primary key of the table that the load creates: the key by which it merges."""
+        """Return the columns of the primary key of a table that the load creates: the key by which it merges."""
         return () if self.create_columns is None else self.job.key
 
     @property
@@ -186,44 +187,40 @@ def total_size(sources: Iterable[SourceObject]) -> int | None:
 
 @frozen
 class SessionPlan:
-    """How many COPY sessions the load starts with, how many `auto` may open, and why.
-
-    `connections` is how many connections to the server are free.
-    """
+    """How many COPY sessions the load starts with, how many `auto` may open, and why."""
 
     initial: int
     maximum: int
     is_adaptive: bool
     reason: str
+    # How many connections to the server are free.
     connections: int = 0
 
 
 @frozen
 class LoadPlan:
-    """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
-
-    `is_in_job_order`: objects are read in the order of `ranks` instead of the largest first. `ranks` has each target's
-    turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
-    that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
-    other in a circle, and all rows are committed to their tables in one transaction. `steps` has what the steps before
-    and after the rows will do, by the name of the step; it is empty until the load is foreseen. `route` says who reads
-    the objects. `unreadable` are objects that cannot be listed, or of tables for which no object can be read; they are
-    not among those of the targets.
-    """
+    """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged."""
 
     load_id: str
     job: LoadJob
     targets: tuple[TargetPlan, ...]
     sessions: SessionPlan
     batch: BatchPlan
+    # Whether every source can be read again, so that transient faults can be retried and an interrupted load resumed.
     is_repeatable: bool
     notices: tuple[Notice, ...] = ()
+    # Whether objects are read in the order of `ranks`, instead of the largest first.
     is_in_job_order: bool = False
+    # Each target's turn: referenced tables first, otherwise the order of the job.
     ranks: tuple[int, ...] = ()
+    # Whether foreign keys refer to each other in a circle, so that all rows are committed in one transaction.
     defers_keys: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
+    # What the steps before and after the rows will do, by the name of the step. Empty until the steps are planned.
     steps: dict[str, PlanPart] = field(default_factory=dict)
+    # Says who reads the objects.
     route: RoutePlan = CLIENT_ROUTE
+    # Objects that cannot be listed, or whose tables have no readable object. The targets do not include them.
     unreadable: tuple[UnreadableObject, ...] = ()
 
     def with_part(self, step: str, part: PlanPart) -> LoadPlan:

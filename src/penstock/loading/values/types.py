@@ -1,4 +1,4 @@
-"""Types of columns that are found in the values of files: the bits of the Rust pass, and what is decided from them."""
+"""Values for finding the types of columns: the bits of the Rust core's pass, and what is decided from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPES: Final = (
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
 # Dates such as 01/02/2026: the day and the month depend on DateStyle, so no type is chosen for them.
 UNCLEAR_DATE: Final = 1 << 10
-# pg_type.oid of the types above, of text, and of what a column of numbers may have been (pg_type.dat).
+# pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
     "smallint": 21,
@@ -60,12 +60,12 @@ _COLUMNAR_OIDS: Final = {
     "jsonb": (3802, 3807),
 }
 _PRECISION: Final = re.compile(r"\((\d+),(\d+)\)")
-# Each takes all values of those before it without loss.
+# Sequences of types in which each type takes all values of the types before it without loss.
 _WIDER: Final = (
     ("smallint", "integer", "bigint", "numeric", "text"),
     ("date", "timestamp", "timestamptz", "text"),
 )
-# What a column that has one of these types takes and keeps: its text says what the file says.
+# The types of values, as bits, that a column of each type stores so that their text is the same as in the file.
 KEPT: Final = {
     "smallint": 1 << 11,
     "integer": 1 << 12,
@@ -75,9 +75,9 @@ KEPT: Final = {
     "timestamp": 1 << 16,
     "timestamptz": 1 << 17,
 }
-# Dates such as 01/02/2026 are kept, since the user has chosen DateStyle for the load.
+# Dates such as 01/02/2026 are kept, because the user has chosen DateStyle for the load.
 KNOWN_ORDER: Final = 1 << 18
-# The bits in the order of their loss that a plan reports.
+# The bits in the order in which a plan reports that a column lost them.
 BITS: Final = tuple(1 << number for number in range(18))
 # What a column does not keep of a value, as bits (rust/src/kept.rs).
 CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
@@ -100,13 +100,12 @@ NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "Non
 
 @frozen
 class Witness:
-    """A value of a column that decided its type: its file, its line there, and its first 60 bytes.
-
-    `line` is None if the names of the file's folders state the value.
-    """
+    """A value that decided the type of its column."""
 
     uri: str
+    # The line in the file, None if the value is in the name of a folder.
     line: int | None
+    # The first 60 bytes of the value.
     value: str
 
     @property
@@ -123,19 +122,19 @@ class Witness:
         return f"{FileLocation(file=self.uri, line=self.line)}: {self.shown}"
 
 
-# The number of an object in its load, and a line: where a value is, in the order of the load.
+# The position of a value in the order of the load: the number of its object in the load, and its line.
 Position = tuple[int, int]
 
 
 @dataclass(slots=True, kw_only=True)
 class ColumnFindings:
-    """What all values of one column of a table allow so far: a set of types, as bits.
+    """What all values of one column allow that were seen so far."""
 
-    `first` is the first value that is not null, `lost` the first value that each other type does not take.
-    """
-
+    # The types that all values have, as bits.
     fits: int
+    # The first value that is not null.
     first: tuple[Position, Witness] | None = None
+    # For each other type, the first value that the type does not take.
     lost: dict[int, tuple[Position, Witness]] = field(default_factory=dict)
 
     def add(self, other: ColumnFindings) -> None:
@@ -150,15 +149,15 @@ class ColumnFindings:
 
 @frozen
 class ColumnChange:
-    """A column that the load adds to a table (`was` is None), or widens from the type `was`; `number` is its attnum.
-
-    `decided_by` is the value that asks for the type, None if the column has no values or is text by default.
-    """
+    """A column that the load adds to a table, or changes to a wider type."""
 
     column: str
+    # pg_attribute.attnum.
     number: int
     type_name: str
+    # The present type, None for a column that is added.
     was: str | None = None
+    # The value that requires the type, None if the column has no values or is text by default.
     decided_by: Witness | None = None
 
     @property
@@ -175,7 +174,7 @@ class ColumnChange:
 
 @frozen
 class TypedColumn:
-    """A column with the type found for it; `decided_by` is the value that decided, None if all values are null."""
+    """A column with the type found for it. `decided_by` is the value that decided, None if all values are null."""
 
     name: str
     type_name: str

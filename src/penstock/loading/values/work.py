@@ -14,19 +14,18 @@ from penstock.loading.values.plan import TargetPlan
 
 @frozen
 class ObjectWork:
-    """An object to load; blocks within `coverage` are not sent again.
-
-    `target_index` is the index of its target in the job. `landing` is the table that COPY fills, if that is not the
-    target's own or was just created. `working_names` are the present names of a table that will replace the target's,
-    and of its indexes, each with the name that it will have.
-    """
+    """An object to load."""
 
     target: TargetPlan
     source: SourceObject
     number: int
+    # What is committed of the object. Blocks within it are not sent again.
     coverage: Coverage = field(default_factory=Coverage)
+    # The index of the target in the job.
     target_index: int = 0
+    # The table that COPY fills, if it is not the target's own table or was just created.
     landing: TableName | None = None
+    # The present names of a replacing table and of its indexes, each with its final name.
     working_names: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -36,7 +35,7 @@ class ObjectWork:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the object is loaded whatever was loaded before; a pipe has no version to recognize it by."""
+        """Return whether the object is loaded regardless of earlier loads. A pipe is, because it has no version."""
         return self.target.landing.is_fresh or self.source.is_pipe
 
 
