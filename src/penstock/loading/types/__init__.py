@@ -1,1 +1,1 @@
-"""The types of columns, found in all values of the files."""
+"""Finds the types of columns from all values of the files."""

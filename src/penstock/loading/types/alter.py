@@ -75,7 +75,7 @@ def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict
 def _is_made(
     change: ColumnChange, columns: dict[str, tuple[int, int]], oids: Mapping[str | None, int], table: TableName
 ) -> bool:
-    """Return whether a change is made.
+    """Return whether a change has been made already.
 
     Raise OtherTableError if the column is neither as before the change nor as after.
     """

@@ -30,19 +30,19 @@ from penstock.loading.values.types import (
 
 _COLUMNS_SHOWN = 3
 
-# A hint with a command that has more sources than these is not read.
+# A hint shows a command only if it has at most this many sources.
 _SOURCES_SHOWN = 5
 
 
 def usable_types(*, server_encoding: str) -> int:
-    """Return the types that may be chosen, as bits: jsonb only if the database can have every escaped character."""
+    """Return the types that may be chosen, as bits. jsonb is included only if the database can store all characters."""
     return ALL_TYPES if server_encoding == "UTF8" else ALL_TYPES & ~(1 << TYPES.index("jsonb"))
 
 
 def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """Return a column with the first type that takes all its values, or text.
 
-    The value that decided is the one at which the last of the types before it was lost.
+    The value that decided is the one that the last of the preferred types did not take.
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)
@@ -60,8 +60,8 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
 def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:
     """Return the changes that give the columns of a table the types that were found for them.
 
-    Kept are the types of columns without values, of identities and computed columns, and types that penstock does not
-    choose, such as varchar(10).
+    Columns keep their types if they have no values, if they are identity or generated columns, or if the type is one
+    that penstock does not choose, such as varchar(10).
     """
     names = {TYPE_OIDS[name]: name for name in (*TYPES, "text")}
     pairs = ((each, facts.column(each.name)) for each in typed if each.decided_by is not None)
@@ -85,7 +85,7 @@ def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChang
 def unclear_notices(
     table: str, typed: Sequence[TypedColumn], changes: Sequence[ColumnChange] = ()
 ) -> tuple[Notice, ...]:
-    """Return a warning for each column of dates that is text because their day and month are not clear."""
+    """Return a warning for each column that is text because its dates may be day first or month first."""
     staying = [(column.name, "stays", column.decided_by) for column in typed if column.is_unclear_date]
     known = {name for name, *_ in staying}
     unclear = (change for change in changes if change.column not in known and _is_unclear(change))
@@ -110,7 +110,7 @@ _ORDER_HINTS = {
 
 
 def _is_unclear(change: ColumnChange) -> bool:
-    """Whether a column of dates is widened to text by a value whose day and month are not clear."""
+    """Return whether a column of dates is widened to text because a date may be day first or month first."""
     seen = change.decided_by
     if seen is None or change.type_name != "text" or change.was not in ("date", "timestamp", "timestamptz"):
         return False
@@ -118,9 +118,9 @@ def _is_unclear(change: ColumnChange) -> bool:
 
 
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
-    """Return a warning for each word that other programs write for null, and which made columns text.
+    """Return a warning for each word for null that made columns text, such as NULL or N/A.
 
-    JSON Lines have a null of their own, and so have names of folders.
+    JSON Lines and names of folders have their own nulls, so no such warning is given for them.
     """
     if not format_of(target).is_delimited:
         return ()
@@ -144,13 +144,13 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
 
 
 def _replace_hint(target: TargetPlan, word: str, columns: Sequence[str]) -> str:
-    """Return the hint to load a table again whose columns are text because of a word for null.
+    """Return the hint to load the table again, because its columns are text only because of a word for null.
 
     The load that gives the warning records its files as loaded, and creates the table. So the next one replaces the
     table, whose columns then get other types.
     """
     job, nulls = target.job, target.dialect.nulls
-    # If --null names the word already, it was in quotes.
+    # If --null names the word already, the values were in quotes.
     quoted = (*job.dialect.force_null, *(columns if word in nulls else ()))
     dialect = replace(job.dialect, null=(word,) if quoted else (*nulls, word), force_null=quoted)
     again = replace(job, mode="replace", key=(), keep="error", dialect=dialect)

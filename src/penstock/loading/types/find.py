@@ -1,4 +1,4 @@
-"""Plans the columns that depend on what is in the files: their types, and those that a table lacks.
+"""Plans what depends on the content of the files: the types of columns, and the columns that a table lacks.
 
 Reads the headers of the objects if columns are to be added, and every value if types are to be found.
 """
@@ -34,7 +34,7 @@ _Targets = list["TargetPlan"]
 def find_columns(
     plan: LoadPlan, tools: LoadTools, *, server_encoding: str, find_dependents: Callable[[int, str], Sequence[str]]
 ) -> LoadPlan:
-    """Return the plan with the types of the tables that it creates, and the columns that it adds and widens.
+    """Return the plan with the column types of tables to be created, and with the columns to add or widen.
 
     With --types the objects are read to their end. Raises PenstockError.
     """
@@ -64,7 +64,7 @@ def find_columns(
 
 
 def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
-    """Return the targets of one table with the columns of all their objects that it lacks."""
+    """Return the targets of one table, with the table extended by the columns that it lacks and their objects have."""
     first, headers = group[0], [target.header for target in group]
     for number, target in enumerate(group):
         if not target.job.add_columns:
@@ -88,7 +88,7 @@ def _names(target: TargetPlan) -> list[str]:
 
 
 def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
-    """Return a target with the table of another one for the same table."""
+    """Return `target` with the table's columns as in `first`, a target of the same table."""
     return replace(
         target,
         facts=first.facts,
@@ -99,12 +99,12 @@ def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
 
 
 def _read_again(target: TargetPlan) -> list[SourceObject]:
-    """Return the objects whose headers are read; an unspooled pipe has one only when it is loaded."""
+    """Return the objects whose headers are read. Pipes are included only if they were copied to temporary files."""
     return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
 
 
 def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
-    """Return the target of a table with more columns, of these names and types."""
+    """Return the target with columns of these names and types added to its table."""
     if not added:
         return target
     if target.facts is None:
@@ -158,12 +158,12 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
 
 
 def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usable: int) -> Findings | None:
-    """Return what the values of a table's objects allow, None if no type depends on them."""
+    """Return which types the values of a table's objects allow, None if no column's type depends on them."""
     wanted = 0
     for target in group:
         if target.job.types == "text":
             continue
-        # Any record that names its fields may name a column that the table lacks.
+        # Each record that names its fields may name a column that the table lacks.
         may_extend = target.job.add_columns and format_of(target).is_by_name
         if target.facts is None or target.takes_types or target.changes or may_extend:
             wanted |= usable

@@ -1,4 +1,4 @@
-"""Looks at every value of the files: one pass of the Rust core over the blocks that a load would send."""
+"""Checks which types every value of the files allows, by one pass of the Rust core over the blocks of a load."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from penstock.loading.values.block import Block
     from penstock.loading.values.work import ObjectWork
 
-# Objects that are read at once: local ones wait for processors, remote ones for answers.
+# How many remote objects are read at once. Reading them is mostly waiting for answers, while local objects wait for
+# processors.
 _REMOTE_READERS = 8
-# Blocks of one object that wait for a thread, of at most 512 KiB each.
+# How many blocks of one object may wait for a thread. A block has at most 512 KiB.
 _BLOCKS_AHEAD = 8
 
 Findings = dict[str, ColumnFindings]
 
-# A value that the Rust core has seen: the number of its line in the block, from 0, and its first bytes.
+# A value that the Rust core has seen: the number of its line in the block, counted from 0, and its first bytes.
 _Seen = tuple[int, bytes]
 
 
@@ -59,7 +60,7 @@ def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) 
                 works,
                 threads=readers,
             ):
-                # Nothing of an object that cannot be read is loaded.
+                # An object that cannot be read is not loaded, so its values do not count.
                 merge_findings(found, each or Findings())
         finally:
             stop.set()
@@ -79,7 +80,7 @@ def _scan_object(
                 raise Interrupted("load interrupted")
             if block.records and block.fault is None:
                 running.append(pool.submit(scan.find, block))
-            # A few blocks at a time: memory does not grow with the file.
+            # Only a few blocks are in memory at a time, so memory does not grow with the file.
             if len(running) > _BLOCKS_AHEAD:
                 merge_findings(found, running.popleft().result())
                 scan.check(found)
@@ -97,7 +98,10 @@ class _Scan:
         self._codec = python_codec(form.encoding)
 
     def check(self, found: Findings) -> None:
-        """Raise TargetError if there are more names than columns: names that are data would fill the memory."""
+        """Raise TargetError if there are more names than a table may have columns.
+
+        Names that are data would fill the memory.
+        """
         refuse_many_names(len(found), uri=self._uri)
 
     def _note(self, block: Block, types: _native.Types) -> ColumnFindings:
@@ -113,7 +117,7 @@ class _NameScan(_Scan):
     """Finds the names in blocks of JSON Lines, and the types of their values."""
 
     def find(self, block: Block) -> Findings:
-        """Return what the values of a block allow."""
+        """Return which types the values of a block allow."""
         found = _native.find_json_types(block.segments, wanted=self._wanted)
         return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
 
@@ -132,13 +136,13 @@ class _FieldScan(_Scan):
         self._forced = [name in encoder.spec.force_null for name in self._columns]
 
     def find(self, block: Block) -> Findings:
-        """Return what the values of a block allow."""
+        """Return which types the values of a block allow."""
         columns = self._rewriter.find_types(block.segments, block.line_end, wanted=self._wanted, forced=self._forced)
         return {name: self._note(block, types) for name, types in zip(self._columns, columns, strict=bool(columns))}
 
 
 def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
-    """Return the same for the columns that the names of the objects' folders fill; no object is read."""
+    """Return what `scan_objects` returns for the columns that names of folders fill. No object is read."""
     stated = []
     for work in works:
         mapped, table = work.target.column_map, table_after_creation(work.target)
@@ -156,7 +160,7 @@ def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
 
 
 def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Witness]]) -> ColumnFindings:
-    """Return what the Rust core has found of a column; `see` returns where a value of it is."""
+    """Return the Rust core's findings about a column. `see` returns the position and the text of a value."""
     fits, first, lost = types
     each = ColumnFindings(fits=fits)
     if first is not None:
@@ -168,7 +172,7 @@ def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Wit
 
 
 def merge_findings(found: Findings, other: Findings) -> Findings:
-    """Add other findings to those in `found`, and return these."""
+    """Add the findings `other` to `found`, and return `found`."""
     for name, each in other.items():
         if name in found:
             found[name].add(each)
