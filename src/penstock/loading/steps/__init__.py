@@ -1,1 +1,1 @@
-"""What a load does around its rows, a class each; order.py lists them."""
+"""The steps of a load before and after its rows, one class for each. order.py lists them."""

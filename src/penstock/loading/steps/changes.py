@@ -1,4 +1,4 @@
-"""Changes indexes, keys, triggers and autovacuum of the tables before the rows, and restores them after."""
+"""The step that changes indexes, keys, triggers and autovacuum before the rows, and restores them after the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @frozen
 class RebuiltIndexes:
-    """The indexes and keys that were dropped and rebuilt, each with its own time; together they took `seconds`.
+    """The indexes and keys that were dropped and rebuilt, each with its own time. Together they took `seconds`.
 
     The load's time includes `seconds`. `gains` say which options would have made the load faster.
     """
@@ -34,7 +34,7 @@ class RebuiltIndexes:
     gains: tuple[str, ...] = ()
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return a line for each index and key, with its seconds, and what would be gained."""
+        """Return a line for each index and key with its seconds, and the lines in `gains`."""
         if not self.rebuilt:
             return self.gains
         count = len(self.rebuilt)
@@ -58,7 +58,10 @@ class Changes(Step):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether the load has changed tables: after its indexes are rebuilt, adding rows would be slow."""
+        """Return whether the load has changed tables.
+
+        All rows must come first, because adding rows after the rebuild is slow.
+        """
         return self._changes is not None
 
     def plan(self, facts: PlanFacts) -> ChangesPlan:
@@ -66,7 +69,7 @@ class Changes(Step):
         return describe_changes(facts.plan)
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Restore what other loads have left changed; then record the changes of this load, and make them."""
+        """Restore what other loads have left changed. Then record the changes of this load, and make them."""
         if load.claimed.changed_by or self._plan.changes_shape:
             claimed = load.claimed
             self._open().before(
@@ -79,7 +82,7 @@ class Changes(Step):
             )
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Rebuild the dropped indexes and restore all other changes; the load's time includes this."""
+        """Rebuild the dropped indexes and restore all other changes. The load's time includes this."""
         changes = self._changes
         if changes is None:
             return
@@ -104,7 +107,7 @@ class Changes(Step):
         return outcome.with_part(self.name, part)
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Restore what the load has changed; without a connection, warn that it is not restored."""
+        """Restore what the load has changed. Without a connection, warn that it is not restored."""
         if self._changes is None:
             return
         if connection is None:
@@ -113,7 +116,7 @@ class Changes(Step):
             self._changes.on_failure(load.load_id, connection)
 
     def lose_lead(self, load: RunningLoad) -> None:  # noqa: ARG002 (a step's)
-        """Leave the changes to the host that leads now: it finds them in the journal."""
+        """Leave the changes to the host that leads now, which finds them in the journal."""
         self._changes = None
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:

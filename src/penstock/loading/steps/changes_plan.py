@@ -32,7 +32,10 @@ class ChangesPlan(PlanPart):
     tables: tuple[TableChangesPlan, ...]
 
     def describe(self) -> list[str | Rows]:
-        """Return a line for each change, and a row for each index and key; with several tables, with their names."""
+        """Return a line for each change, and a row for each index and key.
+
+        If there are several tables, they are named.
+        """
         lines: list[str | Rows] = []
         for each in self.tables:
             of = f" of {each.table}" if len(self.tables) > 1 else ""
@@ -83,7 +86,7 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> tuple[str, ...]:
 
 
 def _rows(word: str, parts: Sequence[IndexOrKey]) -> list[tuple[str, str, str, str]]:
-    """Return a row for each index and key; many equal indexes of partitions share one row."""
+    """Return a row for each index and key. Many equal indexes of partitions share one row."""
     alike: dict[tuple[bool, str, str], list[IndexOrKey]] = {}
     for part in parts:
         alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)

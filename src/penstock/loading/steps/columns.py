@@ -1,4 +1,4 @@
-"""Three steps that only look: the columns that the load changes, the counts of its rows, and the space on the disk."""
+"""Three steps that change nothing: they report changed columns, count rows, and check the space on disks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ColumnChanges:
 
 
 class Columns(Step):
-    """Reports what claim/write.py does."""
+    """Reports the changes of columns that claim/write.py makes."""
 
     name = "columns"
 
@@ -73,7 +73,7 @@ class Columns(Step):
 
 
 class RowCounts(Step):
-    """Reads the counts if those of this attempt are not complete."""
+    """Reads the counts of rows from the ledger if those of the last attempt are not complete."""
 
     concludes_for_all = True
 
@@ -93,7 +93,7 @@ class RowCounts(Step):
             try:
                 return replace(outcome, rejected=load.at_end(store.count_rejected))
             except KeyboardInterrupt:
-                # The load is complete: count once more, so that the user sees what was rejected despite the interrupt.
+                # The load is complete. Count again after an interrupt, so that the user sees what was rejected.
                 return replace(outcome, rejected=load.at_end(store.count_rejected))
         except (PenstockError, KeyboardInterrupt) as error:
             # An error here must not make the load look failed.
@@ -114,14 +114,14 @@ class SpaceCheck(Step):
         self._is_done = False
 
     def plan(self, facts: PlanFacts) -> DiskSpace | None:
-        """Return what the load needs on this machine's disks; warn of a disk that may fill."""
+        """Return the space that the load needs on this machine's disks. Warn of a disk that may become full."""
         disks = _forecast(facts.plan, all_objects(facts.plan.targets), facts.tools, facts.connection)
         for notice in filter(None, map(note_disk, disks)):
             facts.tools.warnings.add(notice)
         return DiskSpace(disks=disks, is_ignored=facts.plan.job.rules.ignore_space) if disks else None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Raise TargetError if what is left to load would fill a disk of this machine; warn if it takes over half."""
+        """Raise TargetError if the rest of the load would fill a disk of this machine. Warn if it takes over half."""
         if self._is_done or load.plan.job.rules.ignore_space:
             return
         for disk in _forecast(load.plan, load.claimed.work, load.tools, connection):

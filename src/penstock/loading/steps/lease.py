@@ -35,9 +35,9 @@ _log = logging.getLogger(__name__)
 class LoadLease:
     """Takes and releases the lease of one load. `choice` is "auto" or a profile's name.
 
-    If the user named a profile and its settings cannot be changed, the load does not begin. `is_local`: the server's
-    directories are on this machine. The ledger has a note of the lease, so that the next load finds the lease if this
-    load is killed.
+    If the user named a profile and its settings cannot be changed, the load does not begin. If `is_local` is true, the
+    server's directories are on this machine. The ledger has a note of the lease, so that the next load finds the lease
+    if this load is killed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LoadLease:
         self._settings: tuple[LeasedSetting, ...] = ()
 
     def look(self) -> LoadSettings:
-        """Return what the load would change; changes nothing. Raises PenstockError."""
+        """Return which settings the load would change. Change nothing. Raises PenstockError."""
         backend: SettingsBackend | None = None
         try:
             if self._is_too_small():
@@ -86,11 +86,11 @@ class LoadLease:
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what was done with each setting; empty before the lease is released."""
+        """Return what was done with each setting. The result is empty before the lease is released."""
         return self._settings
 
     def take(self) -> None:
-        """Take a lease if settings are to be changed; with `auto`, an error is a warning. Raises PenstockError."""
+        """Take a lease if settings are to be changed. With `auto`, an error becomes a warning. Raises PenstockError."""
         if self._is_too_small():
             return
         try:
@@ -109,7 +109,7 @@ class LoadLease:
         return self._plan.job.rules.retry_for
 
     def _take(self) -> None:
-        """Take a lease, unless nothing is to be changed; a retry after an error takes one with another id."""
+        """Take a lease, unless nothing is to be changed. A retry after an error takes a lease with another id."""
         self._is_again = self._is_again or self._backend is not None
         self._taken = None
         self._close()
@@ -152,27 +152,28 @@ class LoadLease:
         return report
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore the settings if they are changed; if `is_patient`, retry for --retry-for after transient errors."""
+        """Restore the settings if they are changed. If `is_patient`, retry for --retry-for after transient errors."""
         self._end(retry_for_s=self._retry_for_s if is_patient else 0.0)
 
     def _end(self, *, retry_for_s: float = 0.0) -> None:
         taken, self._taken = self._taken, None
         try:
             if taken is not None:
-                # The first interrupt waits until the settings are restored; a second one gives them up.
+                # The first interrupt waits until the settings are restored. A second one leaves them changed.
                 with holding_interrupts(limit=1):
                     self._settings = _join(taken.results, self._release(taken, retry_for_s=retry_for_s))
         finally:
             self._close()
 
     def _release(self, taken: LeaseReport, *, retry_for_s: float) -> Sequence[SettingResult]:
-        """Restore the settings; an error is a warning, and does not make the load fail."""
+        """Restore the settings. An error becomes a warning, and does not make the load fail."""
         backend = self._backend
         assert backend is not None
         try:
             report = self._tools.patiently(lambda: backend.release(taken.lease_ids[0]), retry_for_s=retry_for_s)
             if self._is_again:
-                # An earlier attempt may have lost its session while it took a lease: restore that lease's settings.
+                # An earlier attempt may have lost its session while it took a lease. Restore the settings of that lease
+                # too.
                 self._forget(self._tools.patiently(lambda: backend.leases().clear(), retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
             self._tools.warnings.warn(
@@ -190,7 +191,7 @@ class LoadLease:
         return report.results
 
     def _forget(self, lease_ids: Sequence[str]) -> None:
-        """Remove the notes of ended leases from the ledger; if that fails, the next load finds that they have ended."""
+        """Remove the notes of ended leases from the ledger. If that fails, the next load finds that they have ended."""
         try:
             with self._tools.connect.borrow() as connection:
                 TableStore(connection=connection, schema=self._tools.ledger.schema).forget(SERVER, [], lease_ids)
@@ -207,7 +208,7 @@ class LoadLease:
         return self._tools.open_settings()
 
     def _is_too_small(self) -> bool:
-        """Whether `auto` leaves the settings unchanged because the load is small, so the server need not be asked."""
+        """Return whether `auto` changes no settings because the load is small. Then the server is not asked."""
         return self._choice == "auto" and is_too_small(self._plan.size_bytes)
 
     def _request(self) -> LeaseRequest:

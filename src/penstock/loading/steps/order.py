@@ -1,7 +1,7 @@
 """Lists the steps of a load.
 
-Their `before` methods are called in this order before rows are sent; their other methods, after the rows or after a
-failure, in reverse order.
+Before rows are sent, the methods `before` are called in this order. After the rows or after a failure, the other
+methods are called in the reverse order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class References(Step):
     when: When = "sent"
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Store the records whose referenced row exists now; the others stay rejected."""
+        """Store the records whose referenced row exists now. The others stay rejected."""
         rules = load.plan.job.rules
         if rules.on_error == "reject":
             from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415 (10 ms, for who rejects)
@@ -63,7 +63,7 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
         # Truncation runs before indexes are dropped, because by default they are dropped only if the table is empty.
         Truncation(),
         Changes(plan, tools),
-        # References is last here, so it is first after the rows: the rejected records that it stores must be in the
+        # References is last here, so it is the first after the rows. The rejected records that it stores must be in the
         # tables before keys are rebuilt.
         References(),
     )

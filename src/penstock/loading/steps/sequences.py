@@ -46,7 +46,7 @@ def advance_sequences(connection: Connection, facts: TableFacts, columns: Collec
 
     The last value of a column is read from an index, or otherwise from the whole table. A sequence never moves
     backwards (but a nextval by hand between the query and setval can be undone). Needs SELECT on the column and USAGE
-    and UPDATE on the sequence; without them a warning says what to grant. Raises ServerError.
+    and UPDATE on the sequence. Without these, a warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:
@@ -134,7 +134,7 @@ def _grant_warning(connection: Connection, facts: TableFacts, column: Column, na
 
 
 class Sequences(Step):
-    """Advances the sequences before the load's end if COPY fills the tables, else after it.
+    """Advances the sequences: before the load's end if COPY fills the tables, otherwise after it.
 
     If the load is killed before its end, the next run advances them.
     """
@@ -151,13 +151,13 @@ class Sequences(Step):
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Advance the sequences if the load has not ended yet.
 
-        An error becomes a warning, unless the connection is lost: then it is raised.
+        An error becomes a warning. But if the connection is lost, the error is raised.
         """
         if not load.is_ended:
             self._advance_or_warn(connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Advance after the load's end if the rows were stored with it."""
+        """Advance the sequences after the load's end if the rows were stored with the load's end."""
         if load.is_staged and self._fed:
             try:
                 messages = load.at_end(self._advance)
@@ -167,7 +167,7 @@ class Sequences(Step):
         return outcome
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
-        """Advance if the run that merged the rows may have been killed before it advanced the sequences."""
+        """Advance the sequences if the run that merged the rows may have been killed before it did so."""
         if self._is_merged:
             self._advance_or_warn(connection)
 
@@ -176,9 +176,9 @@ class Sequences(Step):
             messages = self._advance(connection)
         except (PenstockError, KeyboardInterrupt) as error:
             if connection.closed:
-                # The connection is lost: the next attempt does this again.
+                # The connection is lost, and the next attempt advances the sequences.
                 raise
-            # The rows are stored: an error here must not make the load look failed.
+            # The rows are stored, so an error here must not make the load look failed.
             messages = [_describe(error)]
         self._warn(messages)
 
@@ -195,7 +195,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
-    """Return the columns that the load may have given values; with a transform, all columns."""
+    """Return the columns that may have got values from the load. With a transform, these are all columns."""
     if target.job.transform is not None and target.facts is not None:
         return tuple(column.name for column in target.facts.columns)
     return target.column_map.columns

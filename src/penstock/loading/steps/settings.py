@@ -1,4 +1,4 @@
-"""Restores server settings that killed loads have left changed, and takes a lease for this load if asked."""
+"""The step that restores settings which killed loads have left changed, and takes a lease for this load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class SettingsStep(Step):
         return None if self._lease is None else self._lease.look()
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Take the lease, then restore settings of killed loads; do so once, since a lease outlives sessions."""
+        """Take the lease, then restore settings of killed loads.
+
+        Do this only once, because a lease outlives sessions.
+        """
         if self._is_done:
             return
         noted = load.claimed.server_holds
@@ -67,19 +70,19 @@ class SettingsStep(Step):
         self._is_done = True
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
-        """Restore the settings; wait as the load does if the server is not available."""
+        """Restore the settings. If the server is not available, retry for --retry-for as the load does."""
         if self._lease is None:
             return outcome
         self._lease.release(is_patient=True)
         return outcome.with_part(self.name, ChangedSettings(settings=self._lease.settings))
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
-        """Restore the settings without retries: the load itself may have retried in vain."""
+        """Restore the settings without retries, because the load itself may already have retried in vain."""
         if self._lease is not None:
             self._lease.release(is_patient=False)
 
     def lose_lead(self, load: RunningLoad) -> None:
-        """Release the lease: the host that leads now takes its own."""
+        """Release the lease. The host that leads now takes its own."""
         if self._lease is not None:
             self._lease.release(is_patient=False)
             self._lease, load.lease_id = None, None
@@ -91,7 +94,7 @@ class SettingsStep(Step):
 
 
 def end_left_settings(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
-    """Restore the settings of leases that the ledger notes and that no session holds.
+    """Restore the settings of leases that are noted in the ledger and that no session holds.
 
     If that fails, warn, and keep the notes. `connection` is to the ledger's database. Raises ServerError.
     """

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 # When a step's `after` is called: "sent" when nothing is left to send, "stored" when the rows are in their tables. If
-# COPY fills the tables, "stored" is before the load's end; if the rows are staged, they are stored with the load's end,
-# and "stored" is after it.
+# COPY fills the tables, "stored" is before the load's end. If rows are staged, it is after the load's end, because that
+# stores them.
 When = Literal["sent", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What steps plan from: the plan with the parts of the steps before, and a session to read what else they need."""
+    """The arguments of `Step.plan`: the plan with the parts of earlier steps, and a session to read further facts."""
 
     plan: LoadPlan
     tools: LoadTools
@@ -36,21 +36,22 @@ class PlanFacts:
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that this process runs: what steps may read, and where they write their part of the outcome.
-
-    `claimed` is the last attempt's; `report` is called with what is done after the rows; `lease_id` is the lease under
-    which the server's settings are changed now. `is_ended`: the ledger says that the load is complete. `has_all_rows`:
-    all rows are stored, and the rebuild after them failed. `emptied`: the tables truncated for a load that failed.
-    """
+    """A load that this process runs, as its steps see it."""
 
     plan: LoadPlan
     tools: LoadTools
     tally: Tally
+    # The claimed load of the last attempt.
     claimed: ClaimedLoad
+    # Called with the work that is done after the rows.
     report: Report | None = None
+    # The lease under which the server's settings are changed now.
     lease_id: str | None = None
+    # Whether the load is complete according to the ledger.
     is_ended: bool = False
+    # Whether all rows are stored, and the rebuild after them failed.
     has_all_rows: bool = False
+    # The tables that were truncated for a load that failed.
     emptied: tuple[str, ...] = ()
 
     @property
@@ -60,13 +61,13 @@ class RunningLoad:
 
     @property
     def is_staged(self) -> bool:
-        """Whether some table gets its rows with the load's end."""
+        """Return whether some table gets its rows only at the load's end."""
         return any(landing.table is not None for landing in self.claimed.landings)
 
     def at_end(self, act: Callable[[Connection], _Result]) -> _Result:
-        """For work that follows the load's last row: borrow a session, and return the result of `act` with it.
+        """Borrow a session for work after the load's last row, and return the result of `act` with it.
 
-        After a transient error, do so again, for as long as --retry-for allows. Raises PenstockError.
+        After a transient error, retry for as long as --retry-for allows. Raises PenstockError.
         """
 
         def run() -> _Result:
@@ -77,42 +78,43 @@ class RunningLoad:
 
 
 class Step:
-    """One step of one load; methods do nothing by default, and may raise PenstockError.
+    """One step of one load. Methods do nothing by default, and may raise PenstockError.
 
     `plan` is called for --plan only. `before` is called for each step in the order of the list, before the first row of
-    each attempt, on the session that holds the load's lock. The other methods are called in the reverse order: `after`
-    once, or again if an error ended the attempt; `conclude` when the load is complete; `on_failure` if it failed.
+    each attempt, with the session that holds the load's lock. The other methods are called in the reverse order:
+    `after` when rows are sent or stored, in each attempt that gets so far; `conclude` when the load is complete;
+    `on_failure` if it failed.
     """
 
     # The name of the step's part of the plan and of the outcome.
     name: ClassVar[str] = ""
     when: When = "stored"
-    # Of a load by several hosts, whether `conclude` is called by all of them, or only by the one that leads.
+    # Whether, in a load by several hosts, all hosts call `conclude` and not only the one that leads.
     concludes_for_all: ClassVar[bool] = False
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether `after` must not be called before the ledger says that no row is missing."""
+        """Return whether `after` may only be called when no row is missing according to the ledger."""
         return False
 
     def plan(self, facts: PlanFacts) -> PlanPart | None:
-        """Return what the step will do, None if there is nothing to show; change nothing."""
+        """Return what the step will do, None if there is nothing to show. Change nothing."""
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Do what must be done before the rows."""
+        """Do the step's work that must be done before the rows are sent."""
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Do what follows the rows."""
+        """Do the step's work that follows the rows."""
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (for steps that do)
-        """Return the outcome with this step's part; errors are warnings, because the load is complete."""
+        """Return the outcome with this step's part. Errors become warnings, because the load is complete."""
         return outcome
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Undo what the step changed; if `connection` is None, warn of what stays, and `why` there is no connection."""
+        """Undo what the step has changed. Without a connection, warn of what stays changed; `why` is the reason."""
 
     def lose_lead(self, load: RunningLoad) -> None:
-        """Forget what the step has changed: another host leads now, and restores what is recorded."""
+        """Forget what the step has changed, because another host leads now and restores what is recorded."""
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
-        """Finish what earlier runs that were killed have left; called if every row is loaded already."""
+        """Finish what killed runs have left to do. Called if every row is loaded already."""

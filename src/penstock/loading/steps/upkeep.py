@@ -72,7 +72,7 @@ def run_vacuum(connection: Connection, step: VacuumStep) -> None:
 
 
 def run_checkpoint(connection: Connection) -> None:
-    """Make the server write all dirty pages now. Needs superuser, or pg_checkpoint on PostgreSQL 15 and later.
+    """Make the server write all dirty pages now. Needs a superuser, or pg_checkpoint on PostgreSQL 15 and later.
 
     Raises TargetError if the role may not, and ServerError.
     """
@@ -87,7 +87,7 @@ _QUERY_CANCELED = "57014"
 
 @frozen
 class UpkeepDone:
-    """The tables that were vacuumed and analyzed in `vacuum_s`, and the seconds that the checkpoint took, 0 if none."""
+    """The tables that were vacuumed and analyzed, the seconds of that, and the seconds of the checkpoint, 0 if none."""
 
     vacuumed: tuple[str, ...]
     analyzed: tuple[str, ...]
@@ -114,13 +114,13 @@ class UpkeepDone:
 
 @frozen
 class UpkeepPlan(PlanPart):
-    """Whether a VACUUM and a CHECKPOINT follow the load, and why, in words."""
+    """Whether a VACUUM and a CHECKPOINT follow the load, each with the reason in words."""
 
     vacuum: str
     checkpoint: str
 
     def describe(self) -> list[str]:
-        """Return both lines."""
+        """Return the line for VACUUM and the line for CHECKPOINT."""
         return [f"then  {self.vacuum}", f"then  {self.checkpoint}"]
 
 
@@ -129,7 +129,7 @@ def _name(names: Sequence[str]) -> str:
 
 
 class Upkeep(Step):
-    """Vacuums and analyzes what the load filled, and writes a checkpoint if one is due, when the load is complete."""
+    """When the load is complete, vacuums and analyzes the tables it filled, and writes a checkpoint if one is due."""
 
     name = "upkeep"
 
@@ -140,7 +140,7 @@ class Upkeep(Step):
         self._partitions: Mapping[int, Relation] = {}
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
-        """Return whether VACUUM and CHECKPOINT follow; the latter depends on how many bytes are loaded."""
+        """Return whether VACUUM and CHECKPOINT follow. CHECKPOINT depends on the number of loaded bytes."""
         from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
 
         settings = facts.plan.find_part(LoadSettings)
@@ -159,7 +159,7 @@ class Upkeep(Step):
             self._partitions = _read_partitions(self._plan, connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Vacuum, analyze and write a checkpoint; errors and interrupts are warnings."""
+        """Vacuum, analyze and write a checkpoint. Errors and interrupts become warnings."""
         rules = self._plan.job.rules
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome
@@ -179,7 +179,7 @@ def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float,
 
 
 def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
-    """Return the present partitions of the tables to be loaded, by oid; none if one of them is locked.
+    """Return the present partitions of the tables to be loaded, by oid. Return none if one of them is locked.
 
     Raises ServerError.
     """
@@ -202,7 +202,7 @@ class _Upkeep:
         self._before = before
         self._vacuumed: list[str] = []
         self._analyzed: list[str] = []
-        # 0 if no checkpoint was written: one may fail.
+        # The seconds of the checkpoint. It stays 0 if none is written or if it fails.
         self._checkpoint_s = 0.0
         self._began_s = load.tools.clock()
 
@@ -211,7 +211,8 @@ class _Upkeep:
         vacuum_s = 0.0
         if rules.vacuum:
             vacuum_s = self._measure(self._vacuum, "vacuuming")
-        # The checkpoint is last: a VACUUM after it would write every page in full to the WAL (docs/decisions/0015).
+        # The checkpoint comes last, because a VACUUM after it would write every page in full to the WAL
+        # (docs/decisions/0015).
         if self._is_checkpoint_due():
             self._measure(self._checkpoint, "the checkpoint")
         return UpkeepDone(
@@ -222,7 +223,7 @@ class _Upkeep:
         )
 
     def _measure(self, act: Callable[[Connection], None], what: str) -> float:
-        """Call `act` with a session, and return the seconds it took; an error is a warning."""
+        """Call `act` with a session, and return the seconds that it took. An error becomes a warning."""
         began_s, timeout_s = self._tools.clock(), self._plan.tuning.vacuum_lock_timeout_s
 
         def run() -> None:
@@ -283,7 +284,7 @@ class _Upkeep:
             stored_bytes=self._stored_bytes(),
             tuning=self._plan.tuning,
             major=self._tools.server_major,
-            # Tables that have replaced others were analyzed before that.
+            # Tables that have replaced others were analyzed before they replaced them.
             analyzed={
                 relation.oid
                 for relation in relations
@@ -292,7 +293,7 @@ class _Upkeep:
         )
 
     def _stored_bytes(self) -> float:
-        """Return the bytes that the load has copied; the share of earlier runs is estimated from their row count."""
+        """Return the bytes that the load has copied. The bytes of earlier runs are estimated from their row count."""
         outcome = self._outcome
         rows = outcome.rows + sum(statement.rows for statement in outcome.statements)
         if not rows:
