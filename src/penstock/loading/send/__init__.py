@@ -1,1 +1,1 @@
-"""Sessions that send blocks, commit batches, and record what they have committed."""
+"""Runs the sessions that send blocks, commit batches, and record what they have committed."""

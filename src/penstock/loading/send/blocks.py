@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class BlockUnit:
-    """Sends blocks of objects; `first` is the session that holds the load's lock.
+    """Sends blocks of objects. `first` is the session that holds the load's lock.
 
-    `unreadable` gets the objects that cannot be read to their end, and that the load is done without.
+    Objects that cannot be read to their end, and that are skipped, are added to `unreadable`.
     """
 
     def __init__(
@@ -90,18 +90,19 @@ class BlockUnit:
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
             keeper=self._make_keeper(session),
-            # Sessions of several hosts that hold sealed batches could wait for each other unnoticed.
+            # If sessions of several hosts kept sealed batches open, they could wait for each other without being
+            # noticed.
             seals=not self._member.is_joint,
             value_check=self._value_check,
             clock=self._tools.clock,
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)
-        """If several hosts load, claim objects before they are needed, and leave others their share of sessions."""
+        """If several hosts load, claim objects before they are needed, and leave others a share of the sessions."""
         self._member.supply(self.feed)
 
     def _leave_out(self, opened: OpenObject, error: PenstockError) -> None:
-        """Leave out an object that cannot be read to its end; raise an error if a part of it was sent."""
+        """Skip an object that cannot be read to its end. Raise an error if a part of it was sent."""
         number = opened.work.number
         if not self._plan.is_repeatable or not is_unreadable(error) or self.feed.is_ending:
             raise error
@@ -111,7 +112,7 @@ class BlockUnit:
         self._unreadable[number] = error
 
     def close(self) -> None:
-        """Do nothing: `look` opens nothing."""
+        """Do nothing, because `look` opens nothing."""
 
     def _make_limit(self, first: Connection) -> RejectLimit | None:
         """Return the counter of rejected records, or None if the first rejected record ends the load.

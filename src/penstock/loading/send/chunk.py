@@ -1,4 +1,4 @@
-"""What one COPY command and one transaction have sent: to check row counts, and to find the line of an error."""
+"""Records what one COPY command and one transaction have sent, to check row counts and to find an error's line."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ _KEPT_BYTES = 8 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class _Carried:
-    """The lines of a block in its file and in the COPY command.
-
-    `knows_line_end`: when the server reads the block, it already knows that lines end with LF. `kept` has the block's
-    bytes and its payload, if they may be needed to find a line.
-    """
+    """The lines of a block in its file and in the COPY command."""
 
     uri: str
     first_line: int
     lines: int
     server_lines: int
     make_cutter: MakeCutter
+    # Whether the server already knows that lines end with LF when it reads the block.
     knows_line_end: bool
+    # The block's bytes and its payload, if they may be needed to find a line.
     kept: tuple[bytes, bytes] | None = None
     part: str | None = None
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The blocks of one COPY command in the order they were sent, with the bytes of the last ones (`keeps_bytes`)."""
+    """The blocks of one COPY command in the order in which they were sent, with the bytes of the last blocks."""
 
     spec: CopySpec
     keeps_bytes: int = _KEPT_BYTES
@@ -50,8 +48,8 @@ class Chunk:
     _kept: deque[_Carried] = field(default_factory=deque)
     _kept_bytes: int = 0
     _counted: list[str] = field(default_factory=list)
-    # How many lines the server did not count in the command's first record, and the command's line on which the first
-    # record ends.
+    # _missed: how many lines of the command's first record the server did not count. _missed_until: the command's line
+    # on which that record ends.
     _missed: int = 0
     _missed_until: int = 0
 
@@ -64,7 +62,7 @@ class Chunk:
         was_rewritten: bool,
         make_cutter: MakeCutter,
     ) -> None:
-        """Add a block that is sent; `make_cutter` returns a new cutter for its object's dialect."""
+        """Add a block that is sent. `make_cutter` returns a new cutter for the dialect of its object."""
         carried = _Carried(
             uri=uri,
             first_line=block.first_line,
@@ -86,7 +84,10 @@ class Chunk:
             self._keep(carried, block, payload)
 
     def count(self, block: Block, *, uri: str, records: int) -> None:
-        """Add a block without its lines, which the keeper looks up, and the number of its records that are sent."""
+        """Add a block without its lines, because the RejectKeeper finds them.
+
+        `records` is how many of its records are sent.
+        """
         self.records += records
         self.bytes_sent += block.size_bytes
         if uri not in self._counted:
@@ -98,13 +99,13 @@ class Chunk:
         return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
     def locate(self, server_line: int) -> FileLocation | None:
-        """Return the file's line for a line of the COPY command: the last line of the record, as the server counts.
+        """Return the file's line for a line that the server names: the last line of the record, in the server's count.
 
-        The line is exact, except for records whose bytes are not kept any more, in objects where the server does not
-        count all line feeds (with CR LF, lone line feeds inside quotes; in text, escaped ones). For these it is some
-        line of the right block.
+        The line is exact, with one exception. If the server does not count all line feeds of an object (with CR LF,
+        those alone inside quotes; in text, escaped ones), and the record's bytes are no longer kept, it is some line of
+        the right block.
         """
-        # The server names the last line of a record, also of the first one.
+        # The server names the last line of a record. This also applies to the first record.
         remaining = max(server_line, self._missed_until) + self._missed
         for carried in self._carried:
             is_last = carried is self._carried[-1]
@@ -127,7 +128,7 @@ class Chunk:
         cut = next((cut for cut in cuts if cut.records), None)
         unended = 0
         if cut is None:
-            # The record is the object's last one, and has no line end.
+            # The command's first record is also the object's last one, and has no line end.
             cut, unended = cutter.finish(), 1
         self._missed, self._missed_until = cut.lines + unended - cut.server_lines, cut.server_lines
 
@@ -143,7 +144,7 @@ class Chunk:
             dropped.kept = None
 
     def _line_within(self, carried: _Carried, server_line: int) -> int:
-        """Return the line in the block, from 1, on which the record ends that is at `server_line` of the payload."""
+        """Return the block's line on which the record at `server_line` of the payload ends. Both count from 1."""
         assert carried.kept is not None
         data, payload = carried.kept
         make_sent: MakeCutter = partial(make_payload_cutter, self.spec)
@@ -156,7 +157,7 @@ class Chunk:
 
 
 def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:
-    """Return how many lines the server counts in a block, once it knows how lines end."""
+    """Return how many lines the server counts in a block if it already knows how lines end."""
     if spec.format != "csv":
         return block.records
     if was_rewritten:
@@ -166,7 +167,7 @@ def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: Copy
 
 @dataclass(slots=True)
 class _Share:
-    """What a batch contains of one object. The blocks of an object are added in their order."""
+    """The part of a batch that belongs to one object. The object's blocks are added in their order."""
 
     start: int
     header_checksum: int
@@ -181,7 +182,7 @@ class _Share:
 
 
 class Batch:
-    """Blocks of one transaction, with the checksum of their bytes and their header."""
+    """The blocks of one transaction, with the checksums of their bytes and their objects' headers."""
 
     def __init__(self) -> None:
         self._shares: dict[int, _Share] = {}
@@ -191,7 +192,7 @@ class Batch:
         return bool(self._shares)
 
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
-        """Add a block; a block without records records that its object has none.
+        """Add a block. A block without records means that its object has no records.
 
         `header` is the object's header record.
         """
@@ -216,7 +217,7 @@ class Batch:
         self._shares[object_number].suppressed += rows
 
     def note_rejected(self, object_number: int, records: int, *, form: str) -> None:
-        """Count rejected records; `form` says how the object's records are read, as JSON."""
+        """Count rejected records. `form` is the RecordForm of the object, as JSON."""
         share = self._shares[object_number]
         share.rejected += records
         share.form = form
@@ -227,7 +228,7 @@ class Batch:
         return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
 
     def committed_ranges(self) -> list[CommittedRange]:
-        """Return the rows for the ledger."""
+        """Return the batch's rows for the ledger's table ranges."""
         return [
             CommittedRange(
                 object_number=number,

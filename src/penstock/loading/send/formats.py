@@ -1,7 +1,7 @@
-"""Decides for each table whether its files are sent as text or in COPY's binary format, and what is sent as text again.
+"""Decides for each table whether its files are sent as text or in COPY's binary format.
 
-The result of a load does not depend on the format. If the server refuses anything of a batch with encoded blocks, the
-batch is undone, and the next attempt sends these objects as text, so that the error names file, line and column.
+The result of a load does not depend on the format. If the server refuses a batch with blocks in the binary format, the
+batch is undone. The next attempt sends its objects as text, so that the error names file, line and column.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: Se
 
 
 def _find_rule(target: TargetPlan, plan: LoadPlan, server: ServerFacts) -> str | None:
-    """Return which rule of the load needs text, None if there is none."""
+    """Return the rule or option that requires text, None if none does."""
     rules = (
         ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
         ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
@@ -77,7 +77,7 @@ def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacl
 
 
 def _weigh(target: TargetPlan, sample: ObjectSample, columns: Sequence[Column]) -> CopyChoice:
-    """Choose by the cost model and the sample: its widths, and whether the encoder takes its values."""
+    """Choose the format by the cost model, the widths of values in the sample, and whether the encoder accepts them."""
     dialect, head = target.dialect, sample.head
     form = _native.Form(
         format=dialect.format,
@@ -89,7 +89,7 @@ def _weigh(target: TargetPlan, sample: ObjectSample, columns: Sequence[Column]) 
     records = cut.whole[1 if dialect.has_header else 0 :]
     if not records:
         return CopyChoice(reason="the first file's sample has no records")
-    # Each record's line end is in front of the next one.
+    # A record's line end is just before the start of the next record.
     stop = records[-1].start if len(records) > 1 else records[-1].end
     segments = [(head, records[0].start, stop)]
     count, widths, refusal = make_native(dialect, columns).examine(segments, cut.line_end or "lf")
@@ -112,7 +112,7 @@ def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | Non
 def open_binary(
     work: ObjectWork, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
 ) -> BinaryBlocks | None:
-    """Return the encoder of an object's blocks, None if the object is sent as text; `as_text` are such objects."""
+    """Return the encoder of an object's blocks, None if the object is sent as text, as are the objects in `as_text`."""
     target = work.target
     if target.copy.format != "binary" or work.has_positions or work.number in as_text:
         return None

@@ -1,4 +1,4 @@
-"""Runs one session: sends blocks in COPY commands, commits batches, and notices when sessions block each other."""
+"""Runs one session: sends blocks in COPY commands and commits batches. Finds sessions that block each other."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A receive function found another number of bytes than its type has: the column's type has changed.
+# The SQLSTATE of a value in the binary format whose length does not fit the type, because the column's type has
+# changed.
 _PROTOCOL_VIOLATION = "08P01"
 
-# Operator intervention: someone cancelled the statement, or dropped the database. No value of the rows is to blame.
+# Operator intervention: somebody has cancelled the statement or dropped the database. The rows are not the cause.
 _INTERVENTION_CLASS = "57"
 
 
@@ -58,10 +59,10 @@ class _Command:
 
 
 class LoadSession:
-    """Runs one CopySession until the feed is empty; if it `seals`, its last batch is sealed and left for `commit`.
+    """Runs one CopySession until the feed is empty. If `seals` is true, its last batch is sealed and left to `commit`.
 
-    The ledger rows of a batch are inserted in its own transaction, so both are committed or neither. With a `keeper`,
-    records that the table refuses are rejected; without one, they end the load.
+    The ledger rows of a batch are inserted in the batch's transaction, so both are committed or neither. With a
+    `keeper`, records that the table refuses are rejected. Without a keeper, they end the load.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class LoadSession:
         self._seals = seals
         self._value_check = value_check
         self._opened: dict[int, OpenObject] = {}
-        # The objects of which the present batch has blocks in the binary format.
+        # The objects that have blocks in the binary format in the present batch.
         self._binary: set[int] = set()
         # Rejected records, which are written to the ledger only after the COPY command has ended.
         self._unwritten: list[Reject] = []
@@ -107,7 +108,7 @@ class LoadSession:
         self._current: OpenObject | None = None
 
     def run(self) -> None:
-        """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        """Send blocks until none is left. Raises PenstockError, or Abandoned if the load has failed elsewhere."""
         self._watch.lap()
         while (taken := self._take()) is not None:
             self.totals.seconds.waiting_s += self._watch.lap()
@@ -122,7 +123,7 @@ class LoadSession:
 
     @property
     def has_sealed(self) -> bool:
-        """Whether there is a batch for `commit`."""
+        """Return whether a sealed batch is left to `commit`."""
         return bool(self._batch)
 
     def commit(self) -> None:
@@ -160,9 +161,9 @@ class LoadSession:
         return lasted_s >= max(plan.duration_s, plan.commits_per_batch * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
-        """Return the next block; if none is ready for a while, end the COPY command first, to get its errors.
+        """Return the next block. If none is ready for a while, end the COPY command first, to get its errors.
 
-        A batch that is due by then is committed.
+        If the batch is due by then, it is committed too.
         """
         while self._batch:
             try:
@@ -198,7 +199,7 @@ class LoadSession:
         else:
             parts = [rows]
             self._binary.add(opened.work.number)
-            # An error is located when the object is sent again as text.
+            # No lines are kept, because an error is located when the object is sent again as text.
             command.chunk.count(block, uri=opened.source.uri, records=block.records)
         self._batch.add(opened.work.number, block, header=form.header)
         self.totals.seconds.encoding_s += self._watch.lap()
@@ -215,14 +216,17 @@ class LoadSession:
             self._commit_batch()
 
     def _encode_binary(self, opened: OpenObject, block: Block) -> tuple[bytes | None, CopySpec]:
-        """Return a block's rows in the binary format, None if it is sent as text, and its COPY command."""
+        """Return a block's rows in the binary format (None if it is sent as text), and the COPY command for it."""
         binary = opened.binary
         rows = None if binary is None else binary.encode(block)
         self.totals.seconds.encoding_s += self._watch.lap()
         return rows, opened.encoder.spec if binary is None or rows is None else binary.spec
 
     def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
-        """Return a block's payload, and add the block to the chunk; records that cannot be encoded may be rejected."""
+        """Add a block to the chunk, and return its payload.
+
+        With a keeper, records that cannot be encoded are rejected.
+        """
         encoder = opened.encoder
         if self._keeper is not None:
             self._look(opened, block)
@@ -252,9 +256,10 @@ class LoadSession:
         self._value_check.look(block, opened.work, opened.encoder, payload)
 
     def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
-        """Whether the open COPY command can carry a block.
+        """Return whether the open COPY command can carry a block.
 
-        If triggers may suppress rows, it cannot carry a second object: suppressed rows are counted for each object.
+        If triggers may suppress rows, it cannot carry a second object, because suppressed rows are counted for each
+        object.
         """
         if spec != command.spec or line_end != command.line_end:
             return False
@@ -339,11 +344,11 @@ class LoadSession:
         )
 
     def _where(self, line: int | None) -> FileLocation | str | None:
-        """Return the position in the files: object and line, or the object alone if the server named no line."""
+        """Return the position in the files. It is the object alone if the server named no line."""
         chunk = None if self._command is None else self._command.chunk
         if chunk is None or not chunk.uris:
             return None
-        # With a keeper, the server's line may be of a command that sorts out rejected records.
+        # With a keeper, the server's line may belong to a command that sorts records.
         found = chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
             return found
@@ -361,7 +366,7 @@ _STALL_S = 1.0
 
 
 class ConflictWatch:
-    """Checks the backends of a stalled load: cancels one that waits for another of them, and reports other blockers.
+    """Checks the backends of a stalled load. Cancels one that waits for another of them, and reports other blockers.
 
     Opens its own connection at the first stall.
     """
@@ -385,7 +390,7 @@ class ConflictWatch:
         self._looked_s = now_s
         waiting = self._find_blocked([running.session.backend_pid for running in sessions])
         blocked = frozenset(row.pid for row in waiting)
-        # A backend must be blocked at two checks in a row: a short wait is neither cancelled nor reported.
+        # A backend counts as blocked after two checks in a row. A shorter wait is neither cancelled nor reported.
         lasting, self._blocked = blocked & self._blocked, blocked
         self._report([row for row in waiting if row.pid in lasting])
         stuck = {row.pid for row in waiting if row.pid in lasting and row.waits_for_own}
