@@ -1,1 +1,1 @@
-"""Records that the table refuses: found, explained, kept, written to files, and retried."""
+"""Finds records that the table refuses, explains and keeps them, writes them to files, and retries them."""

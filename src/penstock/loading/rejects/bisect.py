@@ -14,7 +14,7 @@ from penstock.loading.values.block import CopySpec, LineEnd
 
 MakeCutter = Callable[[], _native.RecordCutter]
 
-# An empty record with each line end. The byte after a lone carriage return shows that no line feed follows; it is not
+# An empty record with each line end. The byte after the carriage return shows that no line feed follows. It is not
 # consumed.
 _EMPTY_RECORDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r."}
 
@@ -31,7 +31,7 @@ class FoundRecord:
 
 
 def find_by_server_line(data: bytes, line: int, make_cutter: MakeCutter) -> FoundRecord:
-    """Return the record at which a server's COPY of `data` would say "line N"."""
+    """Return the record for which the server would report "line N" in a COPY of `data`. N is `line`."""
     return _find(data, make_cutter, lambda cut: cut.server_lines >= line)
 
 
@@ -51,7 +51,7 @@ def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
 
 
 def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
-    """Return a maker of cutters that have already read a line end, like a reader in the middle of an object.
+    """Return a function that makes cutters in the state after a line end, as in the middle of an object.
 
     Before the first line end, lines inside a record are counted differently (copyfromparse.c, CopyReadLineText).
     """
@@ -59,7 +59,7 @@ def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
     def make() -> _native.RecordCutter:
         cutter = make_cutter()
         if not cutter.feed_one(_EMPTY_RECORDS[line_end]).records:
-            # Of JSON Lines, an empty line is no record.
+            # In JSON Lines, an empty line is not a record.
             cutter.restart(None)
         return cutter
 
@@ -67,7 +67,7 @@ def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
 
 
 def _find(data: bytes, make_cutter: MakeCutter, has_reached: Callable[[_native.Cut], bool]) -> FoundRecord:
-    """Return the first record whose end satisfies `has_reached`; if none does, the last one, which has no line end."""
+    """Return the first record for whose end `has_reached` is true, otherwise the last record, which has no line end."""
     low, high = 0, len(data)
     while low < high:
         middle = (low + high) // 2

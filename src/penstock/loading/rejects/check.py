@@ -1,4 +1,4 @@
-"""--check: the server parses everything as in a load, and nothing is loaded.
+"""Runs --check: the server parses everything as in a load, but nothing is loaded.
 
 Each block is copied into a temporary table like the target, as in a load that rejects records, and rolled back. Types,
 NOT NULL and CHECK constraints are checked. Keys, foreign keys, partition routing, triggers and row security are not,
@@ -39,11 +39,11 @@ OnProblem = Callable[[BadRecord], None]
 
 
 class _Enough(Exception):
-    """There are more problems than the limit; nothing more is checked."""
+    """The check has found more problems than the limit, and ends."""
 
 
 def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None = None) -> CheckOutcome:
-    """Parse every object of a plan and return their problems; ends early after 1,000 problems.
+    """Parse every object of a plan and return the problems. The check ends after 1,000 problems.
 
     `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
     table. Raises PenstockError if the check cannot continue.
@@ -63,7 +63,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
 
 class _Check:
     def __init__(self, plan: LoadPlan, tools: LoadTools, on_problem: OnProblem | None) -> None:
-        # Records are cut out of what is sent, to report each by itself.
+        # Send text, because problems are reported for single records, which are cut out of the data that was sent.
         tools = replace(tools, sends_text=True)
         self._plan = plan
         self._tools = tools
@@ -136,7 +136,7 @@ class _Check:
 
     def _object_failed(self, opened: OpenObject, error: PenstockError) -> None:
         if self._feed.failure is not None:
-            # The check has ended, which also interrupts reading a pipe.
+            # The check has ended. This error comes from interrupting the read of a pipe.
             return
         self._report(
             BadRecord(

@@ -41,18 +41,20 @@ _MESSAGE_SHOWN = 400
 _ENDED_CLASSES = ("08", "57")
 
 _INVALID_VALUE = "22P02"
-# Invalid text, number out of range, invalid date or time, date or time out of range: the type does not take the value.
+# The SQLSTATEs of a value that does not fit the type: invalid text, number out of range, invalid date or time, date or
+# time out of range.
 _UNFIT = ("22P02", "22003", "22007", "22008")
-# Too few or too many fields: "bad copy file format".
+# The SQLSTATE "bad copy file format", for too few or too many fields.
 BAD_FORMAT = "22P04"
 
-# The OIDs of int2, int4, int8, float4, float8 and numeric
+# The OIDs of int2, int4, int8, float4, float8 and numeric.
 _NUMBERS = (21, 23, 20, 700, 701, 1700)
-# 1.234,00 and 0,5; and 1,234,567.00. What could be both, as 1,234, counts as the first.
+# Matches numbers with a decimal comma, such as 1.234,00 and 0,5, or with commas between thousands, such as
+# 1,234,567.00. A text that could be either, such as 1,234, counts as the former.
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?(?:\d{1,3}(?P<between>[.' \u00a0\u202f])\d{3}(?:(?P=between)\d{3})*|\d+),\d+\s*")
 _COMMAS = re.compile(r"\s*[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})\s*")
 
-# What the server puts at the end of a record that is too long to show
+# The server's mark at the end of a record that is too long to show.
 _SHORTENED = "..."
 
 
@@ -68,7 +70,7 @@ def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
 
 
 def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
-    """Return the error for a COPY command that reports another number of rows than it was sent records."""
+    """Return the error for a COPY command whose reported number of rows differs from the number of records sent."""
     return DataError(
         f"COPY reported {reported} rows for {records} records",
         detail=f"{uri}: the server and penstock do not agree on where records end.",
@@ -85,10 +87,10 @@ def explain_failure(
     target: TargetPlan | None = None,
     is_in_conflict: bool = False,
 ) -> PenstockError:
-    """Return the error to show; `where` is the position in the files as far as it is known.
+    """Return the error to raise for a failed COPY. `where` is the position in the files, as far as it is known.
 
-    `constants` are the columns with a value from --set, `target` has the file's dialect and columns, `working_names`
-    are the names to replace in messages, see `rename`. `is_in_conflict`: the session was cancelled because it waited
+    `constants` are the columns with a value from --set. `target` has the file's dialect and columns. `working_names`
+    are the names to replace in messages (see `rename`). `is_in_conflict`: the session was cancelled because it waited
     for another session of the same load.
     """
     report, context = _reword(failure.report, is_in_conflict=is_in_conflict), failure.context
@@ -120,7 +122,7 @@ def explain_failure(
 
 
 def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation | str | None) -> str | None:
-    """Return the hint for a value that is a word for null, for a record with a field too many or too few, and the like.
+    """Return the hint for a value or a record with a known cause, such as a word for null or one field too many.
 
     `where` is its position in the files.
     """
@@ -146,7 +148,7 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
 def _explain_comma(name: str, value: str, target: TargetPlan) -> str | None:
     """Return the hint for a number with a decimal comma, or with commas or other characters between its thousands.
 
-    None if the value is not such a number, or the column does not have a type of numbers.
+    Return None if the value is not such a number, or if the column's type is not numeric.
     """
     column = table_after_creation(target).column(name)
     if column is None or column.type_oid not in _NUMBERS or "," not in value:
@@ -169,7 +171,7 @@ def _explain_comma(name: str, value: str, target: TargetPlan) -> str | None:
 
 
 def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
-    """Return the hint with the ALTER TABLE after which the column takes the value, None if none is known."""
+    """Return a hint with an ALTER TABLE that makes the column accept the value, None if no such type is known."""
     column = table_after_creation(target).column(name)
     change = None if column is None else suggest_change(column, value)
     if change is None:
@@ -249,7 +251,7 @@ _BAD_BYTES = "22021"
 
 
 def is_records_fault(failure: CopyFailed) -> bool:
-    """Whether a COPY failed because of one of its records, so that the others can be stored.
+    """Return whether a COPY failed because of one of its records, so that the other records can be stored.
 
     A missing table or privilege, a full disk, a lost connection or a deadlock would stop the other records too.
     """
@@ -257,14 +259,14 @@ def is_records_fault(failure: CopyFailed) -> bool:
     if failure.is_disconnect or sqlstate is None:
         return False
     if sqlstate == _INVALID_PARAMETER:
-        # An option of the command is wrong, unless the error names a line: some types use this code for a value (bytea
-        # before PostgreSQL 17).
+        # This code usually means a wrong option of the command. But some types use it for a value (bytea before
+        # PostgreSQL 17), and then the error names a line.
         return failure.context.line is not None
     return is_own_code(sqlstate, RECORD_CODES) or is_types_refusal(failure)
 
 
 def is_own_code(sqlstate: str, own_codes: Sequence[str]) -> bool:
-    """Whether one of the patterns in `own_codes` matches the beginning of an SQLSTATE, and it is about a record.
+    """Return whether an SQLSTATE is about a record: a pattern in `own_codes` matches its beginning.
 
     >>> [is_own_code(code, RECORD_CODES) for code in ("22P02", "P0001", "45000", "54001", "42P01", "53100", "2200H")]
     [True, True, True, True, False, False, False]
@@ -296,9 +298,9 @@ _SHOWN = 3
 
 
 class RejectLimit:
-    """Counts rejected records; all methods are safe from any thread.
+    """Counts rejected records. Any thread may call its methods.
 
-    Records that violate a foreign key are not counted here, since the referenced row may still come; they are counted
+    Records that violate a foreign key are not counted here, because the referenced row may still come. They are counted
     at the load's end.
     """
 
@@ -308,7 +310,7 @@ class RejectLimit:
         self._lock = threading.Lock()
 
     def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
-        """Count rejected records; raises DataError if there are too many."""
+        """Count rejected records. Raises DataError if they are too many."""
         final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
         with self._lock:
             self._count += len(final)
@@ -319,7 +321,7 @@ class RejectLimit:
 
 
 def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
-    """Return the error for a load that rejected more records than it may; the error quotes some of the records."""
+    """Return the error for a load that has rejected more records than `limit`. It quotes some of the records."""
     first = rejects[0]
     records = "record was" if limit == 1 else "records were"
     return DataError(

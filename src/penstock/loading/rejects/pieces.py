@@ -1,4 +1,4 @@
-"""Runs of records that can be split at any record, to send them again after a COPY command has failed. Pure."""
+"""Pieces: consecutive records that can be split at any record and sent again after a COPY has failed. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
-# How many bytes to search first for the end of a record, or for a line; this is doubled until it is found.
+# How many bytes are searched first for the end of a record, or for a line. If it is not found, the number is doubled.
 _WINDOW_BYTES = 4096
 
 
@@ -43,7 +43,7 @@ class Origin:
     server_major: int
 
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
-        """Return a maker of cutters that can start at any record of the object."""
+        """Return a function that makes cutters which can start at any record of the object."""
         return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
 
 
@@ -57,19 +57,18 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Index:
-    """Where each record of a block begins, and the last one ends.
-
-    `lines` are the lines before each record; None if each record is one line.
-    """
+    """Where the records of a block begin."""
 
     data: bytes
+    # The offset of each record, followed by the offset at which the last one ends.
     starts: list[int]
+    # The number of lines before each record, None if each record is one line.
     lines: list[int] | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
-    """Whole records of one object; pieces cut from the same piece share its bytes and its index."""
+    """Whole records of one object. Pieces that are cut from one piece share its bytes and its index."""
 
     origin: Origin
     block: Block
@@ -78,12 +77,12 @@ class Piece:
 
     @property
     def records(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records in the piece."""
         return self.block.records
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the payload is the records' own bytes."""
+        """Return whether the payload is the records' own bytes."""
         return self.origin.encoder.is_untouched(self.block)
 
     @property
@@ -92,7 +91,7 @@ class Piece:
         return self.block.line_end if self.is_untouched else "lf"
 
     def payload(self) -> Sequence[bytes | memoryview]:
-        """Return what is sent to COPY; raises penstock._native.RecordError."""
+        """Return the payload for COPY. Raises penstock._native.RecordError."""
         if self.block.fault is not None:
             raise _native.RecordError(self.block.fault, 0, 0)
         return self.origin.encoder.encode(self.block)
@@ -124,12 +123,12 @@ class Piece:
             raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
 
     def record_at(self, offset: int) -> int:
-        """Return the index of the record that contains a byte; `offset` counts from the piece's first byte."""
+        """Return the index of the record that contains the byte at `offset`, counted from the piece's first byte."""
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
     def cut(self, first: int, stop: int) -> Piece:
-        """Return the records from index `first` to the one before index `stop`."""
+        """Return the records from index `first` up to but not including index `stop`."""
         index, block = self._indexed(), self.block
         start, end = index.starts[self._first + first], index.starts[self._first + stop]
         is_tail = stop == block.records
@@ -169,8 +168,8 @@ class Piece:
         if not self.block.stray_backslashes:
             return 0
         cut = self.origin.cutter_for(self.block.line_end)().feed(data)
-        # The cut lacks a last record without a line end. Count at least one, so that this record is rewritten field by
-        # field, which is always right.
+        # The cut does not include a last record without a line end. Count at least one backslash, so that this record
+        # is rewritten field by field, which is always correct.
         return max(cut.stray_backslashes, 1) if is_unended else cut.stray_backslashes
 
     def _indexed(self) -> _Index:
@@ -231,7 +230,7 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
 
 
 def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[Spot] | None:
-    """Return the records at `lines` of a COPY of the pieces; None if the lines are not in the order of the records.
+    """Return the records on the given lines of a COPY of the pieces, None if the lines are not in ascending order.
 
     In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
     are of the kind that it counts.
@@ -255,14 +254,14 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
 
 
 def _index_lines(data: bytes, block: Block) -> _Index | None:
-    """Return the index of records that are one line each, the usual case; None if they are not."""
+    """Return the index of a block in which each record is one line, the usual case. Return None for other blocks."""
     if not _is_lines(data, records=block.records, line_end=block.line_end):
         return None
     return _Index(data=data, starts=list(accumulate(map(len, data.splitlines(keepends=True)), initial=0)), lines=None)
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
-    """Whether every line end ends a record: there are as many as records, and none of another kind."""
+    """Return whether every line end ends a record: as many exist as records, and none is of another kind."""
     mark = _LINE_ENDS[line_end]
     count = data.count(mark)
     if count + (not data.endswith(mark)) != records:
@@ -289,13 +288,14 @@ def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
 
 
 class _LineFinder:
-    """Finds the record of a csv payload at a line that the server names; the lines must be ascending."""
+    """Finds the record of a csv payload on a line that the server names. The lines must be in ascending order."""
 
     def __init__(self, payload: bytes, make_first: MakeCutter, make_next: MakeCutter) -> None:
         self._payload = payload
         self._make_first = make_first
         self._make_next = make_next
-        # A record begins at byte `_at`; before it are `_records` records, and `_lines` lines as the server counts.
+        # The next record begins at byte `_at`. Before it are `_records` records, and `_lines` lines as the server
+        # counts them.
         self._at = self._records = self._lines = 0
 
     def find(self, line: int) -> int:
@@ -318,7 +318,7 @@ class _LineFinder:
 
 
 def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
-    """Return a function that finds the index of the record at a line, and the number of lines.
+    """Return a function that finds the index of the record on a line, and the number of lines.
 
     Lines are those that the server counts in the payload.
     """
@@ -327,7 +327,7 @@ def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool)
         return lambda line: line - 1, piece.records
     make: MakeCutter = partial(make_payload_cutter, spec)
     make_next = knowing(line_end, make)
-    # Before its first line end, the server counts other lines inside a record than after it.
+    # Before its first line end, the server counts lines inside a record in another way than after it.
     make_first = make if is_first else make_next
     return _LineFinder(payload, make_first, make_next).find, make_first().feed(payload).server_lines
 
@@ -344,7 +344,7 @@ def form_to_json(form: RecordForm) -> str:
 def form_from_json(text: str) -> RecordForm:
     """Return the form that `form_to_json` wrote.
 
-    Raises TargetError if another version of penstock wrote it, and this one does not know all of it.
+    Raises TargetError if another version of penstock wrote the form and this version does not know all of its parts.
     """
     fields = json.loads(text)
     with reading_record("how rejected records are read"):

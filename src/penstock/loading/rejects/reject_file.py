@@ -1,4 +1,4 @@
-"""Files of rejected records: the header, then the records byte for byte, in the dialect of their source files."""
+"""Writes and reads reject files: the header, then the records byte for byte, in the dialect of their source files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 
 
 def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[Path]:
-    """Write all rejected records of a load, and return the files: one for each different header, dialect or table.
+    """Write all rejected records of a load. Return the files: one for each combination of header, dialect and table.
 
     A file appears only when it is complete, and never replaces one of the load's sources. Without rejected records no
     file is written. Raises SourceError, ServerError.
@@ -54,9 +54,9 @@ def read_reject_file(
 ) -> dict[tuple[int, int], bytes]:
     """Return the records of an edited reject file, by object and offset of the rejected records that they replace.
 
-    The header says which of the load's reject files it is; if several have it, `into` names the table. The file is
-    split into records of as many lines as were written for each, because by the dialect a stray quote may join a record
-    with the next one. If lines were added or removed, it is split by the dialect. Raises SourceError, DataError,
+    The header shows which of the load's reject files it is. If several have the same header, `into` names the table.
+    Each record gets as many lines as were written for it: with the dialect's rules, a stray quote could join a record
+    with the next one. If lines were added or removed, the dialect's rules are used. Raises SourceError, DataError,
     TargetError.
     """
     store = RejectStore(tools.ledger.schema, load_id)
@@ -124,7 +124,7 @@ def _is_named(table: TableName, name: TableName) -> bool:
 
 
 def _has_header(data: bytes, form: RecordForm) -> bool:
-    """Whether a file begins with the header of a reject file; line ends may have changed."""
+    """Return whether a file begins with the header of a reject file. Its line ends may have changed."""
     if form.header is None:
         return True
     encoding = form.dialect.encoding
@@ -136,7 +136,7 @@ def _has_header(data: bytes, form: RecordForm) -> bool:
 
 
 def _cut(data: bytes, form: RecordForm, raws: Sequence[bytes], path: Path, tools: LoadTools) -> list[bytes]:
-    """Return the records of an edited file without its header; `raws` are those that were written to it."""
+    """Return the records of an edited file without its header. `raws` are the records that were written to it."""
     origin = make_origin(form, number=0, uri=str(path), server_major=tools.server_major)
     data = data.removeprefix(byte_order_mark(form.bom))
     pieces = list(transcode([data], encoding=form.dialect.encoding, uri=str(path)))
@@ -153,7 +153,9 @@ def _cut(data: bytes, form: RecordForm, raws: Sequence[bytes], path: Path, tools
 
 
 def _cut_as_written(data: bytes, raws: Sequence[bytes]) -> Sequence[bytes] | None:
-    r"""Return data split into as many lines as each record had; None if lines or records of several lines changed.
+    r"""Return data split into as many lines as each record had.
+
+    Return None if the number of lines, or a record of several lines, has changed.
 
     >>> _cut_as_written(b'1,x\n2,"x\n', [b'1,x"\n', b'2,"x\n'])
     [b'1,x\n', b'2,"x\n']

@@ -1,7 +1,7 @@
-"""Sends rejected records again: at the load's end those that violated a foreign key.
+"""Sends rejected records again. At the load's end, these are the records that violated a foreign key.
 
-landing/retry.py sends all of them, on request. A record is removed from the rejects in the transaction that stores it,
-so none is stored twice.
+land/retry.py sends all of them when a user asks for it. A record is removed from the rejects in the transaction that
+stores it, so none is stored twice.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def retry_references(
 
 
 def _send_references(resender: Resender, claim: Claim) -> None:
-    """Send the records that violated a foreign key, some in each transaction, until no more of them can be stored.
+    """Send the records that violated a foreign key, in several transactions, until no more of them can be stored.
 
-    The last ones are sent first, because most such records come before those that they refer to; each further time
+    The last ones are sent first, because most such records come before those that they refer to. In each further pass
     the order is reversed.
     """
     is_backwards = True
@@ -71,7 +71,8 @@ def _send_references(resender: Resender, claim: Claim) -> None:
 class Resender:
     """Sends rejected records of one load in one session, in the caller's transactions.
 
-    `origins` say, by the objects' numbers, into which table and how. Methods raise CopyFailed, PenstockError.
+    `origins` has, by the object's number, the table to which its records are sent, and how. Methods raise CopyFailed,
+    PenstockError.
     """
 
     def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, origins: Mapping[int, Origin]) -> None:
@@ -87,7 +88,7 @@ class Resender:
         codes: Sequence[str] | None = None,
         is_backwards: bool = False,
     ) -> Iterator[list[Reject]]:
-        """Yield rejected records, a few MiB at a time; see RejectStore.read. Others may be sent in between."""
+        """Yield rejected records, a few MiB at a time (see RejectStore.read). Records may be sent in between."""
         beyond = None
         while True:
             with self.session.between_copies() as connection:
@@ -100,7 +101,7 @@ class Resender:
             beyond = rejects[-1].object_number, rejects[-1].start
 
     def send(self, rejects: Sequence[Reject]) -> SortedOut:
-        """Send records; return what became of them. The ledger is not changed."""
+        """Send records, and return which were stored and which were refused. The ledger is not changed."""
         pieces, unwritable = _make_pieces(rejects, self.origins)
         found = self._sorter.send(pieces)
         found.rejects += unwritable
@@ -113,10 +114,10 @@ class Resender:
         *,
         suppressed: Mapping[int, int],
     ) -> int:
-        """Remove those of `rejects` that were not `refused` again, and return how many these were.
+        """Remove the records that were not refused again from the ledger's rejects, and return their number.
 
-        The others get their new reasons and bytes. `suppressed` counts, by object, those that row triggers skipped.
-        Raises TargetError if another process has removed one.
+        The refused records get their new reasons and bytes. `suppressed` is the number of records, by object, that row
+        triggers skipped. Raises TargetError if another process has removed one.
         """
         again = {(reject.object_number, reject.start): reject for reject in refused}
         stored = [reject for reject in rejects if (reject.object_number, reject.start) not in again]
@@ -141,7 +142,7 @@ def removed_meanwhile() -> TargetError:
 
 
 def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
-    """Return records as pieces that can be sent, and those that cannot be encoded for COPY, with the reason."""
+    """Return the records that can be sent, as pieces, and those that cannot be encoded for COPY, with the reason."""
     pieces: list[Piece] = []
     unwritable: list[Reject] = []
     for reject in rejects:
@@ -156,7 +157,7 @@ def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tu
 
 
 def _make_piece(reject: Reject, origin: Origin) -> Piece:
-    # To the cutter, lines of blanks before a record of JSON Lines belong to it.
+    # The cutter counts blank lines before a record of JSON Lines as a part of the record.
     raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
     line_end = find_line_end(raw)
     strays = 0
@@ -181,9 +182,11 @@ def _make_piece(reject: Reject, origin: Origin) -> Piece:
 
 
 def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
-    """Return why bytes are not one record, or None; a line with a stray quote would be joined with the next record.
+    """Return why bytes are not exactly one record, or None.
 
-    A line of blanks is no record of JSON Lines.
+    A line with a stray quote, for example, would join the next one.
+
+    In JSON Lines, a blank line is not a record.
     """
     if origin.form.dialect.quote is None and not origin.encoder.is_by_name:
         return None

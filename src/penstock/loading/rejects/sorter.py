@@ -1,12 +1,12 @@
-"""Rejects the records of a COPY command that the table refuses, keeps them in the ledger, and stores all others.
+"""Stores the records of a COPY command, and rejects those that the table refuses by writing them to the ledger.
 
 A command is sent after a savepoint, and its records are kept until it has succeeded. If it fails because of a record,
-it is rolled back, and the server sorts out all its records (loading/rejects/sorting.py). PostgreSQL 17 can skip records
-with values that their types refuse, with a notice for each. Then the command succeeds, and only the skipped records are
-sorted out, to get the reasons.
+it is rolled back, and the server sorts all its records: it stores the good ones and reports the others
+(loading/rejects/sorting.py). PostgreSQL 17 can skip records with values that their types refuse, and sends a notice for
+each. Then the command succeeds, and only the skipped records are sorted, to get the reasons.
 
-To sort out records, they are copied into a temporary table of texts. Records that cannot be copied even there are found
-first: penstock finds those with too few or too many fields, or with bytes that are not UTF-8; for other encodings, the
+Records to be sorted are copied into a temporary table of texts. Records that cannot be copied even there are found
+first. penstock finds those with too few or too many fields, or with bytes that are not UTF-8. For other encodings, the
 server names the line.
 """
 
@@ -49,22 +49,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SortedOut:
-    """What became of the records.
+    """Which records were stored, suppressed and refused."""
 
-    `rows` is how many were stored, `suppressed` how many triggers skipped, by object number, and `rejects` are those
-    that were refused.
-    """
-
+    # How many records were stored.
     rows: int = 0
+    # How many records triggers skipped, by the number of the object.
     suppressed: Counter[int] = field(default_factory=Counter)
+    # The refused records.
     rejects: list[Reject] = field(default_factory=list)
 
 
 class RejectSorter:
     """Makes sure that each record of one session is stored or rejected. Methods raise CopyFailed and DataError.
 
-    These errors are not caused by a record. Examples are a lost connection, a full disk, a missing table, and a table
-    whose records cannot be sorted out.
+    Only errors that no record causes are raised, such as a lost connection, a full disk, a missing table, or a table
+    whose records cannot be sorted.
     """
 
     def __init__(self, session: CopySession, *, most_sorted: int = DEFAULT_TUNING.most_sorted) -> None:
@@ -75,7 +74,7 @@ class RejectSorter:
         self._checked: dict[int, Origin] = {}
 
     def settle(self, pieces: Sequence[Piece]) -> SortedOut:
-        """End the COPY command in which pieces were sent, and sort out the records that it did not store."""
+        """End the COPY command in which pieces were sent. Store or reject the records that it did not store."""
         self._result = SortedOut()
         self._end_copy(pieces)
         return self._result
@@ -90,7 +89,7 @@ class RejectSorter:
 
     def _copy(self, pieces: Sequence[Piece], spec: CopySpec) -> None:
         self._session.start_copy(spec)
-        # Send one message, since pieces may be as small as a record.
+        # Send one message, because pieces may be as small as a record.
         self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
 
     def _end_copy(self, pieces: Sequence[Piece]) -> None:
@@ -114,7 +113,7 @@ class RejectSorter:
         if spots is None or missing < 0 or (missing and not origin.form.allows_suppressed_rows):
             if not lines:
                 raise explain_miscount(origin.uri, reported=reported, records=count_records(pieces))
-            # The lines in the notices do not match the records: sort out all records.
+            # The lines in the notices do not match the records, so sort all records.
             self._session.undo_copy()
             self._sort(pieces, _SKIPPED)
             return
@@ -126,7 +125,7 @@ class RejectSorter:
     # ---------------------------------------------------------------- what is sorted out
 
     def _sort(self, pieces: Sequence[Piece], failure: CopyFailed) -> None:
-        """Store the records that the table accepts, and reject the others; `failure` is why they are sorted out."""
+        """Store the records that the table accepts, and reject the others. `failure` is the error of the COPY."""
         spec = pieces[0].origin.encoder.spec
         try:
             stage = self._sorter.prepare(spec)
@@ -152,7 +151,7 @@ class RejectSorter:
                 self._result.rejects.append(make_reject(bad, 0, describe_failure(unread)))
 
     def _sort_staged(self, pieces: Sequence[Piece]) -> Sorted:
-        """Sort the staged records; the error of one that is not a record's fault has its place."""
+        """Sort the staged records. If an error is raised that is not a record's fault, it names the record's place."""
         try:
             return self._sorter.sort()
         except CopyFailed as failure:
@@ -177,7 +176,7 @@ class RejectSorter:
         return good
 
     def _stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
-        """Copy records into the table where they are sorted out; return the error if one of them cannot be read."""
+        """Copy records into the table in which they are sorted. Return the error if one of them cannot be read."""
         self._copy(pieces, stage)
         try:
             reported = self._session.finish_copy()
@@ -190,7 +189,7 @@ class RejectSorter:
         return None
 
     def _take(self, pieces: Sequence[Piece], found: Sorted) -> None:
-        """Count the records that were sorted out, and add the rejects."""
+        """Add the result of sorting pieces to the counts and the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
         for row in found.refused:
             piece, record = _find_record(pieces, row.position, ends=ends)
@@ -213,7 +212,7 @@ _SKIPPED = CopyFailed(
 
 
 def _find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
-    """Return the piece of a record, and its index there. `position` counts from 1; `ends` are where the pieces end."""
+    """Return a record's piece and its index there. `position` counts from 1. `ends` are the ends of the pieces."""
     ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
     number = bisect_left(ends, position)
     return pieces[number], position - (ends[number - 1] if number else 0) - 1
@@ -225,7 +224,7 @@ def locate(piece: Piece, record: int) -> FileLocation:
 
 
 def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int:
-    """Return how many records are before the one that a COPY failed for; half of them if that one is not known."""
+    """Return how many records come before the one that made a COPY fail. If that is not known, return half of them."""
     line = failure.context.line
     if line is None or not (spots := find_spots(pieces, spec, [line])):
         return count_records(pieces) // 2
@@ -233,9 +232,9 @@ def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) 
 
 
 def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Piece], list[Reject]]:
-    """Return the records of a piece that can be encoded for COPY as pieces, and the others as rejects.
+    """Split a piece: return the records that can be encoded for COPY as pieces, and the others as rejects.
 
-    With `reads_bytes` also reject records with bytes that are not valid UTF-8, if that is their encoding.
+    If `reads_bytes` is true and the encoding is UTF-8, also reject records with bytes that are not valid.
     """
     good: list[Piece] = []
     rejects: list[Reject] = []
@@ -264,16 +263,16 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
         reason = replace(reason, message=rename(reason.message, names), detail=detail)
     raw = piece.raw(record)
     if piece.origin.encoder.is_by_name:
-        # To the cutter, lines of blanks before a record belong to it.
+        # The cutter counts blank lines before a record as a part of the record.
         skipped = raw.rfind(b"\n", 0, len(raw) - len(raw.lstrip(b" \t\r\n"))) + 1
         start, line, raw = start + skipped, line + raw.count(b"\n", 0, skipped), raw[skipped:]
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)
 
 
 class RejectKeeper:
-    """Keeps the records of one session's open COPY command.
+    """Keeps the records of one session's open COPY command, so that the bad ones can be rejected.
 
-    `settle` and `write` raise CopyFailed; `write` raises DataError if too many records are rejected.
+    `settle` and `write` raise CopyFailed. `write` also raises DataError if too many records are rejected.
     """
 
     def __init__(
@@ -289,7 +288,7 @@ class RejectKeeper:
         self._pieces: list[Piece] = []
 
     def keep(self, opened: OpenObject, block: Block) -> tuple[Sequence[bytes | memoryview], list[Reject]]:
-        """Return the payload of the records that can be sent, which are kept, and rejects for those that cannot."""
+        """Keep the records of a block that can be sent. Return their payload, and rejects for the other records."""
         piece = Piece(origin=self._origin(opened), block=block)
         try:
             parts = piece.payload()

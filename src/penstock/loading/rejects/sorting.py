@@ -493,9 +493,9 @@ class ScratchTables:
         """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
 
         The table has the target's columns, and their NOT NULL and CHECK constraints, except constraints on columns that
-        the server fills (made_up_columns). Defaults are left out too, because the default of a serial column would
-        advance the target's sequence. If the target does not exist yet (OID 0), all columns are text. Needs TEMPORARY
-        on the database and SELECT on the target. Raises TargetError, ServerError.
+        the server fills (made_up_columns). The table has no defaults either, because the default of a serial column
+        would advance the target's sequence. If the target does not exist yet (OID 0), all columns are text. Needs
+        TEMPORARY on the database and SELECT on the target. Raises TargetError, ServerError.
         """
         key = (facts.name, frozenset(filled))
         if key not in self._names:
