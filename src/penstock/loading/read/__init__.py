@@ -1,1 +1,1 @@
-"""Objects read as blocks of records, and the queue from which sessions take them."""
+"""Reads objects as blocks of records, and queues the blocks for the sessions."""

@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# At 800 MB/s a queue of 8 blocks of 512 KiB lasts 5 ms: as long as a reader waits for the interpreter lock.
+# At 800 MB/s, a queue of 8 blocks of 512 KiB lasts 5 ms. This is how long a reader may wait for the interpreter lock.
 _QUEUE_BLOCKS = 8
 
-# A small object in an object store takes mostly the time until its first byte (S3: 30 to 200 ms; a MiB takes some
-# 12 ms more). So this many small objects are read at the same time.
+# How many small objects are read at the same time. For a small object in an object store, most of the time is the wait
+# for the first byte (S3: 30 to 200 ms; a MiB takes some 12 ms more).
 _SMALL_READERS = 8
 _SMALL_BYTES = MIB
 
-# Objects are claimed so long before they are needed: an answer of the server and the look that asks for it take less.
-# Sessions that wait for slow readers get another reader after this time, so that hosts that begin together share.
+# Objects are claimed this long before they are needed. The claim takes less time than this. If sessions wait for slow
+# readers, another object is claimed only after this time, so that hosts that begin together share the objects.
 _CLAIM_AHEAD_S = 0.5
 
-# A rate is measured over this time at least, since the first megabytes only fill the buffers of sockets.
+# The least time over which a rate is measured, because the first megabytes only fill the buffers of sockets.
 _LEAST_RATE_S = 0.5
 
-# How long a reader takes at most to notice that the load has failed, unless it hangs.
+# How long to wait for readers to end after the load has failed. A reader that hangs is left alone.
 _READER_PATIENCE_S = 1.0
 
 
 class Abandoned(Exception):
-    """The load has failed in another thread; the thread that gets this exception stops."""
+    """The load has failed in another thread. A thread that gets this exception stops."""
 
 
 class _Stopped(Exception):
-    """`BlockFeed.stop` was called: no session takes blocks any more, and nothing has failed."""
+    """`BlockFeed.stop` was called, so sessions take no more blocks. Nothing has failed."""
 
 
 class NothingReady(Exception):
@@ -64,7 +64,7 @@ class NothingReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The encoder and the record form of an open object: how its records are sent and read.
+    """The encoder and the record form of an open object.
 
     `binary` encodes its blocks in the binary format, None if all of them are sent as text.
     """
@@ -76,7 +76,7 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class OpenObject:
-    """One object of the load, and its progress; `encoder` and `form` are set once the object has a block."""
+    """One object of the load, and its progress. `encoder` and `form` can be read once the object has a block."""
 
     work: ObjectWork
     reading: Reading | None = None
@@ -85,7 +85,7 @@ class OpenObject:
     is_read: bool = False
     bytes_read: int = 0
     rows: int = 0
-    # Bytes of text that were put into the queue, and that were taken from it.
+    # text_read: bytes of text that were put into the queue. text_taken: bytes of text that were taken from it.
     text_read: int = 0
     text_taken: int = 0
     # Blocks that sessions have taken and not sent yet.
@@ -105,7 +105,7 @@ class OpenObject:
 
     @property
     def binary(self) -> BinaryBlocks | None:
-        """Return what encodes the object's blocks in the binary format, None if they are sent as text."""
+        """Return the encoder of the object's blocks in the binary format, None if they are sent as text."""
         binary = self._opened().binary
         return binary if binary is not None and binary.is_active else None
 
@@ -136,7 +136,7 @@ class OpenObject:
         return self.is_read and not self.queue
 
     def seconds(self, now_s: float) -> float:
-        """Return the seconds from when its first block was taken to when its last one was sent, or to now."""
+        """Return the seconds from the taking of the first block to the sending of the last one, or until now."""
         if self.began_s is None:
             return 0.0
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
@@ -145,17 +145,17 @@ class OpenObject:
 OpenBlocks: TypeAlias = "Callable[[ObjectWork], Opened]"
 
 
-# Returns what encodes an object's blocks in the binary format, None if they are sent as text.
+# Returns the encoder of an object's blocks in the binary format, None if they are sent as text.
 OpenBinary = Callable[[ObjectWork, Encoder, RecordForm], BinaryBlocks | None]
 
 
 class BlockFeed:
-    """Hands blocks to sessions; all methods are safe from any thread.
+    """Hands blocks to sessions. Any thread may call its methods.
 
-    `take` returns None at the end and raises Abandoned after `abandon` was called; `failure` is the first cause.
-    If `on_object_failed` is given, it is called with an object that cannot be read further; otherwise the load ends.
-    If `is_open`, more objects may be added until `end` is called: several hosts share the load's objects. Then
-    `wanted_bytes` says when to add some, of at least `least_claim_bytes`.
+    `take` returns None at the end and raises Abandoned after `abandon` was called. The attribute `failure` is the first
+    cause. If `on_object_failed` is given, it is called with an object that cannot be read further. Otherwise such an
+    object ends the load. If `is_open` is true, several hosts share the load's objects, and more objects may be added
+    until `end` is called. `wanted_bytes` then says how many bytes to add, at least `least_claim_bytes`.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class BlockFeed:
         self._objects = [OpenObject(item) for item in work]
         # Largest first, so that the end of the load does not wait for the slow decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
-        # Objects that were opened and are not sent to the end; the progress of those in `_done` is final.
+        # The objects that were opened and are not sent to their end. The progress of the objects in `_done` is final.
         self._active: list[OpenObject] = []
         self._done: list[FileProgress] = []
         self._done_bytes = 0
@@ -201,7 +201,7 @@ class BlockFeed:
         self._began_s = self._added_s = clock()
 
     def wanted_bytes(self) -> int:
-        """Return how many bytes of objects to add now: as much again as is claimed ahead, if less than that is left."""
+        """Return how many bytes of objects to add now, 0 if what is left lasts for more than _CLAIM_AHEAD_S."""
         with self._changed:
             if not self._is_open or self._is_stopped or self.failure is not None:
                 return 0
@@ -231,7 +231,7 @@ class BlockFeed:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Add no more objects: sessions end when all are sent."""
+        """Declare that no more objects will be added. Sessions end when all objects are sent."""
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
@@ -239,11 +239,11 @@ class BlockFeed:
     def take(
         self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
     ) -> tuple[OpenObject, Block] | None:
-        """Wait for a block and return it; prefer one that the COPY command `prefer` can carry.
+        """Wait for a block and return it. Prefer a block that the COPY command `prefer` can carry.
 
-        A session whose number is beyond the present count of sessions waits until the end, or gets None if other hosts
-        need its connection. Raises NothingReady if
-        `patience_s` is given and no block is ready for that long.
+        If the number of the session is beyond the present count of sessions, it waits until the end, or gets None if
+        other hosts need its connection. Raises NothingReady if `patience_s` is given and no block is ready for that
+        long.
         """
         ends_s = None if patience_s is None else time.monotonic() + patience_s
         with self._changed:
@@ -279,13 +279,16 @@ class BlockFeed:
             self._retire(opened)
 
     def note_suppressed(self, opened: OpenObject, rows: int) -> None:
-        """Subtract rows that were sent and not stored: a trigger suppressed them, or they were rejected."""
+        """Subtract rows that were sent but not stored, because a trigger suppressed them or they were rejected."""
         with self._changed:
             opened.rows -= rows
             self.rows -= rows
 
     def discard(self, opened: OpenObject) -> bool:
-        """Take back an object that cannot be read to its end; return False if a block of it was taken."""
+        """Remove an object that cannot be read to its end.
+
+        Return False if a session has already taken a block of it.
+        """
         with self._changed:
             if opened.began_s is None:
                 opened.queue.clear()
@@ -293,11 +296,11 @@ class BlockFeed:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the load has failed or is stopped, which also interrupts reading."""
+        """Return whether the load has failed or is stopped. In both cases reading is interrupted."""
         return self.failure is not None or self._is_stopped
 
     def stop(self) -> None:
-        """Hand out no more blocks: sessions finish what they have taken, and readers end."""
+        """Hand out no more blocks. Sessions finish the blocks that they have taken, and readers end."""
         with self._changed:
             self._is_stopped = True
             for opened in self._active:
@@ -305,7 +308,7 @@ class BlockFeed:
             self._changed.notify_all()
 
     def abandon(self, cause: BaseException) -> None:
-        """Stop all readers and sessions; the first cause is kept."""
+        """Stop all readers and sessions. `cause` is kept, unless there is an earlier one."""
         with self._changed:
             if self.failure is None:
                 self.failure = cause
@@ -314,8 +317,8 @@ class BlockFeed:
     def close(self) -> None:
         """Wait until the readers have ended and closed their streams.
 
-        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network: it
-        ends on its own or with the process.
+        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network. It
+        ends by itself or with the process.
         """
         ends_s = time.monotonic() + _READER_PATIENCE_S
         with self._changed:
@@ -325,7 +328,7 @@ class BlockFeed:
             thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load; the arguments are values that the feed does not know."""
+        """Return the progress of the load. The arguments are values that the feed does not have."""
         with self._changed:
             return LoadProgress(
                 rows=self.rows,
@@ -380,7 +383,7 @@ class BlockFeed:
         return self._is_stopped or (is_empty and all(opened.is_drained for opened in self._active))
 
     def _retire(self, opened: OpenObject) -> None:
-        """Move an object to those that are done if all its blocks have been sent."""
+        """If all blocks of an object have been sent, move it to the objects that are done."""
         if opened.is_drained and not opened.in_flight and opened in self._active:
             self._active.remove(opened)
             self._done.append(self._describe(opened))
@@ -410,12 +413,15 @@ class BlockFeed:
             thread.start()
 
     def _present_limit(self) -> int:
-        """Return how many readers there may be if the next object is to have one."""
+        """Return the largest number of readers with which another object may be opened."""
         is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
         return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
     def _next_object(self) -> OpenObject | None:
-        """Return the object to open next, or None; in job order, wait until all blocks of the last one are taken."""
+        """Return the object to open next, or None.
+
+        In job order, it is None until all blocks of the last object are taken.
+        """
         is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
         if self.failure is not None or self._is_stopped or not self._unopened or is_held:
             return None
@@ -497,12 +503,12 @@ def _bytes_read(opened: OpenObject) -> int:
 
 
 def _bytes_taken(opened: OpenObject) -> float:
-    """Return how many stored bytes of an object sessions have taken: the part of its text times what was read."""
+    """Return how many stored bytes of an object sessions have taken, estimated from the share of its text."""
     return _bytes_read(opened) * opened.text_taken / opened.text_read if opened.text_read else 0.0
 
 
 def _bytes_left(opened: OpenObject) -> float:
-    """Return how many stored bytes of an object are left to take; if its size is not known, it is taken to be much."""
+    """Return how many stored bytes of an object are left to take. If its size is not known, return a large number."""
     if opened.is_drained:
         return 0.0
     size_bytes = opened.source.size_bytes
@@ -519,9 +525,9 @@ def _is_small_and_remote(source: SourceObject) -> bool:
 
 
 def reader_limit(objects: int | None, *, sessions: int) -> int:
-    """Return how many objects may be open at once: one for each session, since slow ones may need it, and at least 2.
+    """Return how many objects may be open at once: one for each session, because objects may be slow, and at least 2.
 
-    There are never more than there are `objects`, if their number is known.
+    The result is at most `objects`, unless that is None because the number of objects is not known.
     """
     limit = max(2, sessions)
     return limit if objects is None else max(1, min(objects, limit))

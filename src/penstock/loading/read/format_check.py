@@ -1,4 +1,4 @@
-"""Counts what contradicts a guessed format in whole objects, while they are read, and finds names that records omit.
+"""Counts, while objects are read, what contradicts a guessed format, and finds records that omit names.
 
 The format is guessed from the first block, which cannot prove it. A format that was given by an option is not checked.
 """
@@ -72,7 +72,7 @@ _NULLS: Final = _Kind(
 
 @dataclass(slots=True)
 class _Contradictions:
-    """The contradictions in the objects of one table: how many of each kind, and the first by object and line."""
+    """The number of contradictions of each kind in the objects of one table, and the first one's object and line."""
 
     dialect: Dialect
     counts: list[int]
@@ -90,7 +90,8 @@ class _Contradictions:
         is_text = self.dialect.format == "text"
         warnings = (
             (_QUOTED, quoted > 0),
-            # If there are backslashes that COPY TO never writes, all are data: C:\temp is followed by C:\Users
+            # If the text has backslashes that COPY TO never writes, all backslashes are data. A file with C:\temp also
+            # has paths such as C:\Users.
             (_ESCAPES, escapes > 0 and not others and not is_text),
             (_OTHERS, others > 0 and is_text),
             (_STRAYS, strays > 0),
@@ -110,9 +111,11 @@ class _Contradictions:
 
 
 class FormatCheck:
-    """Counts what contradicts guessed formats in the blocks of one load, each block once; safe from any thread.
+    """Counts what contradicts guessed formats in the blocks of one load.
 
-    `known` are the plan's notices: a warning that an object's sample has given is not repeated.
+    Each block counts once. Any thread may call it.
+
+    `known` are the plan's notices. A warning that a sample has already given is not repeated.
     """
 
     def __init__(self, warnings: WarningLog, known: Iterable[Notice] = ()) -> None:
@@ -120,16 +123,16 @@ class FormatCheck:
         self._known = {(notice.code, notice.uri) for notice in known}
         self._lock = threading.Lock()
         self._found: dict[int, _Contradictions] = {}
-        # The targets with a warning of a record that does not name all columns.
+        # The targets for which the warning of a record without all names was given.
         self._partial: set[int] = set()
-        # How far each object was read: the next attempt reads again what was not committed.
+        # The offset up to which each object was checked, because the next attempt reads again what was not committed.
         self._read: dict[int, int] = {}
 
     def watch(self, blocks: Iterable[Block], work: ObjectWork, encoder: Encoder) -> Iterable[Block]:
-        """Return the blocks of an object, each of which is checked as it is taken.
+        """Return the blocks of an object. Each is checked when it is taken.
 
-        Delimited text is checked if its format was guessed, records that name their fields if their values replace
-        those of rows.
+        Delimited text is checked if its format was guessed. Records that name their fields are checked if their values
+        replace values of rows.
         """
         found = format_of(work.target)
         if found.is_by_name and work.target.job.mode == "upsert":
@@ -144,7 +147,7 @@ class FormatCheck:
     def _look_at_names(
         self, blocks: Iterable[Block], work: ObjectWork, rewriter: _native.JsonRewriter
     ) -> Iterator[Block]:
-        """Yield the blocks, and warn of the first record of a table's objects that does not name all columns."""
+        """Yield the blocks. Warn of the first record of a table that does not name all columns."""
         for block in blocks:
             is_open = work.target_index not in self._partial
             if is_open and (partial := rewriter.find_partial(block.segments)) is not None:

@@ -1,4 +1,4 @@
-"""Opens an object for loading, by its format, and says what becomes of objects that cannot be read."""
+"""Opens an object for loading with its format, and decides what to do about objects that cannot be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def open_blocks(
     work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
 ) -> Opened:
-    """Open an object; see Format.open. `format_check` looks at the blocks."""
+    """Open an object as Format.open does. `format_check` checks its blocks."""
     refuse_other_pipe(work, tools.sources, tools.warnings)
     stream, blocks, encoder, form = format_of(work.target).open(work, tools, sums=sums)
     if format_check is not None:
@@ -34,12 +34,15 @@ def open_blocks(
 
 
 def is_unreadable(error: PenstockError) -> bool:
-    """Whether an error of a reader says that its object cannot be read, now or later, as it is."""
+    """Return whether an error of a reader means that a retry cannot read the object either."""
     return isinstance(error, SourceError) and not error.is_transient
 
 
 def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
-    """Return what the load and the ledger say of an object; `coverage` is what is committed of it."""
+    """Return the report on an unreadable object for the outcome and the ledger.
+
+    `coverage` is what is committed of it.
+    """
     reason = describe_error(error)
     if coverage is not None and coverage.ranges:
         reason += f" ({count_nouns(coverage.rows, 'row')} of it committed)"
@@ -47,9 +50,9 @@ def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Covera
 
 
 def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, ObjectWork], *, is_all: bool) -> None:
-    """Raise the error of an object if the load would empty its table, since no object for the table can be read.
+    """Raise an object's error if the load would empty its table because no object for the table can be read.
 
-    If `is_all`, the objects are all that the sources list: then raise it too if none of them can be read.
+    If `is_all` is true, `objects` are all objects of the sources. Then also raise an error if none of them can be read.
     """
     readable = {work.target_index for number, work in objects.items() if number not in errors}
     for number, error in errors.items():
@@ -59,7 +62,7 @@ def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, O
 
 
 def refuse_partial(errors: Mapping[int, PenstockError], coverage: Mapping[int, Coverage]) -> None:
-    """Raise the error of an object of which rows are committed to its table."""
+    """Raise the error of an unreadable object if some of its rows are committed to its table."""
     for number, error in errors.items():
         if (found := coverage.get(number)) is not None and found.ranges:
             extended = copy(error)

@@ -1,4 +1,4 @@
-"""Counts the values that a column takes only by changing them, in the blocks of a load, and warns of them.
+"""Counts the values that columns change when they store them, in the blocks of a load, and warns of them.
 
 The Rust core decides what is changed (rust/src/kept.rs). A block that is sent in the binary format has no such value:
 the encoder declines it.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
 
-# What a column does not keep, by the names of CHANGES.
+# What a column does not keep of a value, in words, by the names in CHANGES.
 _LOST: Final = {
     "form": "leading zeros, 0x, _ or words",
     "sign": "the sign of zero",
@@ -42,7 +42,7 @@ _LOST: Final = {
 
 @dataclass(slots=True)
 class _ChangedValues:
-    """Values that one column changes: what it does not keep of them, how many, and the first by object and line."""
+    """The values that one column changes: what it does not keep, how many, and where the first one is."""
 
     work: ObjectWork
     column: str
@@ -59,21 +59,22 @@ class _ChangedValues:
 
 
 class ValueCheck:
-    """Counts changed values in the blocks of one load, each block once; safe from any thread."""
+    """Counts changed values in the blocks of one load. Each block counts once. Any thread may call it."""
 
     def __init__(self, warnings: WarningLog, order: DateOrder) -> None:
         self.warnings = warnings
         self._order = order
         self._lock = threading.Lock()
-        # By table, column, and whether it is about the order of dates.
+        # The values found, by table, column, and whether the change is about the order of dates.
         self._found: dict[tuple[str, str, bool], _ChangedValues] = {}
-        # The blocks with such values, by object and start: the next attempt reads again what was not committed.
+        # The blocks with such values, by object and start. They are kept because the next attempt reads again what was
+        # not committed.
         self._seen: set[tuple[int, int]] = set()
 
     def look(
         self, block: Block, work: ObjectWork, encoder: Encoder, payload: Sequence[bytes | memoryview] = ()
     ) -> None:
-        """Count what the columns would change in a block, before it is sent; `payload` is its text, if known."""
+        """Count the values in a block that columns would change, before it is sent. `payload` is its text, if known."""
         if not encoder.kept or block.fault is not None or not block.records:
             return
         changes = [
