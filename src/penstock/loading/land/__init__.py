@@ -1,1 +1,1 @@
-"""The ways in which records become rows: directly, by staging and merging, or by replacing the table."""
+"""Stores records in tables in one of three ways: directly, by staging and merging, or by replacing the table."""

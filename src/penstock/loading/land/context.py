@@ -1,4 +1,4 @@
-"""What all ways of landing need: the load, waiting for locks, and the ledger's records of created tables."""
+"""What all ways of storing records need: the load, waiting for locks, and the ledger's records of created tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import StatementOutcome
     from penstock.loading.values.plan import LoadPlan, TargetPlan
 
-    # Is told the number of a target that has a statement of its own, and the statement's report.
+    # Called with the number of a target that has its own statement, and the statement's report.
     NoteStatement = Callable[[int, StatementOutcome], None]
 
 _Result = TypeVar("_Result")
@@ -66,7 +66,8 @@ class LandingContext:
     tools: LoadTools
     connection: Connection
     claim: Claim
-    # The objects of the load that this host has, by their numbers: records that are rejected at the end are read again.
+    # The objects of the load that this host has, by number. Records that are rejected at the end are read again from
+    # them.
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
 
     def find(self, number: int) -> ObjectWork:
@@ -87,7 +88,7 @@ class LandingContext:
     def with_locks(
         self, act: Callable[[], _Result], *, relations: Sequence[int], what: str, is_patient: bool = True
     ) -> _Result:
-        """Retry `act` until it gets its locks, and return its result; show which sessions block it.
+        """Retry `act` until it gets its locks, and return its result. Show which sessions block it.
 
         It is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the
         blockers.
@@ -103,9 +104,12 @@ class LandingContext:
         )
 
     def begin_anew(self, landing: TargetLanding) -> None:
-        """Delete the ranges of a landing table that was dropped or does not fit: its objects are loaded again.
+        """Delete the committed ranges of a landing table that was dropped or does not fit.
 
-        Drop the table before: that waits for another host that is committing to it, so that its ranges are seen here.
+        Its objects are loaded again.
+
+        Drop the table first. This waits for other hosts that are committing to it, so that their ranges are visible
+        here.
         """
         if landing.record.kind is None:
             return
@@ -124,7 +128,7 @@ class LandingContext:
         drop_landing(self.connection, self.schema, record, load_id=self.claim.load_id)
 
     def refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
-        """Raise TargetError if a new table would be published, which stops the subscribers because they lack it."""
+        """Raise TargetError if a new table would be published. Its subscribers lack the table, and would stop."""
         names = ", ".join(f'"{name}"' for name in publications)
         if self.tools.is_publishing_allowed or not names:
             return
@@ -150,10 +154,10 @@ class Way:
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if the table cannot be filled in this way; changes nothing."""
+        """Raise TargetError if the table cannot be filled in this way. Change nothing."""
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
-        """Return the landing with the table that COPY fills, made in the caller's transaction.
+        """Return the landing with the table that COPY fills. The table is created in the caller's transaction.
 
         `suffix` ends the table's name. Raises TargetError or DataError if the statement at the end would fail.
         """

@@ -1,4 +1,4 @@
-"""Truncates tables before their rows."""
+"""Truncates tables before their rows are loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def truncate_first(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
-    """Truncate the tables that are truncated before their rows, and that this load has not truncated yet."""
+    """Truncate the tables that must be truncated before the first row, unless this load has truncated them already."""
     due = [each for each in landings if each.target.is_truncated_first and not each.record.is_truncated]
     truncate_due(context, due)
 

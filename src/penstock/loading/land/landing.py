@@ -59,11 +59,11 @@ _LATE_KEYS = (
 
 
 class Replacement(Way):
-    """A new table is filled, and replaces the old one at the load's end."""
+    """The way of a target with --mode replace: a new table is filled, and replaces the old one at the load's end."""
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:  # noqa: ARG004
-        """Raise TargetError if the table cannot be replaced; changes nothing."""
+        """Raise TargetError if the table cannot be replaced. Change nothing."""
         if target.facts is not None and target.refusal is None:
             definition = capture_table(connection, target.facts.oid, name=target.facts.name)
             refuse_obstacles(definition.name, find_obstacles(connection, definition))
@@ -71,9 +71,9 @@ class Replacement(Way):
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
-        # Check this after the definition is read. If the definition lacks a part that a load has dropped, there is a
-        # record of the part now. Or that load has restored the part since, and the check before the tables are
-        # exchanged finds that the definition has changed.
+        # Check this after the definition is read. If a load has dropped a part, so that the definition lacks it, the
+        # check finds the record of the part. If that load has restored the part since, the check before the swap finds
+        # that the definition has changed.
         if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
             raise TargetError(
                 f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
@@ -106,7 +106,7 @@ class Replacement(Way):
         return self._context.note(landing, record, table=name, oid=oid)
 
     def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
-        """Create on the new table, before its rows, the indexes and keys that may refuse some of the rows."""
+        """Before the rows are loaded, create the indexes and keys that may refuse some of them on the new table."""
         is_rejecting = self._context.plan.job.rules.on_error == "reject"
         parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
         early = {
@@ -115,24 +115,25 @@ class Replacement(Way):
             for part in table.indexes
             if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
         }
-        # Not the foreign keys to tables of this load: they would refuse rows that arrive before the referenced row.
+        # Foreign keys to tables of this load are not created now: they would refuse rows that arrive before the
+        # referenced row.
         loaded = {target.facts.oid for target in self._plan.targets if target.facts is not None}
         is_apart = landing.facts.references.isdisjoint(loaded)
         enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
 
     def finish(self) -> None:
-        """Create on the new tables all parts of the old ones, before the transaction that exchanges them."""
+        """Create all indexes and keys of the old tables on the new ones, before the transaction that swaps them."""
         for landing in self._landings:
             self._finish_replacement(landing)
 
     def find_locks(self) -> dict[int, LockMode]:
-        """Return the locks of the tables to be replaced and of the tables they refer to: dropping a key locks both."""
+        """Return the locks of the tables to be replaced and of those they refer to. Dropping a key locks both."""
         own = [landing.facts.oid for landing in self._landings]
         oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
-        """Exchange the tables, in the transaction that ends the load, after its merges."""
+        """Swap the tables in the transaction that ends the load, after its merges."""
         for landing in self._landings:
             if landing.target.follows:
                 assert landing.definition is not None and landing.record.oid is not None
@@ -161,7 +162,7 @@ class Replacement(Way):
 
     @contextmanager
     def _naming_late_keys(self, landing: TargetLanding) -> Iterator[None]:
-        """Have the error of a row that refers to no row of this load say that such rows are not rejected."""
+        """Add a hint to the error of a row without a referenced row: --on-error reject does not reject such rows."""
         try:
             yield
         except DataError as error:
@@ -171,14 +172,14 @@ class Replacement(Way):
             raise
 
     def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
-        """Return a function that calls another one, which adds a foreign key, and waits for its locks."""
+        """Return a function that retries a call which adds a foreign key, until the call gets its locks."""
         relations = [*find_references(self._connection, landing.facts.oid)]
         return partial(
             self._context.with_locks, relations=relations, what=f'add a foreign key for "{landing.facts.name}"'
         )
 
     def _swap(self) -> list[LandedCounts]:
-        """Exchange all tables once all their locks are held; if a lock cannot be taken, none is exchanged."""
+        """Swap all tables once all their locks are held. If a lock cannot be taken, swap none."""
         wanted = self.find_locks()
         locks = TableLocks(self._connection, wanted)
 
@@ -202,12 +203,12 @@ class Replacement(Way):
             refuse_unended(self._context, landing.facts, verb="replace")
 
 
-# Each way by the name that landings have for it (core/values/mode.py), in the order in which the load's end goes them.
+# The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.
 WAYS: dict[Where, type[Way]] = {"table": Way, "staging": Staging, "replacement": Replacement}
 
 
 def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
-    """Raise TargetError if a table cannot be filled in the mode requested; changes nothing."""
+    """Raise TargetError if a table cannot be filled in the requested mode. Change nothing."""
     truncated = [
         (each, each.facts)
         for each in plan.targets
@@ -216,8 +217,8 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
     for target in plan.targets:
         WAYS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
     for target, facts in truncated:
-        # Tables that COPY fills are truncated before the rows, those of staged targets after them, so these two groups
-        # are not truncated by one statement.
+        # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
+        # statement does not truncate both groups.
         together = [other.oid for each, other in truncated if each.fills_table == target.fills_table]
         check_truncatable(connection, facts, together=together)
 
@@ -227,9 +228,9 @@ def open_landings(
 ) -> tuple[TargetLanding, ...]:
     """Return the targets that need more than COPY, with the tables created for them.
 
-    `facts` are of all targets, `objects` are the numbers of the objects that each target has in this load. `identity`
-    is the load's, and part of the names of the tables. Raises ServerError, and TargetError, UsageError or DataError if
-    the statement at the end would fail.
+    `facts` are those of all targets. `objects` has, by the target's number, the numbers of its objects in this load.
+    `identity` is the load's, and its beginning becomes a part of the tables' names. Raises ServerError, and
+    TargetError, UsageError or DataError if the statement at the end would fail.
     """
     connection, claim = context.connection, context.claim
     with in_transaction(connection, "opening the tables to land in"):
@@ -298,7 +299,7 @@ def finish_load(
 
 
 def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways: Sequence[Way]) -> None:
-    """If the last transaction truncates a table, take all its locks first, since readers wait until it ends."""
+    """Take all locks of the last transaction first if it truncates a table, because readers wait until it ends."""
     if not any(landing.target.landing.truncates for landing in landed):
         return
     wanted = {oid: mode for way in ways for oid, mode in way.find_locks().items()}

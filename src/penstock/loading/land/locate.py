@@ -1,9 +1,8 @@
 """Finds the bytes and the line of staged records in their objects.
 
-A staging table has only the offset of a record's block, and a sequence number from which the record's rank among the
-block's staged records is counted. So the object is read again and cut at the same offsets, and records that were
-rejected before staging are skipped in the count.
-Checksums in the ledger prove that the object is the same as when it was staged.
+A staging table has only the offset of a record's block, and a sequence number that gives the record's rank among the
+staged records of the block. So the object is read again and cut at the same offsets. Records that were rejected before
+staging are not counted. Checksums in the ledger prove that the object is the same as when it was staged.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 class RecordFinder:
     """Finds refused records of one object.
 
-    `blocks` are the offsets of their blocks, `rejected` the offsets of the object's records that were rejected before
-    staging, both in ascending order; `committed` has the object's committed ranges. `form` is set by `find`.
+    `blocks` are the offsets of the records' blocks. `rejected` are the offsets of the object's records that were
+    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges. `find` sets the
+    attribute `form`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RecordFinder:
         self._work = work
         self._tools = tools
         self._starts = frozenset(blocks)
-        # Empty ranges cut the object at these offsets, and skip nothing.
+        # Empty ranges cut the object at these offsets without skipping any bytes.
         self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
         self._rejected = rejected
         self._sums = format_of(work.target).sums(committed)
@@ -61,8 +61,8 @@ class RecordFinder:
     def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
         """Yield a reject for each of `records`, which are in file order.
 
-        Raises SourceError, and DataError if the object has changed since it was staged; then the rejects already
-        yielded may be wrong.
+        Raises SourceError. Raises DataError if the object has changed since it was staged. Then rejects that were
+        already yielded may be wrong.
         """
         stream, blocks, encoder, form = open_blocks(
             replace(self._work, coverage=self._coverage), self._tools, sums=self._sums
@@ -133,7 +133,7 @@ def name_record(record: RecordPosition, context: LandingContext) -> FileLocation
             reject = next(finder.find(iter([wanted])))
             return FileLocation(file=context.objects[number].source.uri, line=reject.line)
     except PenstockError:
-        # The caller shows another error, which matters more than the line.
+        # Ignore this error, because the caller raises another one, which matters more than the line.
         pass
     return name_by_number(record)
 

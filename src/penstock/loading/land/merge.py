@@ -45,16 +45,16 @@ class MergeCounts:
 
     # The sum of the other counts.
     staged: int
-    # Dropped because another staged record with the same key was chosen.
+    # Records that were dropped because another staged record with the same key was chosen.
     duplicates: int = 0
     # If triggers on both INSERT and UPDATE may have skipped records, only the sum of this and the next count is
     # correct.
     inserted: int = 0
     # Records that updated a row with their key.
     updated: int = 0
-    # Left out because the table already had a row with the same key.
+    # Records that were skipped because the table already had a row with the same key.
     existing: int = 0
-    # Skipped by triggers.
+    # Records that triggers skipped.
     suppressed: int = 0
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
@@ -85,7 +85,7 @@ class MergeParts:
     columns: tuple[str, ...]
     # None if all records are inserted.
     key: Key | None = None
-    # Whether a record updates the row with its key. If not, the record is left out.
+    # Whether a record updates the row with its key. If not, the record is skipped.
     updates: bool = False
     keeps_last: bool = False
     # Whether two records with the same key are an error.
@@ -222,7 +222,7 @@ def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCo
 
 
 def count_new(counted: PlanCounts) -> MergeCounts:
-    """Return what ON CONFLICT DO NOTHING did. Every record that conflicted with a row was left out."""
+    """Return the counts of an ON CONFLICT DO NOTHING, which skips every record that conflicts with a row."""
     return MergeCounts(
         staged=counted.staged,
         duplicates=counted.staged - counted.proposed,

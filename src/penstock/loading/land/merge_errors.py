@@ -32,15 +32,15 @@ _POLICY_FUNCTION = "ExecWithCheckOptions"
 class RecordPosition:
     """A record's position in the files."""
 
-    # The number of its object in the load.
+    # The number of the record's object in the load.
     object_number: int
-    # The offset of its block, in bytes.
+    # The offset of the record's block, in bytes.
     block_start: int
-    # Its number in the block.
+    # The record's number in the block.
     record: int
 
 
-# Names the record at a position: its place in a file, or a text if the file is not here.
+# Returns a name for the record at a position: its place in a file, or a text if this host does not have the file.
 NameRecord = Callable[[RecordPosition], FileLocation | str]
 
 

@@ -1,8 +1,8 @@
-"""Stores staged records by one statement, or sorts out the records that the table refuses.
+"""Stores staged records by one statement for each target, and can reject the records that the table refuses.
 
-The server merges the records in groups. If a group fails, it sorts out the bad records (loading/land/merge_sorting.py);
-a merge without bad records is not slower (docs/decisions/0012). The bytes of refused records are found in their objects
-(locate.py).
+The server merges the records in groups. If a group fails, the server finds the bad records in it
+(loading/land/merge_sorting.py). A merge without bad records is not slower (docs/decisions/0012). The bytes of refused
+records are found in their objects (locate.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class MergeStatement:
     """Stores the staged records of one target in its table. Methods raise PenstockError.
 
-    `number` is the target's number in the job, `columns` are those of the staging table.
+    `number` is the target's number in the job. `columns` are the columns of the staging table.
     """
 
     def __init__(
@@ -75,22 +75,25 @@ class MergeStatement:
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if the table lacks what the statement needs; changes nothing."""
+        """Raise TargetError if the table lacks what the statement needs. Change nothing."""
 
     def check(self) -> None:
-        """Raise what the server would refuse at the load's end; changes nothing."""
+        """Raise the error with which the server would refuse the statement at the load's end. Change nothing."""
 
     def find_parts(self) -> MergeParts | None:
         """Return the parts of a merge whose bad records can be sorted out, or None if it is not such a merge."""
         return None
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:
-        """Store all records. `name_record` names a record in errors, `note` is told of a statement of the user's."""
+        """Store all records.
+
+        `name_record` names a record in errors. `note` is called with the report of a user's statement.
+        """
         raise NotImplementedError
 
 
 class Merge(MergeStatement):
-    """Inserts all records, or looks for the rows with their keys."""
+    """Inserts all records. With a key, updates or keeps the rows that have the records' keys."""
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -152,12 +155,12 @@ class TransformStatement(MergeStatement):
         return self._job.transform
 
 
-# Each statement by the name that landings have for it (core/values/mode.py).
+# The class for each value of Landing.statement (core/values/mode.py).
 STATEMENTS: dict[str, type[MergeStatement]] = {"merge": Merge, "transform": TransformStatement}
 
 
-# The SQLSTATE of a row that a policy refuses. Without policies it means that the role lacks a right, which no other
-# record would change.
+# The SQLSTATE of a row that a policy refuses. For a table without policies it means that the role lacks a privilege, so
+# every record would fail.
 _POLICY = "42501"
 
 # How many rejected records, and how many bytes of them, one INSERT into the ledger has.
@@ -181,9 +184,9 @@ class RejectingMerges:
     def run(
         self, statements: Sequence[MergeStatement], *, name_record: NameRecord, note: NoteStatement
     ) -> list[MergeCounts]:
-        """Run the statements, and return the counts of each one's records that are not rejected.
+        """Run the statements, and return for each the counts of the records that are not rejected.
 
-        `name_record` names a record in errors, `note` is told of statements of the user's.
+        `name_record` names a record in errors. `note` is called with the report of each user's statement.
         """
         check_constraints_at_once(self._connection)
         results: list[MergeCounts | MergeSorter] = []
@@ -267,7 +270,7 @@ class RejectingMerges:
 def open_sorter(
     connection: Connection, parts: MergeParts, *, number: int, portion_bytes: int, name_record: NameRecord
 ) -> MergeSorter:
-    """Return the sorter of a merge; `number` tells the merges of a transaction apart.
+    """Return the sorter of a merge. `number` distinguishes the merges of a transaction.
 
     Raises DataError if --keep error is given and two records have the same key, ServerError.
     """
@@ -285,7 +288,7 @@ def find_refusal(connection: Connection, facts: TableFacts) -> str | None:
 
 @contextmanager
 def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
-    """Add to an error of a record of the table the hint why the record was not rejected."""
+    """Add `hint`, which says why records are not rejected, to an error that a record of the table causes."""
     try:
         yield
     except PenstockError as error:

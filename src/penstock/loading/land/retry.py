@@ -1,9 +1,9 @@
-"""Retries the rejected records of a complete load on request, those of all its targets in one transaction.
+"""Retries the rejected records of all targets of a complete load in one transaction, when a user asks for it.
 
 The rows, the counts in the ledger and the end of the rejects are committed together: a retry that is killed has done
 nothing. Records of a table that COPY filled, or that was replaced, are copied into it. Records that a statement stored
 (a merge, a transform) are staged in a temporary table, and the same statement stores them. Referenced tables come
-first; records that violate a foreign key are tried again as long as others are stored.
+first. Records that violate a foreign key are tried again as long as some are stored.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def retry_rejects(
     path: Path | None = None,
     into: TableName | None = None,
 ) -> RetryOutcome:
-    """Retry the rejected records of a complete load, or those that the edited reject file `path` has.
+    """Retry the rejected records of a complete load, or only the records in the edited reject file `path`.
 
     `into` names the table of the file's records if several of the load's files have the same header. Records that are
     refused again stay rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
@@ -95,7 +95,7 @@ class _Staged:
 
 @frozen
 class _RetriedTable:
-    """A table, and the forms of its objects with rejected records; `staged` is None if COPY fills the table."""
+    """A table, and the forms of its objects with rejected records. `staged` is None if COPY fills the table."""
 
     forms: Mapping[int, tuple[StoredForm, RecordForm]]
     facts: TableFacts | None
@@ -107,7 +107,7 @@ class _RetriedTable:
         return sorted(self.forms)
 
     def make_origins(self, server_major: int) -> dict[int, Origin]:
-        """Return where and how the records of each object are sent."""
+        """Return, by the object's number, the table to which the object's records are sent, and how."""
         return {
             number: make_origin(
                 form, number=number, uri=stored.uri, server_major=server_major, has_positions=self.staged is not None
@@ -202,17 +202,17 @@ class _Retry:
         self._rows = self._suppressed = 0
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> tuple[int, int]:
-        """Send all records, or those that `edited` has; return how many rows were stored, and how many suppressed."""
+        """Send all records, or only those in `edited`. Return how many rows were stored, and how many suppressed."""
         with committing(self._session, self._claim):
             self._send_all(edited=edited)
             while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
                 pass
-            # No later commit of the load flushes the WAL.
+            # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
         return self._rows, self._suppressed
 
     def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
-        """Send records of all targets once, and return how many of them are no rejects any more."""
+        """Send records of all targets once, and return how many of them were not refused again."""
         left = set(edited or ())
         settled = 0
         for target in self._targets:
@@ -235,7 +235,7 @@ class _Retry:
     # ---------------------------------------------------------------- targets that are staged
 
     def _merge(self, staged: _Staged, chosen: _Chosen) -> int:
-        """Stage records, and have the target's statement store them."""
+        """Stage records, and store them with the target's statement."""
         refused: dict[_Key, Reject] = {}
         has_records = False
         for rejects in chosen.read():
@@ -258,7 +258,7 @@ class _Retry:
         return settled
 
     def _make_table(self, staged: _Staged) -> None:
-        """Create the target's staging table, if this retry has not."""
+        """Create the target's staging table, unless this retry has created it already."""
         if staged.number in self._made:
             return
         with self._session.between_copies() as connection:
@@ -273,7 +273,7 @@ class _Retry:
         self._made.add(staged.number)
 
     def _store(self, staged: _Staged, connection: Connection) -> tuple[MergeCounts, dict[_Key, Reason]]:
-        """Store the staged records and empty the table; return the counts, and why some were refused."""
+        """Store the staged records and empty the table. Return the counts, and the reason for each refused record."""
         statement = STATEMENTS[staged.job.landing.statement](
             connection,
             number=staged.number,
@@ -307,7 +307,7 @@ class _Retry:
         return counts, reasons
 
     def _name_record(self, position: RecordPosition) -> FileLocation | str:
-        """Return the line of a staged record in its file; each is a block of its own."""
+        """Return the line of a staged record in its file. In a retry, each record is a block of its own."""
         number, start = position.object_number, position.block_start
         with self._session.between_copies() as connection:
             (reject,) = self._resender.store.read(connection, beyond=(number, start - 1), limit_bytes=1)
@@ -317,7 +317,7 @@ class _Retry:
 class _Chosen:
     """The rejected records of some objects that are sent in one pass.
 
-    With `edited`, only those that it has are sent, with its bytes; they are removed from `left`.
+    If `edited` is given, only the records in it are sent, with its bytes, and are removed from `left`.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class _Chosen:
         self._left = left
 
     def read(self) -> Iterator[list[Reject]]:
-        """Yield the records, a few MiB at a time; it may be called again before they are settled."""
+        """Yield the records, a few MiB at a time. It may be called again before the records are settled."""
         for rejects in self._resender.read(objects=self._objects, codes=self._codes):
             if self._edited is None:
                 yield rejects

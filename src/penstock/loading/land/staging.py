@@ -1,4 +1,4 @@
-"""Targets that are staged, and stored at the load's end: merges, transforms, atomic loads, row-level security."""
+"""The way of targets that are staged and stored at the load's end: merges, transforms, atomic loads, row security."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Staging(Way):
         if found is not None and not is_ours:
             raise _not_ours(name, owner=found.owner)
         if found is not None:
-            # The table was created for this load, and the ledger records another table for it, or none.
+            # The table was created for this load, but the ledger has no record of it.
             left = replace(landing.record, kind="staging", schema=self._context.schema, table=name.name, oid=found.oid)
             self._context.drop(left)
         self._context.begin_anew(landing)
@@ -111,7 +111,10 @@ class Staging(Way):
         return counts
 
     def _lock(self, landing: TargetLanding) -> None:
-        """Before the merge, take the lock to drop the staging table: without it, the merge would be rolled back."""
+        """Before the merge, take the lock that dropping the staging table needs.
+
+        If that failed later, the merge would be lost.
+        """
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None
         lock = partial(lock_landing_table, self._connection, table)
