@@ -1,1 +1,1 @@
-"""Which indexes and keys a load drops and rebuilds, and what else it changes at tables."""
+"""Decides which indexes and keys a load drops and rebuilds, and makes these and other changes at tables."""

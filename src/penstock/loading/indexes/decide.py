@@ -16,8 +16,8 @@ from penstock.core.units import format_bytes
 from penstock.core.values.change import Indexes, IndexOrKey, IndexPlan
 from penstock.core.values.job import TargetJob
 
-# Locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). Use at most half of
-# the lock table, because all sessions share it.
+# _LOCKS_PER_PART: locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). A
+# load uses at most half of the lock table, because all sessions share it.
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
@@ -27,26 +27,26 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 
 @frozen
 class IndexPlanFacts:
-    """What is known of a load and its table.
-
-    `is_empty`: the table has no rows, or is truncated before the first row; `is_truncated`: it is truncated.
-    `has_dropped`: this load has already dropped indexes or keys of it. `size_bytes` is the stored size of the sources,
-    None if one is unknown. `rejects`: records that the table refuses are rejected.
-    """
+    """The facts of a load and its table from which it is decided what to drop."""
 
     indexes: Indexes
     job: TargetJob
+    # Whether the table has no rows, or is truncated before the first row.
     is_empty: bool
+    # The stored size of the sources, None if one is unknown.
     size_bytes: int | None
+    # Whether this load has already dropped indexes or keys of the table.
     has_dropped: bool = False
+    # Whether the table is truncated before the first row.
     is_truncated: bool = False
+    # Whether records that the table refuses are rejected.
     rejects: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
 
 
 @frozen
 class IndexDecision:
-    """What is dropped, and how that is shown; `staying` are the table's own foreign keys that are not dropped."""
+    """What is dropped, and how it is shown. `staying` are the table's own foreign keys that are not dropped."""
 
     plan: IndexPlan
     indexes: tuple[IndexPart, ...] = ()
@@ -60,7 +60,7 @@ class IndexDecision:
 
 
 def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> IndexDecision:
-    """Return what is dropped of a table and its partitions, with a reason for each part that is not.
+    """Return which indexes and keys of a table and its partitions are dropped, with a reason for each that is kept.
 
     An index is dropped together with all indexes attached to it, and a foreign key with all those of the partitions.
     """
@@ -233,7 +233,7 @@ def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mappin
 
 
 def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[PartId, str | None]) -> str | None:
-    """Return why a key stays if a foreign key that depends on it stays, else None."""
+    """Return why a key stays if a foreign key that depends on it stays, otherwise None."""
     for key in parts.foreign_keys:
         is_relied_on = key.references_oid == parts.table.oid and key.references_index == part.name
         if is_relied_on and (why := staying[key.relation_oid, key.name]) is not None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def plan_indexes(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict[int, frozenset[int]]]:
     """Return the plan with which indexes and keys of each table are dropped.
 
-    The second result has, for each table's oid, the oids of the tables that it does not refer to while its foreign keys
-    are dropped. Raises TargetError, ServerError.
+    The second result has, by each table's oid, the oids of the tables to which its dropped foreign keys refer. Raises
+    TargetError, ServerError.
     """
     targets, freed = list(plan.targets), {}
     for number, target in enumerate(plan.targets):
@@ -29,7 +29,7 @@ def plan_indexes(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
             continue
         if (parts := capture_tree(connection, facts.oid)) is not None:
             decision = decide(plan, target, parts, connection)
-            # What a rebuild would drop besides is what advice may name after the load.
+            # Advice after the load may name what --indexes rebuild would drop in addition.
             asked = decide_indexes(parts, replace(_gather(plan, target), indexes="rebuild")).plan.dropped
             dropped = {part.name for part in decision.plan.dropped}
             droppable = tuple(part.name for part in asked if part.name not in dropped)
@@ -66,7 +66,7 @@ def decide(
     *,
     has_dropped: bool = False,
 ) -> IndexDecision:
-    """Return which indexes and keys of a table are dropped; `has_dropped`: the load has already dropped some.
+    """Return which indexes and keys of a table are dropped. `has_dropped`: the load has already dropped some.
 
     Raises ServerError.
     """

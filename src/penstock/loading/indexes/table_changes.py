@@ -1,7 +1,7 @@
-"""Decides what a load changes at its tables before the first row, and restores it after the last row.
+"""Decides what a load changes at its tables before the first row, and has it restored after the last row.
 
-This module decides what is dropped, disabled or paused at which table; changes/journal.py records, makes and restores
-the changes. A table is changed only under its lock, and only if it is still as the plan has found it.
+This module decides what is dropped, disabled or paused at each table. changes/journal.py records, makes and restores
+the changes. A table is changed only under its lock, and only if it has not changed since it was planned.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TableChanges:
             facts = target.facts
             if facts is None and self._is_switching and target.table in created:
                 facts = find_table(connection, created[target.table].name)
-            # A table to be replaced stays as it is, to be copied.
+            # A table to be replaced is not changed, because its definition is copied.
             if facts is None or target.is_replaced:
                 continue
             is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
@@ -95,7 +95,7 @@ class TableChanges:
                 self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
 
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
-        """Restore what loads have left changed at tables that will be replaced: the new tables copy their indexes.
+        """Restore what loads have left changed at tables to be replaced, because the new tables copy their indexes.
 
         Raises TargetError if a running load needs the changes, or if they cannot be restored, ServerError.
         """
@@ -140,7 +140,7 @@ class TableChanges:
                     change_table(context, kind, records, request)
 
     def _drop_parts(self, context: Context, target: TargetPlan, records: ChangeRecords, request: TableRequest) -> None:
-        """Drop the indexes and keys that the plan drops, if the table is still as the plan has found it."""
+        """Drop the indexes and keys that the plan names, if the table has not changed since it was planned."""
         oid, connection = request.table.oid, context.connection
         parts = capture_tree(connection, oid)
         if parts is None:
@@ -169,7 +169,7 @@ class TableChanges:
             self._tools.notice(_kept(target, error.message))
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
-        """Whether sessions would wait for each other's rows if a foreign key that the plan drops is kept."""
+        """Return whether sessions would wait for each other's rows if a planned foreign key were not dropped."""
         loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
         planned = {part.name for part in target.indexes.dropped if part.what == "foreign key"}
         return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
@@ -193,10 +193,10 @@ class TableChanges:
         return bool(self._held) and not self.has_failed
 
     def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
-        """Restore what this load has changed, unless another running load needs it; return what was rebuilt.
+        """Restore what this load has changed, unless another running load needs the changes. Return what was rebuilt.
 
-        Raises TargetError and ServerError, and DataError if rows violate a key: the rows stay, and the table lacks what
-        was not rebuilt.
+        Raises TargetError, ServerError, and DataError if rows violate a key. After an error the rows stay, and the
+        table lacks what was not rebuilt.
         """
         if not self._held:
             return ()
@@ -213,7 +213,7 @@ class TableChanges:
         return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
 
     def on_failure(self, load_id: str, connection: Connection) -> None:
-        """Restore everything after a load that failed; if that fails, warn and leave it to penstock repair.
+        """Restore everything after a load that failed. If that fails, warn that penstock repair is needed.
 
         A rebuild that has failed is not tried again.
         """
@@ -241,7 +241,7 @@ class TableChanges:
             self._tools.warnings.warn("not-restored", f"indexes, keys or triggers were not restored ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
-        """Take the load's lock again; wait up to 20 s, since a lost session of this load may still have it."""
+        """Take the load's lock again. Wait up to 20 s, because a lost session of this load may still have it."""
         until_s = self._tools.clock() + self._plan.tuning.lock_patience_s
         while not try_lock(connection, lock):
             if self._tools.clock() >= until_s:
@@ -256,7 +256,10 @@ class TableChanges:
         self._refuse_left(self._restore(oids, connection), oids, connection)
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
-        """Raise TargetError if tables lack something that could not be restored; else warn. Raises ServerError."""
+        """Raise TargetError if tables lack something that could not be restored.
+
+        Otherwise only warn. Raises ServerError.
+        """
         warn = partial(self._tools.warnings.warn, "not-restored")
         for error in done.copied:
             warn(error.message)
