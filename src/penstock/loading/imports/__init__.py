@@ -1,1 +1,1 @@
-"""Objects that the server imports from S3, and the choice of that route."""
+"""Has the server import objects from S3, and chooses when it does (the server's route)."""

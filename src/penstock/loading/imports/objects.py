@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ImportedObject:
-    """One object of the load, and how far its import is. `bytes_read` counts stored bytes."""
+    """One object of the load with the progress of its import. `bytes_read` counts stored bytes."""
 
     work: ObjectWork
     rows: int = 0
@@ -58,12 +58,12 @@ class ImportedObject:
         return self.work.source.size_bytes or 0
 
     def seconds(self, now_s: float) -> float:
-        """Return the seconds of its import, up to now."""
+        """Return how many seconds the object's import has taken until now."""
         return 0.0 if self.began_s is None else (now_s if self.ended_s is None else self.ended_s) - self.began_s
 
 
 class ObjectFeed:
-    """Hands objects to sessions; all methods are safe from any thread.
+    """Hands objects to sessions. Any thread may call its methods.
 
     It has the methods of BlockFeed that an attempt calls.
     """
@@ -79,7 +79,7 @@ class ObjectFeed:
         self._lock = threading.RLock()
         self.sessions = sessions
         self.failure: BaseException | None = None
-        # Nothing is read here.
+        # No objects are read in this process.
         self.most_readers = 0
         self.reader_seconds = ReaderSeconds()
 
@@ -117,12 +117,12 @@ class ObjectFeed:
             self._waiting.clear()
 
     def abandon(self, cause: BaseException) -> None:
-        """Hand out no more objects; the first cause is kept."""
+        """Hand out no more objects. `cause` is kept, unless there is an earlier one."""
         with self._lock:
             self.failure = self.failure or cause
 
     def close(self) -> None:
-        """Do nothing: no thread reads."""
+        """Do nothing, because no thread reads."""
 
     @property
     def bytes_read(self) -> int:
@@ -131,7 +131,7 @@ class ObjectFeed:
             return sum(each.bytes_read for each in self._objects)
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load; the arguments are values that the feed does not know."""
+        """Return the progress of the load. The arguments are values that the feed does not have."""
         now_s = self._clock()
         with self._lock:
             begun = [each for each in self._objects if each.began_s is not None]
@@ -186,7 +186,7 @@ class ObjectSession:
         self.session = session
         self.totals = SessionTotals()
         self.is_in_conflict = False
-        # The object that is imported now, and whether it was cancelled because it showed no progress.
+        # The object that is imported now, and whether its import was cancelled because it showed no progress.
         self.current: ImportedObject | None = None
         self.is_silent = False
         self._feed = feed
@@ -196,13 +196,13 @@ class ObjectSession:
         self._watch = Stopwatch(tools.clock)
 
     def run(self) -> None:
-        """Import objects until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        """Import objects until none is left. Raises PenstockError, or Abandoned if the load has failed elsewhere."""
         self._watch.lap()
         while (taken := self._feed.take(session=self.number)) is not None:
             self._import(taken)
 
     def commit(self) -> None:
-        """Do nothing: nothing is left to commit."""
+        """Do nothing, because every object is already committed."""
 
     def _import(self, taken: ImportedObject) -> None:
         work, seconds = taken.work, self.totals.seconds
@@ -233,7 +233,10 @@ class ObjectSession:
         _log.info("session %d: imported %s, %d rows", self.number, work.source.uri, rows)
 
     def _check_version(self, work: ObjectWork, when: str) -> None:
-        """Raise SourceError if the object is not the one that was listed. The session's end rolls its rows back."""
+        """Raise SourceError if the object has another version than the listed one.
+
+        The session's end rolls back its rows.
+        """
         head = self._tools.sources.look(work.source)
         listed = work.source.version or ""
         if (head.version or "").strip('"') != listed.strip('"'):
@@ -291,12 +294,12 @@ def find_place(location: str, region: str) -> S3Object:
     return S3Object(bucket=bucket, key=key, region=region)
 
 
-# How often the server is asked how far the imports are.
+# How often the progress of the imports is read from the server.
 _LOOK_S = 1.0
 
 
 class ObjectUnit:
-    """Has the server import objects; it has the methods of BlockUnit that an attempt calls."""
+    """Has the server import objects. It has the methods of BlockUnit that an attempt calls."""
 
     def __init__(
         self,
@@ -318,7 +321,7 @@ class ObjectUnit:
         self._looked_s = tools.clock()
         self._oids = sorted({table.oid for table in tables.values()})
         self._table_bytes = -1
-        # What each import had read when it last showed progress, and when that was.
+        # What each import had read when it last showed progress, and the time of that.
         self._marks: dict[ImportedObject, tuple[tuple[int | None, int | None], float]] = {}
         self._reported: set[ImportedObject] = set()
 
@@ -329,10 +332,10 @@ class ObjectUnit:
         return ObjectSession(number, session, self.feed, self._tools, claim=self._claim, region=self._plan.route.region)
 
     def look(self, sessions: Sequence[object]) -> None:
-        """Once a second, read how far imports are; report an import without progress, and later cancel it.
+        """Once a second, read the progress of imports. Report an import without progress, and cancel it later.
 
-        It is cancelled only if the server shows that it has read nothing. Otherwise it may be at work all the same: it
-        checks foreign keys and runs triggers behind the last row.
+        An import is cancelled only if the server shows that it has read nothing. Otherwise it may still be working:
+        after the last row it checks foreign keys and runs triggers.
         """
         now_s = self._tools.clock()
         if now_s - self._looked_s < _LOOK_S:
@@ -351,7 +354,7 @@ class ObjectUnit:
     def _note(
         self, running: ObjectSession, taken: ImportedObject, row: ImportRow, *, now_s: float, has_grown: bool
     ) -> None:
-        # Bytes are decompressed ones: they say how much is read of an object that is not compressed.
+        # The server counts decompressed bytes, which show the progress only if the object is not compressed.
         is_plain = taken.work.target.sample_compression == "none"
         self.feed.note_progress(taken, rows=row.rows, bytes_read=(row.bytes_read or 0) if is_plain else 0)
         is_shown, state = row.rows is not None, (row.rows, row.bytes_read)
@@ -373,7 +376,7 @@ class ObjectUnit:
             running.session.cancel()
 
     def _read(self, pids: Sequence[int]) -> list[ImportRow]:
-        """Return how far the imports are, or nothing if the server has no free connection for this."""
+        """Return the progress of the imports, or an empty list if the server has no free connection for this query."""
         try:
             if self._connection is None:
                 self._connection = self._tools.connect.connect(label="imports")
@@ -394,7 +397,7 @@ class ObjectUnit:
         return self._table_bytes != before
 
     def close(self) -> None:
-        """Close the session that looks, if there is one."""
+        """Close the session that reads the progress, if one is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

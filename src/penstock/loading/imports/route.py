@@ -1,4 +1,4 @@
-"""Decides whether the server can import a load's objects from S3, by the plan and by their beginnings."""
+"""Decides from the plan and the objects' beginnings whether the server can import them from S3."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 CLIENT_REMEDY = "Use --via client."
 
-# The rule of `auto`. With a shorter round trip the loader is in the server's region; a faster link than this carries
-# more than most instances load.
+# --via auto chooses the server's route only beyond these limits. With a shorter round trip, the loader is in the
+# server's region. A faster link carries more than most instances can load.
 FAR_ROUND_TRIP_S = 0.01
 FAST_LINK_BYTES_PER_S = 50e6
 
@@ -39,22 +39,22 @@ _TEXT_HEADER_MAJOR = 15
 
 @frozen
 class RouteFacts:
-    """What the choice of a route needs.
-
-    `region` is the configured AWS region, None without one. `roles` are the roles of the RDS instance or cluster, None
-    if the server is not on RDS or AWS did not answer; `instance` names it. `link` is measured for `auto` only.
-    """
+    """The facts from which the route is chosen."""
 
     rights: ImportRights
+    # The configured AWS region, None if none is configured.
     region: str | None
     server_major: int
+    # The roles of the RDS instance or cluster, None if the server is not on RDS or AWS did not answer.
     roles: Sequence[AssociatedRole] | None = None
+    # The identifier of the instance or cluster.
     instance: str = ""
+    # Measured for --via auto only.
     link: Link | None = None
 
 
 class ImportObstacle(NamedTuple):
-    """What the server's route cannot do: it completes "--via server cannot be used with"; and why."""
+    """What the server's route cannot do, completing "--via server cannot be used with", and why."""
 
     what: str
     why: str
@@ -88,7 +88,7 @@ def choose_route(plan: LoadPlan, facts: RouteFacts) -> LoadPlan:
 
 
 def keep_client(plan: LoadPlan, reason: str) -> LoadPlan:
-    """Return a plan of --via auto with the client's route, and why."""
+    """Return a plan of --via auto with the client's route and the reason for it."""
     return replace(plan, route=RoutePlan(reason=f"auto: {reason}"))
 
 
@@ -98,7 +98,10 @@ def _with_import(plan: LoadPlan, facts: RouteFacts, reason: str) -> LoadPlan:
 
 
 def _import_sessions(plan: LoadPlan) -> SessionPlan:
-    """Return one session per object up to the planned count; throughput is not measured, as objects end in steps."""
+    """Return one session for each object, up to the planned count.
+
+    Throughput is not measured during the load, because it changes in steps when objects end.
+    """
     objects = sum(len(target.objects) for target in plan.targets)
     count, reason = plan.sessions.initial, plan.sessions.reason
     if objects < count:
@@ -123,7 +126,7 @@ def _describe_link(link: Link | None) -> str:
 
 
 def find_obstacles(plan: LoadPlan, *, server_major: int) -> Iterator[ImportObstacle]:
-    """Yield what of the job the server's route cannot do."""
+    """Yield the parts of the job that the server's route cannot do."""
     rules = plan.job.rules
     if rules.on_error == "reject":
         yield ImportObstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
@@ -175,7 +178,7 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[I
 
 
 def find_lack(facts: RouteFacts) -> Finding | None:
-    """Return what the server or AWS lacks for an import, with the command that mends it; None if nothing is missing."""
+    """Return what the server or AWS lacks for an import, with the command that corrects it, or None."""
     rights, subject = facts.rights, "import from S3"
     if not rights.exists:
         if rights.is_available:
@@ -223,7 +226,7 @@ def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Finding |
 
 
 def refuse_check(plan: LoadPlan) -> None:
-    """Raise UsageError if --check is asked of a load by the server's route."""
+    """Raise UsageError, because --check cannot check a load by the server's route."""
     if plan.route.is_import and plan.job.rules.via == "server":
         raise UsageError(
             "--via server cannot be used with --check",
@@ -233,7 +236,7 @@ def refuse_check(plan: LoadPlan) -> None:
 
 
 def refuse_parts(uris: Sequence[str]) -> None:
-    """Raise TargetError if objects are loaded in part, which only the client's route resumes."""
+    """Raise TargetError if an object is already loaded in part. Only the client's route can resume such an object."""
     if uris:
         raise TargetError(
             f'a part of "{uris[0]}" is loaded already',
@@ -245,7 +248,8 @@ def refuse_parts(uris: Sequence[str]) -> None:
 def check_importable(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     """Raise SourceError or DataError if an object cannot be imported as it is.
 
-    A gzip object must have the metadata Content-Encoding: gzip: the server decompresses by that, not by content.
+    A gzip object must have the metadata Content-Encoding: gzip, because the server decides by this whether to
+    decompress.
     """
     for _, of_target in groupby(works, key=lambda work: work.target_index):
         _check_target(list(of_target), sources)
@@ -292,7 +296,7 @@ def find_misfit(sample: ObjectSample, target: TargetPlan) -> PenstockError | Non
 
 
 def missing_encoding(uri: str) -> SourceError:
-    """Return the error for a gzip object that the server would take for text."""
+    """Return the error for a gzip object that the server would read as text."""
     name = shlex.quote(uri)
     return SourceError(
         f'the server cannot import "{uri}": it is gzip without the metadata Content-Encoding: gzip',

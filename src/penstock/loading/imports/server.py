@@ -1,4 +1,4 @@
-"""The statement that has the server import one object from S3, the rights for it, and the progress of an import.
+"""Composes and runs the statement with which the server imports an object from S3; reads rights and progress.
 
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PostgreSQL.S3Import.Reference.html
 """
@@ -39,7 +39,7 @@ class S3Object(NamedTuple):
 
 
 def compose_import(spec: CopySpec, place: S3Object, *, has_header: bool) -> sql.Composed:
-    """Return the call. The function puts table, columns and options unchanged into its own COPY command."""
+    """Return the call of aws_s3's function, which puts table, columns and options unchanged into its COPY command."""
     options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
     texts = (
         compose_table(spec).as_string(None),
