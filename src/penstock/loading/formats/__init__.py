@@ -1,8 +1,8 @@
-"""The formats of files. A format is an object, which answers everything in a load that depends on what a file is.
+"""The formats of files. A format is an object whose methods do what depends on a file's format.
 
-`FORMATS` lists them, and `Format` (format.py) has the questions. A new format is a class and a line of the list. The
-other modules are what formats share: `columns` maps fields to columns, `fit` refuses an object whose records all have
-another number of fields, `sums` and `coverage` compare and skip what is committed, `sent` says how records are sent.
+`FORMATS` lists them, and `Format` (format.py) has the methods. A new format is a class and an entry of the list. The
+other modules have what formats share: `columns` maps fields to columns, `sums` compares and skips what is committed,
+and `sent` decides how records are sent and refuses an object whose records all have another number of fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
     from penstock.loading.values.plan import TargetPlan
 
-# The first one that owns an object's beginning is the object's format. Delimited text owns every beginning.
+# An object has the first format in this list that recognizes its beginning. Delimited text recognizes every beginning.
 FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]
 
 

@@ -1,4 +1,4 @@
-"""Cuts the pieces of a decompressed object into blocks of whole records, also behind a stray quote.
+"""Cuts the pieces of a decompressed object into blocks of whole records, even after a stray quote.
 
 The Rust cutter decides where records end. This module keeps the byte and line positions for errors, and turns the
 cutter's errors into those of penstock. It does not use tables or servers.
@@ -50,7 +50,7 @@ def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
 
 
 class BlockReader:
-    """Cuts one object's pieces into blocks; call `take_header` first if it has a header, then iterate once.
+    """Cuts one object's pieces into blocks. If it has a header, call `take_header` first. Then iterate once.
 
     Raises DataError, which names the object and line, if COPY would refuse the form of the data, or if a record is
     longer than `max_record_bytes`: an unclosed quote would otherwise fill the memory. Pieces must be shorter than that.
@@ -70,13 +70,13 @@ class BlockReader:
         self._uri = uri
         self._max_record_bytes = max_record_bytes
         self._carry: list[Segment] = []
-        # The length of _carry, kept because a record may consist of very many pieces.
+        # The length of _carry. It is kept because adding up the lengths takes long if a record consists of many pieces.
         self._carried_bytes = 0
         # The piece that is being cut, which follows _carry.
         self._piece = b""
         self._offset = 0
         self._line = first_line
-        # The line from which the cutter counts.
+        # The line of the file at which the cutter's line 1 is.
         self._cutter_line = first_line
         self._rest: bytes | None = None
         self._is_first = True
@@ -106,7 +106,7 @@ class BlockReader:
         return header
 
     def __iter__(self) -> Iterator[Block]:
-        # One block is held back: whether it is the last one is known when the object has been read to its end.
+        # One block is held back, because only the end of the object shows whether it is the last block.
         held: Block | None = None
         try:
             for block in self._cut():
@@ -114,7 +114,7 @@ class BlockReader:
                     yield held
                 held = block
         except PenstockError:
-            # The block before the error is good, and --check examines it too.
+            # The block before the error is valid, and --check examines it too.
             if held is not None:
                 yield held
             raise
@@ -154,7 +154,7 @@ class BlockReader:
                 self._carried_bytes += len(piece) - cut.end
         self._piece = b""
         cut = self._finish()
-        # Of JSON Lines, blanks behind the last record are left.
+        # In JSON Lines, blanks may remain after the last record.
         if cut.records or (self._carry and not cut.is_end):
             yield self._make_block(b"", cut, is_unended=cut.records > 0 and not self._ends_with_return())
 
@@ -214,7 +214,7 @@ class BlockReader:
 
 
 def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> RecordFormError:
-    """Return the error for a record that the Rust cutter refused; the cutter's line is relative to `first_line`."""
+    """Return the error for a record that the Rust cutter refused. The line in `exc` is relative to `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
     hint = _HINTS["unknown"] if "belongs to no column" in message else hint
@@ -241,15 +241,16 @@ class _Torn(Exception):
 class TornReader(BlockReader):
     """A BlockReader that yields the first line of each torn record as a block with a fault.
 
-    `field_count` is how many fields a record must have. It is None if that is not known, or if a record that spans
-    lines may have any number of fields. With `ends_empty`, a record may have one more field, which is empty. Raises
-    RecordFormError if a line is longer than both a record may be and `longest_line_bytes`, or if data follows the
-    end-of-data marker.
+    Raises RecordFormError if a line is longer than both a record may be and `longest_line_bytes`, or if data follows
+    the end-of-data marker.
     """
 
+    # How many fields a record must have. None if that is not known, or if a record that spans lines may have any
+    # number.
     field_count: int | None = None
+    # Whether a record may have one more field, which is empty.
     ends_empty: bool = False
-    # The ledger stores a rejected line whole. A value has 1 GB at most there, and several copies of it are in memory.
+    # The ledger stores a rejected line as one value, which has at most 1 GB. Several copies of the line are in memory.
     longest_line_bytes: int = 256_000_000
     # The line end of the good records so far, None before the first.
     _line_end: LineEnd | None = None
@@ -304,7 +305,7 @@ class TornReader(BlockReader):
         return _Torn(cut.end, cut.records, cut.lines, error.message)
 
     def _part(self, torn: _Torn) -> Iterator[Block]:
-        """Yield the records before a torn record, and its first line; the bytes after that line are cut again."""
+        """Yield the records before a torn record, and its first line. The bytes after that line are cut again."""
         good, rest = self._split(torn.start)
         self._carry, self._carried_bytes = [], 0
         self._again.extendleft(reversed([*_windows(rest[0]), *rest[1:]]))

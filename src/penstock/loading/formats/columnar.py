@@ -1,6 +1,6 @@
-"""Columnar files, Parquet and Arrow: their columns have names and types, and their rows are read by ranges.
+"""The format of Parquet and Arrow files. Their columns have names and types, and their rows are read by ranges.
 
-`rows` opens them; it is imported late, as pyarrow takes 300 ms.
+`rows` opens them. It is imported only when it is used, because importing pyarrow takes 300 ms.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class Columnar(Format):
-    """Parquet and Arrow files; `own` is a ColumnarSample."""
+    """Parquet and Arrow files. The sample's `own` is a ColumnarSample."""
 
     name = "columnar"
     is_typed = names_folders = True
     own_copy = "columnar files"
     import_obstacle = "COPY on the server reads text only."
-    # Where the hint for text names an option that says how text is written.
+    # These replace hints that name options of text.
     hints: Mapping[str, str] = {
         "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
         "23502": "Write the file with a value, or use --on-error reject.",
@@ -79,7 +79,7 @@ class Columnar(Format):
     def find_notices(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, sources: SourceReader
     ) -> Sequence[Notice]:
-        """Return a warning for each column of a new table that is of bytes, and is text in all values of the file."""
+        """Return a warning for each bytea column of a new table if all its values in the file are text."""
         own = _described(sample.own)
         untold = [field.name for field in own.fields if field.is_untold and field.name not in job.skip]
         if facts is not None or not untold:
@@ -114,11 +114,12 @@ class Columnar(Format):
     def compare(
         self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
-        # Rows may have been sent in the binary format, or by an earlier run as text, with --on-error reject.
+        # The committed rows may have been sent in the binary format, or as text by an earlier run with --on-error
+        # reject.
         try:
             state = super().compare(work, committed, replace(tools, rejects_torn=False))
         except DataError:
-            # A row that cannot be sent: if it is committed, it was rejected.
+            # A row cannot be sent. If it was committed, it was rejected, and the object has changed since.
             state = "changed"
         return state if state != "changed" else super().compare(work, committed, replace(tools, rejects_torn=True))
 

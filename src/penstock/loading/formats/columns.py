@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.loading.formats.probe.probing import ProbeResult
 
 _NAMES_SHOWN = 3
-# A hint that names all fields of a file has no more than these.
+# A hint names all fields of a file only if it has at most this many.
 _NAMES_LISTED = 30
 _NO_VALUES: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -30,7 +30,7 @@ DEFAULT_PLACEHOLDER = "{default}"
 
 
 def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    """Return the columns of a table made for this file: those that its header names, then those of --set.
+    """Return the columns of a table to be created for this file: those in its header, then those of --set.
 
     Raises TargetError if names of --columns or --set cannot be columns of a table.
     """
@@ -55,15 +55,15 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
 
 
 def find_loaded(names: Sequence[str], job: TargetJob) -> dict[str, int]:
-    """Return the index of each field that is not skipped, by the name of the column that is created for it."""
+    """Return the index of each field that is not skipped, by the name of the column to be created for it."""
     pairs = enumerate(zip(names, job.dialect.name_columns(names), strict=True))
     return {created: index for index, (name, created) in pairs if not is_skipped(name, created, job)}
 
 
 def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
-    """Return the names that folders of some object state and its file does not have, which become columns.
+    """Return the names in folders, such as year=2026, that become columns because the object's file does not have them.
 
-    `values` has what the folders of each object state, `names` are those of the file's columns.
+    `values` has the names and values in each object's folders. `names` are those of the file's columns.
     """
     known = {*job.dialect.name_columns(names), *(fold_name(name.strip()) for name in (*names, *job.set, *job.skip))}
     stated = {job.dialect.name_columns([name])[0]: name for each in values for name in each}
@@ -71,7 +71,10 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return how names and records of a file differ by one field; `table` gives the names if the file has none."""
+    """Return how a file's names and records differ by one field.
+
+    `table` provides the names if the file has no header.
+    """
     header, shapes = probe.header, probe.shapes
     if job.columns is not None or header is None:
         names = job.columns if job.columns is not None or table is None else _columns_by_position(job, table)
@@ -104,7 +107,7 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
 def naming_notice(
     header: Sequence[str] | None, field_count: int, options: DialectOptions, *, uri: str
 ) -> Notice | None:
-    """Return a warning about created columns whose names are not those of the header."""
+    """Return a warning about columns to be created whose names differ from the header's."""
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
         hint = "Use --header if the first line names the columns; if it is data, name them with --columns."
@@ -122,7 +125,7 @@ def naming_notice(
 
 
 def is_skipped(field: str, name: str, job: TargetJob) -> bool:
-    """Whether --skip names a field, either as in the header or by the name of its column."""
+    """Return whether --skip names a field, by its name in the header or by the name of its column."""
     return field in job.skip or name in job.skip
 
 
@@ -135,11 +138,11 @@ def map_columns(
     edge: Edge | None = None,
     folder_values: Mapping[str, str | None] = _NO_VALUES,
 ) -> ColumnMap:
-    """Return the column of each field of a file with this header (None: fields are in the order of the columns).
+    """Return the column of each field of a file with this header. Without a header, fields are in the columns' order.
 
-    `folder_values` are what the names of the file's folders state; those that the file has no column for, and the table
-    has, are constants. Raises TargetError if names do not match, UsageError if an option names a field that does not
-    exist.
+    `folder_values` are the names and values in the file's folders. A name that is a column of the table but not of the
+    file becomes a constant. Raises TargetError if names do not match, UsageError if an option names a field that does
+    not exist.
     """
     _check_constants(job, table)
     _check_force_null(job, table)
@@ -175,10 +178,10 @@ def map_columns(
 
 
 def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
-    """Return the column of each name in records of JSON Lines; `header` has the names that are known beforehand.
+    """Return the column of each name in records of JSON Lines. `header` has the names that are known beforehand.
 
-    Columns without a default get values by their own names too, unless the mode has a key: then the columns that
-    no record names keep their values. A name without a column is missing in the map. Raises TargetError.
+    Columns without a default also get values by their own names. This does not apply to a mode with a key, in which a
+    column that no record names keeps its value. A name without a column is not in the map. Raises TargetError.
     """
     _check_constants(job, table)
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
@@ -229,16 +232,16 @@ def refuse_many_names(count: int, *, uri: str) -> None:
 
 
 def _is_fed(column: Column, job: TargetJob) -> bool:
-    """Whether a column that records need not name gets a value otherwise, or is to get none."""
+    """Return whether a column may be missing in records, because it gets its value elsewhere or must get none."""
     has_value = column.is_generated or column.has_default or bool(column.identity)
     return has_value or column.name in job.set or column.name in job.skip
 
 
 def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
-    """Return the json or jsonb column that gets whole records of JSON Lines, None if values go to columns by name.
+    """Return the json or jsonb column that gets whole records of JSON Lines, None if columns get values by name.
 
-    It is the only column that has no default, and no option asks for columns by name. A table that the load itself has
-    created, before it was cut short, has columns by name.
+    A column gets whole records if it is the only one without a default, and if no option names columns. A table that an
+    interrupted run of the load has created gets values by name.
     """
     if table.oid == 0 or job.create or job.columns is not None or job.add_columns:
         return None
@@ -266,7 +269,7 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
 def unknown_columns(
     header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
 ) -> dict[str, int]:
-    """Return the names for the fields of a file that a table lacks, in the file's order, with the fields' indexes."""
+    """Return the names and indexes of the fields for which a table has no column, in the file's order."""
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
         return {}
@@ -290,9 +293,10 @@ def _constant(value: str, *, uri: str) -> str | None:
 
 
 def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> dict[int, Column | None]:
-    """Return the column of each field that is not skipped, by the field's index; None if the table has none.
+    """Return the column of each field that is not skipped, by the field's index. None if the table has no such column.
 
-    It is the column that the field's name matches, or else the one with the name created for it.
+    The column is the one that matches the field's name. If none does, it is the one whose name would be created for the
+    field.
     """
     found: dict[int, Column | None] = {}
     for index, (name, created) in enumerate(zip(names, job.dialect.name_columns(names), strict=True)):
@@ -306,7 +310,7 @@ def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> di
 
 
 def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
-    """Return the column with this name, else the only one that equals it without case and surrounding blanks."""
+    """Return the column with this name, or the only one with this name apart from case and surrounding blanks."""
     name = job.dialect.rename.get(name.strip(), name)
     if column := table.column(name):
         return column
@@ -318,7 +322,7 @@ def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
 def find_stated(
     folder_values: Mapping[str, str | None], *, fed: Sequence[str], job: TargetJob, table: TableFacts
 ) -> dict[str, str | None]:
-    """Return the value of each column that folders name, and that neither the file nor --set fills."""
+    """Return the values from folders of the columns that neither the file nor --set fills."""
     stated = {}
     for name, value in folder_values.items():
         created = job.dialect.name_columns([name])[0]
@@ -357,7 +361,7 @@ def _check_force_null(job: TargetJob, table: TableFacts) -> None:
 
 
 def _check_names(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
-    """Raise UsageError if --skip or --rename names a column that the file lacks, and that it may not lack."""
+    """Raise UsageError if --skip or --rename names a column that the file must have and does not have."""
     if job.missing == "default":
         return
     known = {*names, *(name.strip() for name in names)}
@@ -409,7 +413,7 @@ def _refuse_unknown(unknown: Sequence[str], names: Sequence[str], *, table: Tabl
 
 
 def _name_all(names: Sequence[str]) -> str:
-    """Return the options that name all fields of a file, and skip those that have no name in the header."""
+    """Return options that name all fields of a file, and that skip the fields without a name in the header."""
     given = [name.strip() or f"field_{number}" for number, name in enumerate(names, 1)]
     skips = [new for new, name in zip(given, names, strict=True) if not name.strip()]
     return f"--columns {shlex.quote(','.join(given))} {' '.join(f'--skip {name}' for name in skips)}"

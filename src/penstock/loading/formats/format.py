@@ -1,7 +1,7 @@
-"""`Format`: the questions that a load asks about its files.
+"""Defines `Format`, the base class with all that a load needs to know about its files.
 
-What a subclass does not answer is answered for a format whose rows are written as COPY text, and whose ranges count
-rows. Methods with `sources` or `tools` read files; the others are pure.
+The methods that a subclass does not override are for a format whose rows are written as COPY text and whose ranges
+count rows. Methods with `sources` or `tools` read files; the others are pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
 
-# How much of each file is checked: its dialect; also its columns; or also the field count of its first records.
+# How much of each file is checked. "columns" includes the dialect, and "records" also the field count of the first
+# records.
 Depth = Literal["dialect", "columns", "records"]
 
 _NO_HINTS: Mapping[str, str] = MappingProxyType({})
@@ -45,12 +46,12 @@ _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 @frozen
 class ReadTools:
-    """What objects are opened with."""
+    """What is needed to open objects."""
 
     sources: SourceReader
     server_major: int
     max_record_bytes: int = MAX_RECORD_BYTES
-    # Whether a record that cannot be sent is rejected, and only the line that contains a stray quote.
+    # Whether records that cannot be sent are rejected. After a stray quote, only its line is rejected.
     rejects_torn: bool = False
     # Whether the rows of columnar files are sent as COPY text in any case.
     sends_text: bool = False
@@ -62,34 +63,34 @@ class ObjectReader(Protocol):
 
     @property
     def bytes_read(self) -> int:
-        """Return how many stored bytes were read; may be called from any thread."""
+        """Return how many stored bytes were read. Any thread may call this."""
 
     @property
     def reading_s(self) -> float:
-        """Return the seconds in which stored bytes were waited for."""
+        """Return the seconds of waiting for stored bytes."""
 
     @property
     def text_s(self) -> float:
-        """Return the seconds in which records were made of them, `reading_s` included."""
+        """Return the seconds of turning stored bytes into records, including `reading_s`."""
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *_: object) -> None: ...
 
 
-# An open object, its blocks that are not committed, their encoder, and how its records are read.
+# An open object, its blocks that are not committed, the encoder of the blocks, and the form of its records.
 Opened: TypeAlias = "tuple[ObjectReader, Iterable[Block], Encoder, RecordForm]"
 
 
 class Format(ABC):
     """A format of files. Methods raise PenstockError."""
 
-    # By this name a plan knows its format.
+    # The name by which a plan names its format.
     name: str
-    # What the ranges of an object count that are recorded as committed, and how they are compared with the object.
+    # What the committed ranges of an object count in the ledger.
     unit: LedgerUnit = "rows"
     sums: type[RangeSums] = RowSums
-    # Whether records are fields between delimiters, where a word may stand for null, and a field may be missing.
+    # Whether records are fields between delimiters. Then a word may stand for null, and a field may be missing.
     is_delimited = False
     # Whether each record names its fields. So any record may have a field that no other has.
     is_by_name = False
@@ -97,11 +98,11 @@ class Format(ABC):
     is_typed = False
     # Whether the names of an object's folders, such as year=2026, are columns too.
     names_folders = False
-    # Whether an object without any text is of this format, like the others.
+    # Whether an object without any text counts as one of this format if other objects have it.
     may_be_blank = False
-    # Hints for errors of the server, by SQLSTATE, in place of those for text.
+    # Hints for errors of the server, by SQLSTATE. They replace the hints for text.
     hints: Mapping[str, str] = _NO_HINTS
-    # What the files are called when --copy-format is refused, None if it is not.
+    # The name of the files in the error that refuses --copy-format, None if the format allows the option.
     own_copy: str | None = None
     # Why the server cannot import such objects, None if it can.
     import_obstacle: str | None = "COPY on the server has no such format."
@@ -110,31 +111,31 @@ class Format(ABC):
 
     @abstractmethod
     def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        """Return whether an object that begins so is of this format."""
+        """Return whether an object with this beginning is of this format."""
 
     def title(self, own: object) -> str:
-        """Return what the format is called in messages; `own` is that of a sample."""
+        """Return the format's name in messages. `own` is that of a sample."""
         return self.name
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:  # noqa: B027 (most need no check)
-        """Raise SourceError if an object has other content, which only begins like this format."""
+        """Raise SourceError if an object begins like this format but has other content."""
 
     @abstractmethod
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Return the dialect and the names of the fields, given the first object's sample.
+        """Find the dialect and the names of the fields from the first object's sample.
 
         `facts` is None if the table is to be created. Raises UsageError for options that the format does not have.
         """
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Raise DataError or TargetError if a further object of this format does not fit the first, or the table."""
+        """Raise DataError or TargetError if another object of this format does not fit the first one or the table."""
         if depth != "dialect":
             self.map_sample(sample, target)
 
     def count_lines(self, sample: ObjectSample) -> int:
-        """Return how many lines an object has, header included; 2 stands for any larger number."""
+        """Return the number of lines of an object, with its header. 2 stands for any larger number."""
         return len(sample.head.strip().splitlines()) if sample.is_whole else 2
 
     # ---------------------------------------------------------------- columns
@@ -142,15 +143,15 @@ class Format(ABC):
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
         """Return the column of each field of the first object. Raises TargetError, UsageError, SourceError.
 
-        With `rejects`, a record is rejected for a field that no column takes, if others lack that field.
+        With `rejects`, a field that only some records have needs no column: the records with it are rejected.
         """
         return self.map_object(target.header, target, uri=sample.source.uri)
 
     def map_object(self, header: Sequence[str] | None, target: TargetPlan, *, uri: str) -> ColumnMap:
-        """Return the column of each field of one object, by its own header.
+        """Return the column of each field of one object, given the object's own header.
 
-        Raises TargetError if they do not fit the table, DataError if rows are staged, so that one statement moves the
-        rows of all objects, and the first object has other columns.
+        Raises TargetError if the columns do not fit the table. If rows are staged, one statement moves the rows of all
+        objects, so DataError is raised if the first object has other columns.
         """
         column_map = map_columns(
             header,
@@ -171,18 +172,18 @@ class Format(ABC):
         return column_map
 
     def map_sample(self, sample: ObjectSample, target: TargetPlan) -> ColumnMap:
-        """Return the columns of a further object's fields, given its beginning. Raises as `map_object` does."""
+        """Return the columns of another object's fields, given its beginning. Raises the errors of `map_object`."""
         header = self.find_header(sample, target)
         if header is None or tuple(header) == target.header:
             return target.column_map
         return self.map_object(header, target, uri=sample.source.uri)
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
-        """Return the names of the fields of a further object, None without a header."""
+        """Return the names of the fields of another object, None if it has no header."""
         return target.header
 
     def type_columns(self, own: object, fields: Mapping[str, int], *, uri: str) -> dict[str, str]:
-        """Return the types for columns that are created; `fields` has the index of the field of each."""
+        """Return the types of columns that are to be created. `fields` has the index of each column's field."""
         return dict.fromkeys(fields, "text")
 
     # ---------------------------------------------------------------- what the plan says
@@ -190,7 +191,7 @@ class Format(ABC):
     def find_notices(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, sources: SourceReader
     ) -> Sequence[Notice]:
-        """Return warnings about what the first object has; `facts` is None if the table is to be created."""
+        """Return warnings about the first object's content. `facts` is None if the table is to be created."""
         return ()
 
     def describe(self, target: TargetPlan) -> str:
@@ -199,7 +200,9 @@ class Format(ABC):
         return f"{self.title(target.own)}, {target.sample_bom or target.dialect.encoding}, {packing}"
 
     def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
-        """Return how many bytes of text are left of objects with this stored size; `sample` is of the first one.
+        """Estimate the bytes of text that are left of objects with this stored size.
+
+        `sample` is that of the first object.
 
         It is assumed that they are compressed as well as zlib compresses the sample.
         """
@@ -214,16 +217,16 @@ class Format(ABC):
 
     @abstractmethod
     def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
-        """Open an object, and begin behind what is committed. The caller closes the stream.
+        """Open an object to read what is not committed. The caller closes the stream.
 
-        `sums` gets what is read from the beginning on. Raises SourceError, DataError, and TargetError if the object's
-        own fields do not fit the table.
+        `sums` computes checksums of all that is read from the beginning on. Raises SourceError, DataError, and
+        TargetError if the object's own fields do not fit the table.
         """
 
     def compare(
         self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
-        """Compare an object with what is committed of it; see RangeSums.state."""
+        """Compare an object with the ranges that are committed. RangeSums.state explains the results."""
         sums = self.sums(committed)
         stream, blocks, _, _ = self.open(replace(work, coverage=Coverage()), tools, sums=sums)
         with stream:

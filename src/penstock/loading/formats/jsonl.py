@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class JsonLines(Textual):
-    """Records are written again as COPY text (rust/src/json_lines.rs)."""
+    """The format JSON Lines. Records are converted to COPY text (rust/src/json_lines.rs)."""
 
     name = "jsonl"
     is_by_name = True
@@ -40,7 +40,7 @@ class JsonLines(Textual):
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Raise DataError, too, if no record has a name that could be that of a new table's column."""
+        """Do as `Format.probe`. Also raise DataError if no record has a name that a new table's column could have."""
         uri = sample.source.uri
         found = probe_json_lines(
             sample.head,
@@ -65,7 +65,7 @@ class JsonLines(Textual):
         return found
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Check nothing: a record may lack any name."""
+        """Check nothing, because a record may lack any name."""
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
         if not rejects:

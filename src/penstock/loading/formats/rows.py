@@ -1,8 +1,9 @@
-"""Opens a columnar object for loading: its columns, and its rows as blocks of COPY's text or binary format.
+"""Opens a columnar object, and yields its rows as blocks in COPY's text or binary format.
 
 A block's start and end are row numbers of the file, so ranges, resuming and checksums work on rows. Its bytes are the
-rows as they are sent, which do not depend on how the file is encoded. Rows are sent in the binary format if that has
-all columns' types, and as text if records may be rejected or are staged, or columns are set to constants.
+rows as they are sent, which do not depend on the file's own encoding. Rows are sent in the binary format if it has the
+types of all columns. They are sent as text if records may be rejected or are staged, or if columns are set to
+constants.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from penstock.loading.formats.sums import RangeSums
     from penstock.loading.values.work import ObjectWork
 
-# How many bytes of values, as Arrow holds them, become one block. Each column costs some microseconds for each block,
-# and queues hold eight blocks of an object.
+# How many bytes of values, in Arrow's form, become one block. A larger block saves some microseconds for each column;
+# queues hold eight blocks of an object in memory.
 _BLOCK_BYTES: Final = MIB
 
-# The types of columns that texts fill as they are.
+# Matches the types of columns that store a text unchanged.
 _TEXT: Final = re.compile(r"(text|character varying|character)(\(\d+\))?(\[\])?")
 
 _FITTING: Final = "Write the file with a value that fits, or use --on-error reject."
@@ -50,7 +51,7 @@ _WIDER: Final = "Give the table's column a wider type, or use --on-error reject.
 
 
 class RowStream:
-    """An open columnar object. `text_s` are the seconds in which rows were decoded, `reading_s` included."""
+    """An open columnar object. `text_s` is the seconds of decoding rows, including `reading_s`."""
 
     def __init__(self, file: RangedFile, tools: ReadTools) -> None:
         self._file = file
@@ -74,7 +75,7 @@ class RowStream:
         self._file.close()
 
     def time(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield batches, and count the time that they take."""
+        """Yield batches, and add the time of decoding them to `text_s`."""
         began_s = self._clock()
         for batch in batches:
             self.text_s += self._clock() - began_s
@@ -84,7 +85,7 @@ class RowStream:
 
 
 def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None) -> Opened:
-    """Open an object; see Format.open."""
+    """Open a columnar object, as Format.open describes."""
     target, uri = work.target, work.source.uri
     assert isinstance(target.own, ColumnarSample)
     file, opened = tools.sources.open_columnar(work.source, target.own.format)
@@ -121,7 +122,9 @@ def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: 
 
 
 def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:
-    """Return the ranges of rows that are not committed, cut where a range of either kind begins or ends.
+    """Return the ranges of rows that are not committed.
+
+    They are cut where a committed range or one of `edges` begins or ends.
 
     Raises DataError if rows are committed that the file does not have.
 
@@ -141,21 +144,21 @@ def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, 
 
 @frozen
 class _RowWriter:
-    """Makes blocks of the rows of one object, in the binary format if there are `wires`, else as text.
+    """Makes blocks of the rows of one object: in the binary format if `wires` are given, otherwise as text."""
 
-    `names` are the file's columns, `types` those of the table that they fill, `rows` is how many rows the file has.
-    With `rejects`, a row that cannot be sent is a block with a fault.
-    """
-
+    # The file's columns.
     names: Sequence[str]
+    # The types of the table's columns that they fill.
     types: Sequence[str | None]
     wires: Sequence[Wire] | None
     uri: str
+    # Whether a row that cannot be sent becomes a block with a fault, instead of an error.
     rejects: bool
+    # The number of rows of the file.
     rows: int
 
     def blocks(self, batches: Iterable[RecordBatch]) -> Iterator[Block]:
-        """Yield the blocks of batches; of a file without rows, one empty block."""
+        """Yield the blocks of batches. For a file without rows, yield one empty block."""
         if not self.rows:
             yield make_row_block(b"", 0, 0, is_last=True)
         for batch in batches:
@@ -167,7 +170,7 @@ class _RowWriter:
         try:
             yield from self._make_blocks(batch)
         except TooLong as error:
-            # A dictionary, or a run, may stand for much more than it takes in memory.
+            # The values of a dictionary or of a run may be much longer as text than they are in memory.
             if batch.rows == 1:
                 location = FileLocation(file=self.uri, line=batch.start + 1, part=batch.part)
                 raise DataError("the row is too long", detail=f"{location}: {error}.", location=location) from error
@@ -196,7 +199,7 @@ class _RowWriter:
         try:
             return write_binary(batch.columns, wires)
         except _native.RecordError as error:
-            # Written as text, the value can be quoted.
+            # Write the rows as text, so that the error can quote the value.
             text = self._write_text(batch)
             self._refuse_faults(text, batch)
             reason, row, index = error.args

@@ -1,4 +1,4 @@
-"""Blocks of rows that a format writes itself, and blocks held back until one has as many fields as the table takes."""
+"""Makes blocks of rows that a format writes itself, and refuses objects whose records have a wrong number of fields."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 def make_object_encoder(form: RecordForm, work: ObjectWork) -> Encoder:
-    """Return the encoder of an object's blocks; it knows the types of the columns that may change values."""
+    """Return the encoder for an object's blocks. It has the types of the columns that may change values."""
     encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
     if work.target.facts is None:
-        # A table that the load creates has types that keep all values, or text.
+        # The columns of a table that the load creates have types that keep all values, or type text.
         return encoder
     fed, table = len(form.column_map.columns) - len(form.column_map.constants), table_after_creation(work.target)
     return replace(encoder, kept=find_kept_types([table.column(name) for name in form.column_map.columns[:fed]]))
 
 
 def make_row_form(names: Sequence[str], column_map: ColumnMap, work: ObjectWork) -> RecordForm:
-    """Return how rows with these fields are sent."""
+    """Return the form in which rows with these fields are sent."""
     escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
     target = work.target
     return RecordForm(
@@ -42,7 +42,7 @@ def make_row_form(names: Sequence[str], column_map: ColumnMap, work: ObjectWork)
         column_map=column_map,
         table=target.table if work.landing is None else work.landing,
         encoding="UTF8",
-        # Files of rejected rows begin with the names.
+        # A reject file begins with the names of the fields.
         header=("\t".join(name.translate(escapes) for name in names) + "\n").encode(),
         allows_suppressed_rows=target.allows_suppressed_rows,
         working_names=work.working_names,
@@ -50,9 +50,9 @@ def make_row_form(names: Sequence[str], column_map: ColumnMap, work: ObjectWork)
 
 
 def make_row_block(data: bytes, start: int, end: int, *, is_last: bool, part: str | None = None) -> Block:
-    """Return the block of the rows from number `start` to the one before `end`, counted from 0.
+    """Return the block of the rows from `start` up to but not including `end`, counted from 0.
 
-    `part` names the part of the file that has them, None if a row is a line of the file.
+    `part` names the part of the file that contains the rows. It is None if each row is a line of the file.
     """
     return Block(
         segments=((data, 0, len(data)),) if data else (),
@@ -73,7 +73,7 @@ def make_row_block(data: bytes, start: int, end: int, *, is_last: bool, part: st
 
 
 def watch_rows(blocks: Iterable[Block], form: RecordForm, sums: RangeSums | None) -> Iterable[Block]:
-    """Return blocks of rows, which `sums` gets as they are taken. They must be cut at its edges."""
+    """Return the blocks, and add each to `sums` when it is taken. The blocks must be cut at the edges of `sums`."""
     if sums is None:
         return blocks
     assert isinstance(sums, RowSums)
@@ -113,7 +113,7 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
 
 
 def explain_line(block: Block, line: int, form: RecordForm, *, uri: str) -> str | None:
-    """Return what to do about a record with another number of fields, which is on that line of a block, from 0."""
+    """Return what to do about a record with another number of fields, on line `line` of a block, counted from 0."""
     lines = b"".join(buffer[start:end] for buffer, start, end in block.segments).splitlines()
     if form.column_map.field_count is None or line >= len(lines):
         return None

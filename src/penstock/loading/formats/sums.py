@@ -1,4 +1,4 @@
-"""Ranges that are committed, what is missing between them, and whether an object still has the same there."""
+"""Compares committed ranges with an object's present content, and finds the blocks that are not committed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RangeSums:
         self._offset = 0
 
     def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Add each piece to the checksums, and yield it; the first piece must begin at the object's start."""
+        """Add each piece to the checksums, and yield it. The first piece must begin at the object's start."""
         for piece in pieces:
             self._add(piece)
             yield piece
@@ -82,16 +82,16 @@ class RangeSums:
 
 
 class RowSums(RangeSums):
-    """Computes the CRC-32 of rows, as they are sent; blocks must be cut at `edges`."""
+    """Computes the CRC-32 of rows in the form in which they are sent. Blocks must be cut at `edges`."""
 
     def watch_rows(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Add each block to the checksums, and yield it; the first block must begin at the first row."""
+        """Add each block to the checksums, and yield it. The first block must begin at the first row."""
         for block in blocks:
             self._add_rows(block)
             yield block
 
     def _add_rows(self, block: Block) -> None:
-        # Whole rows end with a line feed.
+        # A whole row ends with a line feed.
         self._last_byte = b"\n"
         while self._parts and self._parts[0][1] <= block.start:
             self._parts.pop(0)
@@ -103,7 +103,7 @@ class RowSums(RangeSums):
 
 
 class Edges:
-    """Splits an object's pieces at the ends of committed ranges, and says which blocks are committed."""
+    """Splits an object's pieces at the edges of committed ranges, and finds out which blocks are committed."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self._starts = [start for start, _ in ranges]
@@ -112,7 +112,7 @@ class Edges:
         self._cuts = sorted({cut for edge in (*self._starts, *self._ends) for cut in (edge, edge + 1)})
 
     def split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the same bytes in pieces that have no edge inside; the first piece must begin at the object's start."""
+        """Yield the same bytes in pieces that have no edge inside. The first piece must begin at the object's start."""
         offset = 0
         for piece in pieces:
             end = offset + len(piece)
@@ -135,7 +135,7 @@ class Edges:
         return index >= 0 and end <= self._ends[index]
 
     def lie_within(self, start: int, end: int) -> bool:
-        """Return whether a committed range begins or ends inside a block; then the object has changed.
+        """Return whether a committed range begins or ends inside a block. If so, the object has changed.
 
         >>> Edges([(10, 20)]).lie_within(12, 20), Edges([(10, 20)]).lie_within(15, 21)
         (False, True)

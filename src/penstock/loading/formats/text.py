@@ -1,6 +1,6 @@
-"""Files of text, whose blocks are runs of the files' own bytes: what they share, and delimited text.
+"""The formats of text, whose blocks are parts of the file's own bytes: their base class, and delimited text.
 
-Delimited text is csv, tsv, and COPY's own format text. Which of these a file is, is its dialect.
+Delimited text is csv, tsv, or COPY's own format text. The dialect says which of these a file is.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ class DelimitedText(Textual):
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Raise DataError, too, if the sample could be read in two ways."""
+        """Do as `Format.probe`. Also raise DataError if the sample could be read in two ways."""
         loadable = None
         if facts is not None and job.transform is None:
             loadable = [column.name for column in facts.columns if not column.is_generated]
         options = _options_of(sample, job.dialect)
         if options.encoding is None and server.server_encoding == "SQL_ASCII":
-            # As COPY does in such a database, accept any bytes.
+            # Accept any bytes, as COPY does in a database with encoding SQL_ASCII.
             options = replace(options, encoding="SQL_ASCII")
         probe = probe_dialect(
             sample.head,
@@ -225,7 +225,7 @@ def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator
 
 
 def _find_contradiction(sample: ObjectSample, target: TargetPlan) -> Contradiction | None:
-    """Return what in a sample contradicts the dialect of the first object."""
+    """Return the line of a sample that contradicts the dialect of the first object, or None."""
     fields = target.column_map.field_count
     if fields is None:
         fields = len(target.column_map.columns) - len(target.column_map.constants)

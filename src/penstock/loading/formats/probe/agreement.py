@@ -1,4 +1,7 @@
-"""Checks whether another object's first block has the first object's dialect. If not, both readings are shown."""
+"""Checks whether another object's first block has the dialect of the load's first object.
+
+If not, shows both readings.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,15 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "
 
 @frozen
 class Contradiction:
-    """A line with two possible readings, of which neither is certain.
-
-    `before` is the reading with the first object's dialect, `here` the reading with the dialect found for this object
-    alone; `options` are the options that decide for one or the other.
-    """
+    """A line that two dialects read in different ways, where neither dialect is certain."""
 
     line: int
     text: str
+    # The reading with the first object's dialect.
     before: str
+    # The reading with the dialect found for this object alone.
     here: str
+    # The option that chooses the first reading, and the one that chooses the second.
     options: tuple[str, str]
 
 
@@ -60,8 +62,9 @@ def find_contradiction(
     """Return the first line where an object's first block contradicts the first object's dialect, or None.
 
     `header` is the first object's. `table_columns` are the columns that this object's header may name, None if it must
-    be the same as the first object's. `column_count` is the number of fields of the first object. What `options` give
-    is not checked. Nor is a block that cannot be read with any dialect: the load will report the error.
+    be the same as the first object's. `column_count` is the number of fields of the first object. Parts of the dialect
+    that `options` give are not checked. A block that no dialect can read is not checked either, because the load will
+    report the error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
@@ -70,7 +73,7 @@ def find_contradiction(
     if is_other and (choice.form.format, found) != (dialect.format, dialect.delimiter):
         records = choice.form.cut(head, is_whole=is_whole).whole
         # A single record often contains other delimiters. If the first object's delimiter divides it as expected,
-        # another one is no contradiction.
+        # another possible delimiter is not a contradiction.
         is_one = found != dialect.delimiter and len(records) == 1
         if not is_one or form.count_fields(records[0].text) != column_count:
             with suppress(UsageError):
@@ -113,7 +116,7 @@ def refuse_unclear_escapes(
 
 
 def _compare(records: Sequence[Record], *, dialect: Dialect, other: Dialect) -> Contradiction | None:
-    """Return the first record that two dialects split into other values."""
+    """Return the first record that the two dialects split into different values, or None."""
     for record in records:
         before, here = _split(record.text, dialect), _split(record.text, other)
         if before == here:
@@ -141,7 +144,7 @@ def _compare_header(
     header: Sequence[str] | None,
     table_columns: Sequence[str] | None,
 ) -> Contradiction | None:
-    """Return the first record if it is a header in one object and data in the other, else None."""
+    """Return the object's first record if it is a header and the first object's is data, or the reverse."""
     if not sample.records.whole:
         return None
     first = sample.records.whole[0]

@@ -1,4 +1,7 @@
-"""Describes columnar files as probing describes text: their columns are the header, their rows COPY text. Pure."""
+"""Describes a columnar file as probing describes text: its column names are the header, its rows are COPY text.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from penstock.core.values.table import ColumnMap
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult
 
-# The rows as files/columnar writes them.
+# The dialect of the rows that core/files/columnar writes.
 SENT_DIALECT: Final = Dialect(
     format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
 )
@@ -50,12 +53,12 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
 
 
 def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, *, uri: str) -> None:
-    """Raise SourceError if a column that is loaded is of a type that cannot be."""
+    """Raise SourceError if a column that is to be loaded has a type that cannot be loaded."""
     refuse_types(sample, kept_fields(sample, column_map), uri=uri)
 
 
 def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> None:
-    """Raise SourceError if one of these columns of a file is of a type that cannot be loaded."""
+    """Raise SourceError if one of these columns of a file has a type that cannot be loaded."""
     for index in kept:
         field = sample.fields[index]
         if field.sql_type is None:
@@ -69,7 +72,7 @@ def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> No
 def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
     """Return the indexes of the columns of a file that are loaded."""
     if not column_map.columns:
-        # All files are loaded already, and these columns do not fit the table.
+        # This happens if all files are loaded already and their columns no longer fit the table.
         return []
     return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
 
@@ -79,21 +82,24 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def read_folder_values(uri: str) -> dict[str, str | None]:
-    """Return the values by name, in the order of the folders; None is null.
+    """Return the values in a path's folders by name, in the folders' order. None is null.
 
     >>> read_folder_values("s3://b/sales/year=2026/city=S%C3%A3o%20Paulo/day=__HIVE_DEFAULT_PARTITION__/0.parquet")
     {'year': '2026', 'city': 'São Paulo', 'day': None}
     """
     folders = uri.split("/")[:-1]
     if uri.startswith(("http://", "https://")):
-        # Of the URL's own encoding; what Hive has encoded is encoded twice.
+        # Decode the URL's own encoding. Characters that Hive has encoded are encoded twice in a URL.
         folders = [_decode(folder) for folder in folders]
     stated = [folder.partition("=") for folder in folders if "=" in folder[1:]]
     return {_decode(name): None if value == _NULL else _decode(value) for name, _, value in stated}
 
 
 def _decode(text: str) -> str:
-    """Return percent-encoded text; what is not UTF-8 then is returned as it is, and so was not encoded by Hive."""
+    """Decode percent-encoded text.
+
+    If the result is not UTF-8, Hive has not encoded the text, so return it unchanged.
+    """
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Recognizes text that is not delimited text by how it begins: JSON, HTML, XML, SQL. Says how to load it. Pure."""
+"""Recognizes by its beginning text that is not delimited: JSON, HTML, XML, SQL. Says how to load it. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.values.source import Compression
 from penstock.loading.formats.probe.form import choose_form
 
 _LINES_LOOKED_AT: Final = 5
-# HTML, XML and SQL are recognized by this much of the text: the comment at the top of a dump is shorter.
+# How much of the text is searched for HTML, XML and SQL. The comment at the top of a dump is shorter.
 _BEGINNING_BYTES: Final = 4096
 
 # The beginning of a JSON object with a name. {1,2}, {"a","b"} and {} are arrays of PostgreSQL.
@@ -48,22 +48,22 @@ _PROGRAMS: Final[dict[Compression, str]] = {
 
 
 class OtherContent(SourceError):
-    """A file is neither delimited text nor JSON Lines, by how it begins."""
+    """The beginning of a file shows that it is neither delimited text nor JSON Lines."""
 
 
 @frozen
 class Content:
-    """What a text is that is not delimited text.
+    """The content of a text that is not delimited, and how to load it."""
 
-    `name` completes "the file is". The hint is `advice`, followed by `command`, if there is one, which reads the file,
-    and `suffix`, which the name of the file that it writes has, if it writes one. `is_certain`: it cannot be delimited
-    text.
-    """
-
+    # Completes "the file is".
     name: str
+    # The hint. The command follows it, if there is one.
     advice: str
+    # A command that reads the file.
     command: str | None = None
+    # The end of the name of the file that the command writes, None if it writes none.
     suffix: str | None = None
+    # Whether the text cannot be delimited text.
     is_certain: bool = False
 
 
@@ -107,9 +107,10 @@ _SQL: Final = Content(name="SQL", advice="If it was written for PostgreSQL, run 
 
 
 def recognize(head: bytes, *, is_whole: bool) -> Content | None:
-    """Return what a sample is if it does not look like delimited text; `is_whole`: it is the whole file.
+    """Return the content of a sample that does not look like delimited text, or None. `is_whole`: it is the whole file.
 
-    What begins with a brace or a bracket is never taken for delimited text, as JSON could be stored as its fragments.
+    A text that begins with a brace or a bracket never counts as delimited, because fragments of JSON could then be
+    stored.
     """
     text = head.lstrip()
     if text[:1] == b"{":
@@ -122,7 +123,7 @@ def recognize(head: bytes, *, is_whole: bool) -> Content | None:
 def check_is_delimited(
     head: bytes, *, is_whole: bool, uri: str, options: DialectOptions, compression: Compression = "none"
 ) -> None:
-    """Raise OtherContent if a sample is not delimited text by how it begins, and the options do not give a format."""
+    """Raise OtherContent if a sample does not begin like delimited text, and the options do not give a format."""
     if options.format is None and (found := recognize(head, is_whole=is_whole)) is not None:
         hint = describe_conversion(found, uri=uri, compression=compression)
         if not found.is_certain:
@@ -154,7 +155,7 @@ def _unknown(start: str) -> Content:
 
 
 def _name_objects(text: bytes, *, is_whole: bool) -> Content:
-    """Return what a text is that begins with a brace.
+    """Return the content of a text that begins with a brace.
 
     It is JSON Lines if half of the first lines, or more, are objects; the others may be bad records.
     """
@@ -175,7 +176,7 @@ def _name_objects(text: bytes, *, is_whole: bool) -> Content:
 
 
 def _name_array(text: bytes, *, is_whole: bool) -> Content:
-    """Return what a text is that begins with a bracket."""
+    """Return the content of a text that begins with a bracket."""
     lines = _first_lines(text, is_whole=is_whole)
     arrays = sum(_ELEMENT.match(line) is not None and _find_rest(line) == b"" for line in lines)
     if len(lines) > 1 and 2 * arrays >= len(lines):
@@ -184,7 +185,7 @@ def _name_array(text: bytes, *, is_whole: bool) -> Content:
     inside = text[1:].lstrip()
     is_followed = text[end:].strip() if end is not None else is_whole
     if is_followed or not _ELEMENT.match(text):
-        # A range, the first field of a record, or a line of a log.
+        # The text may begin with a range, with the first field of a record, or with a line of a log.
         return _unknown("[")
     if inside[:1] == b"{":
         return _ARRAY if _OBJECT.match(inside) else _unknown("[")
@@ -198,13 +199,16 @@ def _first_lines(text: bytes, *, is_whole: bool) -> list[bytes]:
 
 
 def _find_rest(line: bytes) -> bytes | None:
-    """Return what follows the object or array that begins a line, without blanks; None if it does not end there."""
+    """Return the rest of a line after the object or array that begins it, without blanks.
+
+    None if that does not end in the line.
+    """
     end = _native.find_json_end(line)
     return None if end is None else line[end:].strip()
 
 
 def _name_statements(text: bytes) -> Content | None:
-    """Return what a text is that begins with markup or a statement of SQL, else None."""
+    """Return the content of a text that begins with markup or an SQL statement, or None for any other text."""
     if _MARKUP.match(text):
         return _HTML_PAGE if _HTML.search(text) else _XML
     if not (text.startswith((b"--", b"/*", b"\\")) or text[:1].isalpha()):

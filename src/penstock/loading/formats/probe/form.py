@@ -1,4 +1,4 @@
-"""Finds the format and the delimiter of a sample: those of the options, or those that divide its records equally."""
+"""Finds the format and the delimiter of a sample: the options give them, or they divide all records equally."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def complete_options(options: DialectOptions, *, format_name: TextFormat, delimi
 def validate_options(options: DialectOptions) -> None:
     """Raise UsageError for given options that COPY would refuse, or that the format does not have."""
     if options.format == "jsonl":
-        # json_lines.py checks these options, also if the format is found.
+        # json_lines.py checks these options, also if the format is not given but found.
         return
     if options.format in ("parquet", "arrow"):
         refuse_text_options(options, options.format)
@@ -99,7 +99,7 @@ def _check_null(null: str) -> None:
 
 
 def _check_quoting(options: DialectOptions) -> None:
-    """Check options that only csv has; the format is csv, or not given."""
+    """Check the options that only csv has. The format is csv, or is not given."""
     for character, name in ((options.quote, "quote"), (options.escape, "escape")):
         _check_character(character, name)
         # COPY accepts this, but then no record would ever end.
@@ -148,30 +148,28 @@ COPY_ESCAPES: Final = b"\\bfnrtv"
 
 @frozen
 class Choice:
-    """A form, and why it was chosen.
-
-    `is_divided`: its delimiter divides the records into the same number of fields. `is_spelled`: quotes or backslashes
-    prove which of the formats with that delimiter it is.
-    """
+    """A format with its delimiter and quotes (a form), and why it was chosen."""
 
     form: Form
     reason: str
+    # Whether the delimiter divides the records into the same number of fields.
     is_divided: bool = False
+    # Whether quotes or backslashes prove which of the formats with that delimiter it is.
     is_spelled: bool = False
 
 
 @frozen
 class _Trial:
-    """The result of splitting the sample by a form: the most frequent field count, and the share of records with it.
-
-    `divides_all`: there are several records, and each has at least two fields.
-    """
+    """The result of splitting the sample by a form."""
 
     form: Form
     is_spelled: bool
+    # The most frequent number of fields.
     field_count: int
+    # The share of the records with that number of fields.
     share: float
     matches_table: bool
+    # Whether there are several records, and each has at least two fields.
     divides_all: bool
 
     @property
@@ -184,7 +182,7 @@ class _Trial:
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
-    """Return the form of the sample: what the options do not give is found from the first 32 KiB."""
+    """Return the form of the sample. What the options do not give is found from its first 32 KiB."""
     sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
     wanted = options.text_format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
@@ -227,7 +225,7 @@ def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]
 def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
     r"""Yield a match for each backslash. Group 1 is the next character, or None if the whole field is \N or \."""
     edge = b"\r\n" + re.escape(delimiter)
-    # The pattern begins with the backslash, which makes the search fast; so the look-behind includes it.
+    # The pattern begins with the backslash, because the search is then fast. So the look-behind includes the backslash.
     whole_field = rb"(?<![^" + edge + rb"]\\)[N.](?=[" + edge + rb"]|\Z)"
     return re.finditer(rb"\\(?:" + whole_field + rb"|(.))", sample, re.DOTALL)
 

@@ -13,8 +13,8 @@ from penstock.core.frozen import frozen
 
 _LATIN: Final = "\u00aa\u00b0\u00ba\u00c0-\u024f\u1e00-\u1eff"
 _CYRILLIC: Final = "\u0400-\u04ff"
-# The encodings that are tried, the most frequent first, with Python's codecs, and the letters that texts in them have
-# besides those of ASCII
+# The encodings that are tried, the most frequent first. Each has Python's codec and the letters beyond ASCII that texts
+# in it have.
 _CANDIDATES: Final = (
     ("LATIN1", "latin-1", _LATIN),
     ("WIN1252", "cp1252", _LATIN),
@@ -32,14 +32,15 @@ _CANDIDATES: Final = (
     ("GB18030", "gb18030", "\u4e00-\u9fff"),
     ("EUC_JP", "euc-jp", "\u3005-\u30ff\u4e00-\u9fff\uff10-\uff9f"),
 )
-# Other characters that text of any script may have
+# Other characters that text of any script may have.
 _SIGNS: Final = (
     "\u00a0\u00a7\u00ab\u00b4\u00b7\u00bb\u2010-\u2044\u20ac\u2116\u2122\u3000-\u3003\u300c-\u3011\uff01-\uff0f"
 )
-# Letters that stand only at the end of a word, and the sigma that does not: other bytes would be there by chance.
+# Matches letters at a place in a word where they cannot be: final letters before another letter, and a normal sigma at
+# the end. So the encoding is wrong.
 _MISPLACED: Final = re.compile("[\u03c2\u05da\u05dd\u05df\u05e3\u05e5](?=\\w)|\\w\u03c3(?!\\w)")
 _WORD: Final = re.compile(r"[\w'\u2019.-]*[^\x00-\x7f][\w'\u2019.-]*")
-# A sign between letters, where no sign stands
+# Matches a sign between letters, where text has no sign.
 _INSIDE: Final = re.compile(r"[^\W\d_][^\w\s'\u2019.-]+[^\W\d_]")
 # Kana: Japanese text has them, and text in other encodings hardly ever by chance.
 _KANA: Final = re.compile("[\u3041-\u30ff]")
@@ -64,7 +65,7 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
     if wide := guess_utf16(head):
         codec = "utf-16-le" if wide == "UTF16LE" else "utf-16-be"
         return (Suggestion(encoding=wide, reading=_cut(head.decode(codec, "replace"), 0)),)
-    # What the sample cuts off may be half of a character.
+    # Without this, the sample's end may contain a half of a character.
     whole = head[: head.rfind(b"\n", at) + 1] or head
     found: list[tuple[tuple[bool, bool, float], Suggestion]] = []
     for encoding, codec, letters in _CANDIDATES:
@@ -81,13 +82,13 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
             )
             found.append((rank, Suggestion(encoding=encoding, reading=_cut(text, len(before)))))
     found.sort(key=lambda each: each[0])
-    # Encodings in which the text reads alike are one suggestion.
+    # Encodings in which the text reads the same are one suggestion.
     by_reading = {each.reading: each for _, each in reversed(found)}
     return tuple(each for _, each in found if by_reading[each.reading] is each)[:_MOST_SHOWN]
 
 
 def _are_plausible(words: Sequence[str], letters: str) -> bool:
-    """Return whether words have letters of one script only, and capitals as words have them.
+    """Return whether words have letters of one script only, and capitals only at their usual places.
 
     One word in ten may be otherwise.
     """
@@ -111,7 +112,8 @@ def _has_form(word: str, *, is_latin: bool) -> bool:
 def _share_of_capitals(words: Sequence[str]) -> float:
     letters = [letter for word in words for letter in word if letter.isalpha()]
     has_case = any(letter.islower() or letter.isupper() for letter in letters)
-    # Scripts without capitals come last: by chance, words seldom have capitals where words have them.
+    # Scripts without capitals come last. Capitals at their usual places are strong evidence, because they are rarely
+    # there by chance.
     return sum(letter.isupper() for letter in letters) / len(letters) if has_case else 1.0
 
 
@@ -253,7 +255,7 @@ def _spelling(value: str) -> str:
 
 
 def _differs_in_kind(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Return whether most values of some column are numbers, dates, booleans or nulls; not if all of them are nulls."""
+    """Return whether some column's values are mostly numbers, dates, booleans or nulls, but not all of them nulls."""
     for index, name in enumerate(names):
         values = [_folded(row[index] or "") for row in rows if index < len(row)]
         nulls = sum(_NULL.fullmatch(value) is not None for value in values)
@@ -317,7 +319,7 @@ def check_is_utf8(
 
 
 def _advise_encoding(found: Sequence[Suggestion], convert: Callable[[str], str] | None) -> str:
-    """Return how to give the encoding of a file, and how the file reads in those that it may have."""
+    """Return a hint to give the encoding, which shows how the file reads in each encoding that it may have."""
     readings = [f'{each.encoding} ("{each.reading}")' for each in found]
     if not readings:
         return "Give the file's encoding with --encoding." if convert is None else "Convert the file to UTF8."

@@ -1,4 +1,4 @@
-"""Recognizes JSON Lines, and describes them as probing describes text: the records' names are the header. Pure."""
+"""Recognizes JSON Lines, and describes them as probing describes text. The records' names are the header. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherCon
 from penstock.loading.formats.probe.header import check_is_utf8
 from penstock.loading.formats.probe.probing import ProbeResult
 
-# Options that say how fields of text are written.
+# The options for fields of delimited text, which JSON Lines refuses.
 _REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")
 
 
 def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-    """Return whether a sample is JSON Lines: the options say so, or they leave it open and the first lines are objects.
+    """Return whether a sample is JSON Lines: by the options, or because the first lines are objects.
 
     `is_whole`: the sample is the whole file.
     """
@@ -31,7 +31,7 @@ def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bo
 
 
 def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
-    """Raise UsageError for given options that JSON Lines does not have; `convert` is as for `check_is_utf8`."""
+    """Raise UsageError for given options that JSON Lines does not have. `convert` is that of `check_is_utf8`."""
     default = DialectOptions()
     for name in _REFUSED:
         if getattr(options, name) != getattr(default, name):
@@ -56,7 +56,7 @@ def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str
 
 
 def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
-    """Raise OtherContent if a sample of JSON Lines is other JSON, whose records do not have a line each."""
+    """Raise OtherContent if a sample is JSON, but its records are not one on each line."""
     found = recognize(head, is_whole=is_whole)
     if found is not None and found.is_certain:
         hint = describe_conversion(found, uri=uri, compression=compression)
@@ -123,7 +123,7 @@ def probe_json_lines(
 def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
     """Return the names in a sample's records, in the order in which they first appear.
 
-    Of names that differ in case or blanks only, those are returned that are exactly a column, or else the first.
+    If names differ in case or blanks only, the one that is exactly a column is returned, otherwise the first.
     """
     end = len(head) if is_whole else head.rfind(b"\n") + 1
     found = _native.find_json_types([(head, 0, end)], wanted=0)
@@ -131,7 +131,7 @@ def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -
 
 
 def unite_names(known: Collection[str], names: Collection[str], *, table_columns: Collection[str]) -> tuple[str, ...]:
-    """Return known names and further ones, without those that differ from another one in case or blanks only.
+    """Return `known` and `names` together. Of names that differ in case or blanks only, one is returned.
 
     Names that are exactly a column take precedence over others.
 
@@ -151,5 +151,8 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
 
 
 def fold(name: str) -> str:
-    """Return a name as the load compares names that are not exactly those of columns (rust/src/json_lines.rs)."""
+    """Return a name in lower case without blanks, as names are compared that match no column exactly.
+
+    Source: rust/src/json_lines.rs.
+    """
     return name.strip(" \t\n\f\r").lower()

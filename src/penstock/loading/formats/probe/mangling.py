@@ -1,4 +1,4 @@
-r"""Finds values in a sample that a dialect would change: each finding is a Notice with line and column.
+r"""Finds values in a sample that a dialect would change, and reports each as a Notice with line and column.
 
 Nothing is refused here; the server or the Rust cutter refuses what cannot be loaded.
 """
@@ -29,7 +29,7 @@ from penstock.loading.formats.probe.form import (
 if TYPE_CHECKING:
     from penstock._native import Form, LineEnd, Records
 
-# The end-of-data mark of COPY, in csv only before PostgreSQL 18; records after it are not checked here.
+# The end-of-data mark of COPY, which csv has only before PostgreSQL 18. Records after it are not checked here.
 _END_OF_COPY: Final = b"\\."
 
 ESCAPE_HINT: Final = r"Backslashes stand before quotes: use --escape '\\' if they escape them."
@@ -73,7 +73,7 @@ def _ends_blank(form: _native.Form, record: bytes) -> bool:
 
 
 def escapes_quotes(record: bytes, delimiter: bytes) -> bool:
-    r"""Return whether a field in quotes has quotes with a backslash before them, and would end well with that escape.
+    r"""Return whether a quoted field contains \" and would end correctly if the backslash were the escape.
 
     >>> escapes_quotes(rb'1,"say \"yes\", twice"', b","), escapes_quotes(rb'"C:\","D:\"', b",")
     (True, False)
@@ -87,7 +87,7 @@ def escapes_quotes(record: bytes, delimiter: bytes) -> bool:
 def explain_misfit(
     record: bytes, dialect: Dialect, *, field_count: int, uri: str, compression: Compression = "none"
 ) -> str | None:
-    """Return what to do about a record with another number of fields, None if nothing in the record tells.
+    """Return what to do about a record with another number of fields, None if the record does not show the cause.
 
     `record` has no line end. `uri` and `compression` are the file's.
     """
@@ -106,7 +106,10 @@ def explain_misfit(
 
 
 def _describe_omitted(dialect: Dialect, field_count: int) -> Content:
-    """Return how to fill records that omit their last fields; awk counts delimiters in quotes, too, and fills less."""
+    """Return a hint to fill records that omit their last fields.
+
+    awk also counts delimiters in quotes, and then fills too few fields.
+    """
     delimiter = r"\t" if dialect.delimiter == "\t" else dialect.delimiter
     null = dialect.nulls[0].replace("\\", "\\\\").replace('"', r"\"")
     program = f'NF {{ while (NF < {field_count}) $(NF + 1) = "{null}" }} 1'
@@ -125,9 +128,9 @@ _LINE_END_NAMES: Final[dict[LineEnd, str]] = {
 }
 # If a quoted field in a sample is this long, the quote is probably data.
 _RUNAWAY_BYTES: Final = 64 * 1024
-# Words that other programs write for null
+# Words that other programs write for null.
 _NULL_WORDS: Final = ("\\N", "NULL", "null")
-# Possible delimiters; some are so rare that they are mentioned in a notice, but never guessed
+# Possible delimiters. Some are so rare that a notice mentions them, but they are never chosen.
 _DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
 # This many records rarely have the same number of fields by chance.
 _ALIKE: Final = 3
@@ -317,7 +320,7 @@ def has_blanks(sample: RecordSample) -> bool:
 def _find_field(sample: RecordSample, content: bytes) -> re.Match[bytes] | None:
     """Return the first field of the whole records that matches a pattern, including its quotes.
 
-    What looks like a field within quotes, such as an element of an array, is none.
+    Text within quotes that looks like a field, such as an element of an array, does not count.
     """
     if not sample.records.whole:
         return None
@@ -326,7 +329,7 @@ def _find_field(sample: RecordSample, content: bytes) -> re.Match[bytes] | None:
     end = sample.records.whole[-1].end
     match = pattern.search(sample.head, 0, end)
     while match is not None and sample.is_quoted(match.start()):
-        # Go on where the quotes may close: an array may have thousands of such elements.
+        # Continue at the place where the quotes may close, because an array may have thousands of such elements.
         match = pattern.search(sample.head, sample.head.find(sample.form.quote or b"", match.end()), end)
     return match
 

@@ -31,21 +31,20 @@ _COMPARED_RECORDS: Final = 100
 
 @frozen
 class ProbeResult:
-    """A file's dialect, and what else is known from its first block.
-
-    `header` holds the column names, None if the file has no header. `field_count` is the number of fields of the first
-    record, 0 for an empty file. `shapes` has an item for each form of the records after the header: the number of
-    fields, and whether the last field is blank. `has_row_names`: the first fields of these records could be row names.
-    `notices` say which values the dialect would change, and what is unclear. `reason` says in one line why the dialect
-    was chosen.
-    """
+    """A file's dialect, and what else is known from its first block."""
 
     dialect: Dialect
+    # The column names, None if the file has no header.
     header: tuple[str, ...] | None
+    # The number of fields of the first record, 0 for an empty file.
     field_count: int
+    # An item for each form of the records after the header: the number of fields, and whether the last field is blank.
     shapes: frozenset[tuple[int, bool]]
+    # Whether the first fields of these records could be row names.
     has_row_names: bool
+    # Which values the dialect would change, and what is unclear.
     notices: tuple[Notice, ...]
+    # Why the dialect was chosen, in one line.
     reason: str
 
 
