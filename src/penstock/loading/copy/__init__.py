@@ -1,1 +1,1 @@
-"""Blocks as payloads of COPY, and sessions that send them."""
+"""Encodes blocks as payloads of COPY, and sends them in sessions."""

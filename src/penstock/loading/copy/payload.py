@@ -1,9 +1,9 @@
 r"""Chooses the COPY command for a file's dialect, and turns each block into a payload, as text or binary.
 
 COPY has no option for tsv (no quoting, no escapes). tsv is sent as COPY text with its backslashes doubled; a block in
-which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are left
-out, constants are added, or several null strings must become one. Records of JSON Lines are written again as text. For
-a staging table, the object's number and the block's offset are added to every record (core/catalogue/staging.py).
+which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are
+skipped, constants are added, or several null strings must become one. Records of JSON Lines are written again as text.
+For a staging table, the object's number and the block's offset are added to every record (core/catalogue/staging.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.values.block import Block, CopySpec
 
-# A type's name in the Rust core, and its limit: digits behind the point or of a second, or a length.
+# The name of a column's type in the Rust core, and the type's limit: digits after the decimal point, decimals of a
+# second, or a length.
 KeptType = tuple[str, int]
 
 OTHER: Final[KeptType] = ("other", -1)
-# By pg_type.oid (pg_type.dat). Domains have oids of their own, and are not checked.
+# The names by pg_type.oid (pg_type.dat). Domains have other oids, and their values are not checked.
 _NAMES: Final = {
     20: "integer",
     21: "integer",
@@ -47,7 +48,7 @@ _HEADER: Final = 4
 
 
 def find_kept_type(column: Column | None) -> KeptType:
-    """Return how the Rust core knows the type of a column, OTHER if it changes no value.
+    """Return the Rust core's name and limit for a column's type, OTHER if the type changes no value.
 
     >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
     ('numeric', 2)
@@ -63,13 +64,13 @@ def find_kept_type(column: Column | None) -> KeptType:
 
 
 def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
-    """Return how the Rust core knows the types of columns, () if none of them changes a value."""
+    """Return the Rust core's names and limits for the types of columns, () if none of them changes a value."""
     found = tuple(map(find_kept_type, columns))
     return () if all(each == OTHER for each in found) else found
 
 
 def _find_scale(modifier: int) -> int:
-    """Return the scale of a numeric, 11 bits that are negative from 1024 on (numeric_typmod_scale in numeric.c).
+    """Return the scale of a numeric: 11 bits, of which 1024 and above are negative (numeric_typmod_scale in numeric.c).
 
     >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
     (2, -3)
@@ -82,18 +83,17 @@ _TEXT_NULL = "\\N"
 
 @frozen
 class Encoder:
-    """Turns blocks of one object into payloads of the COPY command that `spec` describes.
-
-    `positions` is the object's number if each record must carry it and its block's offset, otherwise None. `kept` are
-    the types of the columns that may change values, () if none does. `sent` reads the payload of JSON Lines.
-    """
+    """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
 
     spec: CopySpec
     rewriter: _native.Rewriter | _native.JsonRewriter
     passes_plain: bool
     passes_all: bool
+    # The object's number if each record must carry it and its block's offset, otherwise None.
     positions: int | None = None
+    # The types of the columns that may change values, () if none does.
     kept: Sequence[KeptType] = ()
+    # Reads the payload of JSON Lines.
     sent: _native.Rewriter | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
@@ -121,9 +121,9 @@ class Encoder:
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
-        """Return which values of a block its columns would store otherwise: column, bits, count, first line, value.
+        """Return the values of a block that its columns would change, as column, bits, count, first line, value.
 
-        The block's `payload` spares reading JSON again if there are none.
+        `payload` is the encoded block. With it, JSON is not read again unless a value changes.
         """
         forced = [name in self.spec.force_null for name in self.spec.columns[: len(self.kept)]]
         if self.sent is not None and payload:
@@ -134,7 +134,7 @@ class Encoder:
 
     @property
     def is_by_name(self) -> bool:
-        """Whether records name their fields, as JSON Lines do. Lines of blanks belong to the next such record."""
+        """Return whether records name their fields, as in JSON Lines. There, blank lines belong to the next record."""
         return isinstance(self.rewriter, _native.JsonRewriter)
 
     def is_untouched(self, block: Block) -> bool:
@@ -186,7 +186,7 @@ def python_codec(encoding: str) -> str:
 
 
 def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
-    """Return the encoder for an object whose records are read and sent in a form; see `make_encoder`."""
+    """Return the encoder for an object with records of this form (see `make_encoder`)."""
     return make_encoder(
         form.dialect,
         form.column_map,
@@ -206,7 +206,7 @@ def make_encoder(
     positions: int | None = None,
     checks_width: bool = False,
 ) -> Encoder:
-    """Return the encoder for one object; `encoding` is the payload's encoding. Raises UsageError.
+    """Return the encoder for one object. `encoding` is the payload's encoding. Raises UsageError.
 
     `positions` is the object's number, or None. If it is given, the object's number and the block's offset are added
     to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are rewritten, and
@@ -298,8 +298,8 @@ def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:
     return fed if "*" in dialect.force_null else tuple(name for name in fed if name in dialect.force_null)
 
 
-# The encoder's kind of each type, by pg_type.oid. Domains and enums have other oids, and go as text.
-# Source: pg_type.dat; tests/server/test_binary_types.py compares it to pg_type on every version.
+# The encoder's kind for each type, by pg_type.oid. Domains and enums have other oids, and are sent as text. Source:
+# pg_type.dat; tests/server/test_binary_types.py compares the oids with pg_type on every version.
 KINDS: Final = {
     16: "bool",
     20: "int8",
@@ -320,17 +320,18 @@ KINDS: Final = {
 
 @frozen
 class GivingUp:
-    """When the rest of an object goes as text: each block that declines costs a COPY command of its own."""
+    """When to send the rest of an object as text. A block that the encoder declines needs its own COPY command."""
 
     declined_in_a_row: int = 3
-    # At least `declined_in_a_row` blocks, and one of so many blocks.
+    # The encoder gives up after `declined_in_a_row` declined blocks if also one in this many blocks was declined.
     blocks_per_declined: int = 10
 
 
 class BinaryBlocks:
-    """Encodes the blocks of one object, until too many of them decline; `spec` is the COPY command's.
+    """Encodes the blocks of one object until too many of them are declined. `spec` describes the COPY command.
 
-    Sessions share it without a lock: a block that is counted twice, or not, changes only when the encoder gives up.
+    Sessions share it without a lock. If a block is counted twice, or not at all, the encoder only gives up sooner or
+    later.
     """
 
     def __init__(self, encoder: _native.BinaryEncoder, spec: CopySpec, rule: GivingUp) -> None:
@@ -343,7 +344,7 @@ class BinaryBlocks:
         self._rule = rule
 
     def encode(self, block: Block) -> bytes | None:
-        """Return a block's rows, None if it must go as text."""
+        """Return a block's rows in the binary format, None if the block must be sent as text."""
         if not self.is_active or block.fault is not None:
             return None
         rows = self._encoder.encode(block.segments, block.line_end, block.records)
@@ -367,7 +368,10 @@ def make_binary(
     *,
     rule: GivingUp | None = None,
 ) -> BinaryBlocks | None:
-    """Return the encoder of an object's blocks, None if they must go as text; `spec` is that of the text."""
+    """Return the encoder for an object's blocks, None if they must be sent as text.
+
+    `spec` describes the COPY of text.
+    """
     if find_obstacle(dialect, column_map, columns) is not None:
         return None
     known = [column for column in columns if column is not None]
@@ -379,7 +383,7 @@ def make_binary(
 
 
 def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
-    """Return the Rust encoder for columns, which must have no obstacle. It declines values that they do not keep."""
+    """Return the Rust encoder for columns without an obstacle. It declines values that the columns would change."""
     return _native.BinaryEncoder(
         format=dialect.format,
         delimiter=dialect.delimiter.encode(),
@@ -391,9 +395,9 @@ def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEn
 
 
 def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None]) -> str | None:
-    """Return why records of a dialect cannot be encoded for columns, None if they can.
+    """Return why records of a dialect cannot be encoded in the binary format for columns, None if they can.
 
-    Records are encoded only as they are: nothing is skipped, added or read in two ways.
+    Records are encoded only unchanged: no field is skipped, added, or ambiguous.
     """
     for column in columns:
         if column is None or column.type_oid not in KINDS:
@@ -422,14 +426,15 @@ def _has_odd_null(dialect: Dialect) -> bool:
 
 @frozen
 class CellGains:
-    """What a value in the binary format saves, in ns: the server's time minus that of the encoder. Null saves nothing.
+    """What a value in the binary format saves, in ns: the server's time minus the encoder's time.
 
-    `by_kind` has the kinds whose gain does not depend on the width. A text is copied whole in either format, and read
-    byte by byte as text: it saves `text_ns_per_byte`, less `text_ns` for its length, and at least `least_text_ns`.
-    The figures are medians of several runs of benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). They grow and
-    shrink with the machine's speed, their signs hardly. Texts follow the line through those of 12 and 200 bytes.
+    A null saves nothing.
+
+    The figures are medians of several runs of benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). They depend on the
+    machine's speed, but their signs hardly do.
     """
 
+    # The gain of each kind whose gain does not depend on the width.
     by_kind: Mapping[str, float] = field(
         default_factory=lambda: {
             "bool": 12.0,
@@ -445,6 +450,8 @@ class CellGains:
             "uuid": 392.0,
         }
     )
+    # A text gains `text_ns_per_byte` for each byte, because the server need not read each byte, minus `text_ns` for its
+    # length, but at least `least_text_ns`. The figures are from the line through texts of 12 and 200 bytes.
     text_ns: float = 33.5
     text_ns_per_byte: float = 1.96
     least_text_ns: float = -24.0
@@ -456,7 +463,9 @@ GAINS = CellGains()
 def gain_per_row(
     oids: Sequence[int], widths: Sequence[tuple[int, int]], *, records: int, gains: CellGains = GAINS
 ) -> float:
-    """Return how many ns a row saves on average. `widths` are each column's values that are not null, and their bytes.
+    """Return how many ns a row saves on average.
+
+    `widths` has, for each column, the number of values that are not null, and their total bytes.
 
     >>> round(gain_per_row([23, 25], [(10, 40), (5, 50)], records=10), 2)
     16.05
