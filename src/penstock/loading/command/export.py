@@ -1,4 +1,4 @@
-"""The tables of an RDS snapshot export, as AWS writes it to S3, as targets of a load.
+"""Makes targets of a load from the tables of an RDS snapshot export, as AWS writes it to S3.
 
     export-id/export_info_export-id.json
     export-id/export_tables_info_export-id_from_1_to_96.json
@@ -42,20 +42,20 @@ _REPLACED: Final = str.maketrans(dict.fromkeys('\\`" ', "_"))
 
 @frozen
 class Export:
-    """What an export says of itself: its status, and an entry of the `perTableStatus` of each table.
+    """The content of an export's own files, and the names of all its files."""
 
-    `root` is the folder's path or URL without the last slash, `names` are all files below it, relative to it.
-    """
-
+    # The folder's path or URL without the last slash.
     root: str
     status: str
+    # The entries of `perTableStatus`, one for each table.
     entries: tuple[dict[str, Any], ...]
+    # All files below the folder, relative to it.
     names: tuple[str, ...]
 
 
 @frozen
 class ExportedTable:
-    """A table that can be loaded, and its folder relative to the export."""
+    """A table that can be loaded, and its folder's path relative to the export."""
 
     table: TableName
     folder: str
@@ -78,7 +78,7 @@ def _has_target(entry: object) -> bool:
 
 
 def find_tables(export: Export, *, within: str = "") -> tuple[tuple[ExportedTable, ...], tuple[Notice, ...]]:
-    """Return the tables of an export that have rows, and what it says of the others.
+    """Return the tables of an export that have rows, and notices about the others.
 
     `within` is the folder of a database or a table, relative to the export; only its tables are returned. Raises
     SourceError if the export is not whole, UsageError if it has several databases.
@@ -112,7 +112,7 @@ def find_tables(export: Export, *, within: str = "") -> tuple[tuple[ExportedTabl
 
 
 def _group_by_folder(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the files that lie in folders database/schema.table, by these."""
+    """Return the files in each folder database/schema.table, by the folder."""
     found: dict[str, list[str]] = {}
     for name in names:
         if name.count("/") > 1:
@@ -121,7 +121,7 @@ def _group_by_folder(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _folder_of(entry: dict[str, Any]) -> str:
-    """Return the folder of an entry: of a table database/schema.table, of a database its name."""
+    """Return the folder of an entry: database/schema.table for a table, the database's name for a database."""
     database, _, table = str(entry["target"]).translate(_REPLACED).partition(".")
     return f"{database}/{table}" if table else database
 
@@ -131,7 +131,7 @@ def _is_within(folder: str, within: str) -> bool:
 
 
 def _find_problem(entry: dict[str, Any]) -> str | None:
-    """Return what an export reports of a table or a database, None if it is whole."""
+    """Return what the export reports as wrong with a table or a database, None if it is complete."""
     said = entry.get("failureCause") or entry.get("warningMessage")
     status = entry.get("status")
     if status == _COMPLETE or (status is None and said):
@@ -167,7 +167,7 @@ def _has_rows(export: Export, folder: str, names: Iterable[str], table: TableNam
 
 
 def _refuse_misread(export: Export, listed: Mapping[str, str], folders: Sequence[str]) -> None:
-    """Raise SourceError unless each folder with files is that of exactly one table that is listed."""
+    """Raise SourceError unless each folder with files belongs to exactly one listed table."""
     tables: dict[str, str] = {}
     for target, folder in listed.items():
         if target.count(".") == 1:
@@ -194,7 +194,7 @@ def _refuse_databases(found: Sequence[ExportedTable], export: Export) -> None:
         )
 
 
-# The folder may be that of an export, of a database in it, or of a table in the database.
+# The given folder may be the folder of an export, of a database in it, or of a table in the database.
 _DEPTHS = range(3)
 
 
@@ -225,7 +225,7 @@ def read_export(
 
 def _may_be_export(source: str) -> bool:
     if is_remote(source):
-        # HTTP has no listing.
+        # An HTTP server cannot list a folder.
         return source.endswith("/") and not source.lower().startswith("http")
     return os.path.isdir(source)  # noqa: PTH112 (as in listing.py)
 

@@ -22,7 +22,7 @@ _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fi
 
 
 def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request:
-    """Return the request in a TOML file; the options in `typed`, from the command line, override those of the file.
+    """Return the request in a TOML file. The options in `typed`, from the command line, override those in the file.
 
     Raises UsageError naming the file, the target and the key.
     """
@@ -67,7 +67,7 @@ def _read_target(table: dict[str, Any], *, path: Path, number: int) -> TargetJob
 
 
 def resolve_source(source: str, *, folder: str) -> str:
-    """Return a job file's source as seen from the current directory; URLs and standard input stay as they are.
+    """Return a job file's source relative to the current directory. URLs and standard input are returned unchanged.
 
     >>> resolve_source("part-*.csv", folder="jobs[1]")
     'jobs[[]1]/part-*.csv'
@@ -78,7 +78,7 @@ def resolve_source(source: str, *, folder: str) -> str:
         return os.path.expanduser(source)  # noqa: PTH111 (pathlib rewrites paths)
     if folder in ("", "."):
         return source
-    # A wildcard in the source is a wildcard; a bracket in the folder's name is not.
+    # Wildcards in the source keep their meaning, but a bracket in the folder's name is not a wildcard.
     base = glob.escape(folder) if glob.has_magic(source) else folder
     return os.path.join(base, source)  # noqa: PTH118 (pathlib rewrites paths)
 
@@ -96,7 +96,7 @@ def _naming_section(path: Path, section: str) -> Iterator[None]:
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: list[str], *, belonging: list[str] | None = None) -> None:
-    """Raise UsageError for a key that is not in `known`; `belonging` are the keys of a [[target]]."""
+    """Raise UsageError for a key that is not in `known`. `belonging` are the keys that belong in a [[target]]."""
     key = next((key for key in table if key not in known), None)
     if key is None:
         return

@@ -23,7 +23,7 @@ def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Requ
 
 
 def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Path | None = None) -> TargetJob:
-    """Return the job that the options of one table make; the transform's path is relative to `folder`.
+    """Return the job that the options of one table make. The transform's path is relative to `folder`.
 
     Raises UsageError.
     """
@@ -35,7 +35,10 @@ def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Pat
 
 
 def read_transform(path: Path) -> Transform:
-    """Return the statement in a file, read now because a resumed load may not find the file. Raises UsageError."""
+    """Return the statement in a file.
+
+    It is read now, because a resumed load may not find the file. Raises UsageError.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as exc:
