@@ -1,1 +1,1 @@
-"""What the ledger knows of a load, what is left, and which process does it."""
+"""Claims a load: finds in the ledger what is left to load, and which process loads it."""

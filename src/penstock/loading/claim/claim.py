@@ -1,4 +1,4 @@
-"""Claims a load for this process: take its lock, read, decide, write; the same again after an attempt has failed.
+"""Claims a load for this process: takes its lock, reads, decides, writes; and does so again after a failed attempt.
 
 All of this runs in one session, which then holds the load's lock until the session ends. With --join, a process that
 does not get the lock joins the load that another one leads.
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # How often to check if another process has ended, or has opened the load to others.
 _WAIT_S = 0.2
 
-# A wait is shown only after this many checks, so that short waits are not shown: for the end of another process, and
-# for one that leads, which restores and drops indexes before it lets others claim objects.
+# A wait for another process is shown only after this many checks, so that short waits are not shown. The other process
+# may be about to end. If it leads the load, it may be dropping indexes before it lets others claim objects.
 _LOOKS_BEFORE_NOTICE = 4
 _LOOKS_TO_JOIN = 10
 
@@ -60,7 +60,7 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 class Claimed(NamedTuple):
-    """What is left to load, and the session that holds the load's lock; the caller closes the session."""
+    """What is left to load, and the session that holds the load's lock. The caller closes the session."""
 
     load: ClaimedLoad
     connection: Connection
@@ -73,7 +73,7 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time; after a transient error, wait and retry for --retry-for.
+    """Claim a load for the first time. After a transient error, wait and retry for the time of --retry-for.
 
     `on_nothing` is called if every row is loaded already. Raises PenstockError; then nothing was recorded.
     """
@@ -127,12 +127,15 @@ def _claim_left(
     claimed = _claim(
         plan, tools, connection, created=before.created, resumes=load_id, begun=load_id, unreadable=unreadable
     )
-    # Another process may have completed the load since `_confirm` looked.
+    # Another process may have completed the load since the first call of `_confirm`.
     return claimed if isinstance(claimed, ClaimedLoad) else _confirm(tools, connection, before) or _NOTHING
 
 
 def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
-    """Return the load's totals if it is complete, else None; show a notice if another process completed it."""
+    """Return the load's totals if it is complete, otherwise None.
+
+    If another process has completed it, show a notice.
+    """
     finished = confirm(tools.ledger, connection, before.claim)
     if finished is not None and finished.is_others and not before.member.is_joint:
         tools.notice(f"load {before.claim.load_id} was completed by another process")
@@ -140,7 +143,7 @@ def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> F
 
 
 def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
-    """Return what a load would do with each object, given the present ledger; changes nothing.
+    """Return what a load would do with each object, given the present ledger. Change nothing.
 
     Raises PenstockError if `claim_load` would.
     """
@@ -182,11 +185,11 @@ def _claim(
     begun: str | None = None,
     unreadable: Collection[int] = (),
 ) -> ClaimedLoad | NothingToDo:
-    """Claim a load and return what is left of it; `created` are the tables that this process has created for it.
+    """Claim a load and return what is left of it. `created` are the tables that this process has created for it.
 
     If `resumes` is given, the load must be that one. `begun` is the id of the load that this process has claimed, or
-    may have claimed: if another process has completed it since, there is nothing to do. The objects in `unreadable` are
-    left out. Raises PenstockError; then nothing was recorded.
+    may have claimed. If another process has completed that load since, nothing is left to do. The objects in
+    `unreadable` are skipped. Raises PenstockError; then nothing was recorded.
     """
     tools.connect.refuse_unwritable("load")
     reader = FactsReader(plan, tools, connection, resumes=resumes)
@@ -208,7 +211,7 @@ def _closing_if_it_fails(session: Connection | Member) -> Iterator[None]:
 
 
 def _enter_alone(reader: FactsReader) -> Member:
-    """Create the ledger if there is none, and take the load's lock until this session ends.
+    """Create the ledger if it does not exist, and take the load's lock until this session ends.
 
     If another process has the lock, wait for it, unless the job forbids it. Raises TargetError, ServerError.
     """
@@ -260,7 +263,7 @@ def _lead(
     begun: str | None,
     unreadable: Collection[int],
 ) -> ClaimedLoad | NothingToDo:
-    """Claim the load whose lock this process has; load `begun`, or the one that it has waited for, may be complete."""
+    """Claim the load whose lock this process has. Load `begun`, or a load that it has waited for, may be complete."""
     plan, connection = reader.plan, reader.connection
     for load_id in filter(None, (begun, member.waited_for)):
         known = read_meaning(connection, reader.tools.ledger.schema, load_id)
@@ -276,7 +279,7 @@ def _lead(
 def _claim_objects(
     reader: FactsReader, member: Member, created: Mapping[TableName, CreatedTable], unreadable: Collection[int]
 ) -> ClaimedLoad | NothingToDo:
-    """Read, decide and write; again if another load has begun with one of the objects since they were looked up."""
+    """Read, decide and write. Start again if another load with one of the objects has begun after the reading."""
     plan, tools = reader.plan, reader.tools
     while True:
         facts = reader.read(created)
@@ -293,7 +296,7 @@ def _claim_objects(
 
 
 def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
-    """Join a running load, and return it without work: objects are claimed as they are needed.
+    """Join a running load, and return it without objects, because they are claimed as they are needed.
 
     Raises TableExistsError if the load has created a table that this plan would create, and TargetError if an object is
     another one on this host.
@@ -304,7 +307,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
     facts = reader.read({})
     load_id = facts.found.running
     if load_id is None or load_id != member.waited_for:
-        # The load has ended since, or is another one.
+        # The load has ended since, or its lock now belongs to another load.
         raise _passing(member.waited_for)
     decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
     tables = find_facts(plan, {}, connection)
@@ -334,7 +337,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
 def _read_landings(
     reader: FactsReader, tables: Sequence[TableFacts], load_id: str, objects: Mapping[int, Sequence[int]]
 ) -> tuple[TargetLanding, ...]:
-    """Return the tables that the process which leads has created for the targets."""
+    """Return the tables that the leading process has created for the targets."""
     if not reader.plan.needs_more_than_copy:
         return ()
     return tuple(
@@ -355,7 +358,7 @@ def _passing(load_id: str | None) -> TakenOverError:
 
 
 def _create_or_find(reader: FactsReader) -> dict[TableName, CreatedTable]:
-    """Create the tables that --create asks for; they must exist before the sessions' transactions begin.
+    """Create the tables that --create requests. They must exist before the sessions' transactions begin.
 
     If an earlier COMMIT created them and its answer was lost, find them.
     """
@@ -373,5 +376,5 @@ def _create_or_find(reader: FactsReader) -> dict[TableName, CreatedTable]:
         found = {table: facts for table in wanted if (facts := find_table(connection, table)) is not None}
         if len(found) < len(wanted):
             raise
-    # It is not known any more if the schema was created too, so it is never dropped.
+    # Whether the schema was created too is no longer known, so it is never dropped.
     return {table: CreatedTable(oid=facts.oid, name=facts.name, has_new_schema=False) for table, facts in found.items()}

@@ -1,4 +1,4 @@
-"""Decides from the ledger which objects of a load are loaded, resumed or skipped, and what hosts leave out. Pure."""
+"""Decides from the ledger which objects are loaded, resumed or skipped, or left to other loads. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.work import ObjectWork
 
 
-# More names than this make an error that nobody reads.
+# An error names at most this many objects.
 _NAMED = 10
 
 
@@ -28,12 +28,13 @@ class ObjectDecision:
     """What is done with one object."""
 
     item: LedgerObject
-    # "new": it is added to the load. "resume": it is part of the load already. "skip": it is loaded already. "left": it
-    # is left to another load, because a load by several hosts has only the objects that it began with.
+    # "new": the object is added to the load. "resume": it is part of the load already. "skip": it is loaded already.
+    # "left": it is left to another load, because a load by several hosts gets no objects after its start.
     action: ObjectAction
-    # Its number in the load, -1 if it is not part of it.
+    # The object's number in the load, -1 if it is not part of the load.
     number: int
-    # Its version is different now, or unknown, or it may have been written to in place: its committed part is compared.
+    # Whether the committed part must be compared with the object, because its version is different now or unknown, or
+    # because it may have been written to in place.
     is_changed: bool = False
 
     @property
@@ -44,7 +45,7 @@ class ObjectDecision:
 
 @frozen
 class ClaimFacts:
-    """What is known of a load before it is claimed."""
+    """The facts from which it is decided what a load does."""
 
     # The load's objects in the order of the job, and the same objects as the ledger records them.
     works: Sequence[ObjectWork]
@@ -64,8 +65,8 @@ class LoadDecision:
     """What is done with each object of a load."""
 
     objects: Sequence[ObjectDecision]
-    # The numbers of the new objects that no other load may have: none with --again, and no objects that are loaded
-    # whatever was loaded before.
+    # The numbers of the new objects that no other load may have. It is empty with --again. It never contains objects
+    # that are loaded regardless of earlier loads.
     unshared: frozenset[int]
 
     @property
@@ -91,21 +92,21 @@ class LoadDecision:
 
 @frozen
 class NothingToDo:
-    """Every object is loaded already: no load was recorded."""
+    """The result if every object is loaded already. No load was recorded."""
 
     # How many objects are loaded already.
     skipped: int
-    # The load, by several hosts, that this process has waited for.
+    # The id of the load by several hosts that this process has waited for.
     waited_for: str = ""
     # The URIs of the objects that are not loaded, because they are not part of that load.
     left: tuple[str, ...] = ()
-    # What is not restored yet; see LedgerFindings.
+    # The changes of tables that are not restored yet (see LedgerFindings).
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
     server_holds: Sequence[str] = ()
 
 
 def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadDecision:
-    """Return what is done with each object; `host` is the name of this host.
+    """Return what is done with each object. `host` is the name of this host.
 
     Raises the errors of `decide_objects`, and the error that the plan has found for a target whose object is loaded.
     """
@@ -162,11 +163,11 @@ def decide_objects(
     """Return a decision for each object of a load.
 
     `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
-    `emptied` has the oids of the targets that are empty although loads have stored rows in them.
-    `landed` and `fresh` have indexes in `objects`: records of `landed` objects are not in the table before the load's
-    end; `fresh` objects are loaded whatever was loaded before. With --join, a load that has begun gets no more objects,
-    and each object must be the one that the load began with, on every host.
-    Raises TargetError if the user must decide first: an object has changed, its rows are gone, or another load has it.
+    `emptied` has the oids of the targets that are empty although loads have stored rows in them. `landed` and `fresh`
+    are indexes in `objects`. Records of `landed` objects get into the table only at the load's end. `fresh` objects are
+    loaded regardless of earlier loads. With --join, a load that has begun gets no more objects, and each object must be
+    the one that the load began with, on every host. Raises TargetError if the user must decide first: an object has
+    changed, its rows are gone, or another load has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
@@ -260,7 +261,7 @@ def _is_same(item: LedgerObject, found: KnownObject) -> bool:
 
 
 def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozenset[int], rules: LoadRules) -> bool:
-    """Whether an object that any load has loaded is to be loaded again because its rows are gone."""
+    """Return whether a loaded object must be loaded again because its rows are gone."""
     had_rows = [found for found in same if found.rows]
     is_there = item.target_oid not in emptied and any(not found.is_superseded for found in had_rows)
     if is_there or not had_rows:
@@ -316,7 +317,7 @@ def name_objects(uris: Sequence[str]) -> str:
 
 
 def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
-    """Return the error of a host whose load is complete without some of the host's objects."""
+    """Return the error for a host if the load is complete without some of its objects."""
     error = LeftOutError(
         f"{name_objects(uris)} {'is' if len(uris) == 1 else 'are'} not loaded: not part of load {load_id}",
         detail=f"Load {load_id} is complete. It has the objects that it began with, and host {host} lists more.",
@@ -327,12 +328,12 @@ def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
 
 
 def describe_left(uris: Sequence[str], load_id: str) -> str:
-    """Return a sentence for the error of another kind that ends the load of such a host."""
+    """Return the same as a sentence, for the detail of another error that ends this host's part of the load."""
     return f"Not part of load {load_id}, and not loaded: {name_objects(uris)}."
 
 
 def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
-    """Return the error of a load by several hosts of which objects are left that no host has."""
+    """Return the error for a load by several hosts if no host has the objects that are left."""
     return SourceError(
         f"no host has {name_objects(uris)}, which load {load_id} began with",
         detail=f"Host {host} has not found it among its sources, and no other host has loaded it.",
@@ -342,7 +343,7 @@ def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
 
 
 def refuse_joint(plan: LoadPlan) -> None:
-    """Raise UsageError if --join is given with what it cannot be used with."""
+    """Raise UsageError if --join is given with an option or a source that does not allow it."""
     if plan.job.rules.join:
         for what, why in _find_obstacles(plan):
             raise UsageError(f"--join cannot be used with {what}", detail=why, hint="Load it from one host.")

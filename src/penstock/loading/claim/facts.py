@@ -1,4 +1,4 @@
-"""Reads what decide.py needs to decide what is left of a load: the ledger, and files that have changed.
+"""Reads the facts from which decide.py decides what is left of a load: the ledger, and files that have changed.
 
 It also checks the beginnings of the objects that the decision adds to the load.
 """
@@ -47,7 +47,7 @@ class FactsReader:
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
         is_unnamed = any(target.table.schema is None for target in plan.targets)
         self._new_schema = find_creation_schema(connection) if is_unnamed else None
-        # The lock is on names, since a table that is not created yet has no oid.
+        # The lock's key is made from the tables' names, because a table that is not created yet has no oid.
         self.lock = digest(self._meaning([0] * len(plan.targets)))
 
     def read(self, created: Mapping[TableName, CreatedTable]) -> ClaimFacts:
@@ -76,7 +76,10 @@ class FactsReader:
         )
 
     def job_text(self) -> str | None:
-        """Return the job as the ledger records it, with lasting names; None if its sources can be read only once."""
+        """Return the job as the ledger records it, with names that stay valid.
+
+        None if its sources can be read only once.
+        """
         if not self.plan.is_repeatable:
             return None
         jobs = zip(self.plan.job.targets, self._sources, strict=True)
@@ -84,9 +87,9 @@ class FactsReader:
         return job_to_json(replace(self.plan.job, targets=targets))
 
     def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
-        """Return the URIs of the objects that neither load `load_id`, which is complete, nor an earlier one has loaded.
+        """Return the URIs of the objects that neither the complete load `load_id` nor an earlier load has loaded.
 
-        There are none if this process loads alone: the load is its own. Raises ServerError.
+        If this process loads alone, the load is its own, so no object is left. Raises ServerError.
         """
         if not self.plan.job.rules.join:
             return ()
@@ -183,7 +186,7 @@ def find_tables(
     created: Mapping[TableName, CreatedTable],
     landings: Sequence[TargetLanding],
 ) -> dict[TableName, LoadedTable]:
-    """Return the table that each name in a COPY command stands for."""
+    """Return the table that each name in a COPY command means."""
     made = {table.oid: table.name for table in created.values()}
     tables = {
         made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
@@ -203,8 +206,8 @@ def check_objects(
 ) -> None:
     """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
 
-    Raises SourceError or DataError if the server is to import an object, and cannot import it as it is: one of a
-    resumed load too, since the client's route may have begun it.
+    Raises SourceError or DataError if the server is to import an object and cannot import it as it is. Objects of a
+    resumed load are checked too, because the client's route may have begun the load.
     """
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
     refuse_other_dialects(list(compress(facts.works, unseen)), tools.sources, tools.warnings, depth=depth)

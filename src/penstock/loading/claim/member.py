@@ -1,7 +1,7 @@
 """This process as a member of a load: which objects it loads, and what it shares with other members.
 
-A load by one process has one member, which has all objects and asks the server nothing. A member of a load by several
-hosts has a session of its own, and claims objects in the ledger. Both answer the same questions.
+A load by one process has one member, which has all objects and needs no queries. A member of a load by several hosts
+has its own session, and claims objects in the ledger. Both classes have the same methods.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Calls a function with a session, once the load is complete, and returns its result.
+# Calls a function with a session after the load is complete, and returns the function's result.
 AtEnd = Callable[[Callable[[Connection], LoadShare]], LoadShare]
 
 # What a member does next: load objects that are free, end a load of which nothing is left, report a load that is
@@ -53,13 +53,14 @@ Turn = Literal["load", "end", "complete", "lead"]
 # How often to look at the other members. A look costs the server about a millisecond.
 _LOOK_S = 1.0
 
-# How often a member that waits looks, for each member, so that many do not look more often than few.
+# A waiting member checks the ledger at this interval, multiplied by the number of members. So many members together
+# check no more often than a few.
 _TURN_S = 0.05
 
 # Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
 _DYING_S = 3.0
 
-# How long a member waits for others to claim objects that it does not have: they look every second.
+# How long a member waits for others to claim objects that it does not have. They check every second.
 _STUCK_S = 5.0
 
 # The most objects to claim at once, so that others get some too.
@@ -67,9 +68,9 @@ _MOST_OBJECTS = 64
 
 
 class Member:
-    """The only member of a load: all objects are its own, and the load's lock shows that the process lives."""
+    """The only member of a load. It has all objects, and the load's lock shows that the process is alive."""
 
-    # Whether other hosts load objects of this load too.
+    # Whether other hosts may load objects of this load too.
     is_joint = False
     # Whether this process runs the steps before and after the rows.
     leads = True
@@ -79,7 +80,7 @@ class Member:
     def __init__(self, tools: LoadTools, *, lock: str) -> None:
         self._tools = tools
         self.process = LoaderProcess(client=client_name(), lock=lock)
-        # The stored size of what this process will load, None if it is not known, as with what others will leave.
+        # The stored size of what this process will load. None if it is not known, as in a load by several hosts.
         self.size_bytes: int | None = None
         self._work: Sequence[ObjectWork] = ()
         self._rounds = 0
@@ -93,31 +94,34 @@ class Member:
         unseen: Sequence[OtherObject],  # noqa: ARG002
         left: Sequence[str],  # noqa: ARG002
     ) -> None:
-        """Note what was claimed: `work` is what is left of `objects`, which has the load's objects by number.
+        """Record what was claimed. `objects` are the load's objects by number, and `work` is what is left of them.
 
-        `unseen` are objects of the load that this host lacks, `left` those of this host that the load lacks.
+        `unseen` are the load's objects that this host does not have. `left` are this host's objects that are not in the
+        load.
         """
         self._work, self.size_bytes = work, total_size(each.source for each in work)
 
     @property
     def work(self) -> Sequence[ObjectWork]:
-        """Return the objects that this process loads, as far as they are known."""
+        """Return the objects that this process loads, as far as they are known now."""
         return self._work
 
     # ---------------------------------------------------------------- rounds
 
     def open(self, *, limit: int) -> None:
-        """Let other members claim the load's objects, with at most `limit` sessions in all."""
+        """Let other members claim the load's objects. All members together may have `limit` sessions."""
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what. A round of loading begins with "load"."""
+        """Wait until this member can do something, and return what it is. A round of loading begins with "load"."""
         self._rounds += 1
         return "load" if self._rounds == 1 else "end"
 
     def end_round(self, *, is_stopped: bool) -> bool:  # noqa: ARG002 (for members beside others)
-        """Return whether the ledger has what this member has claimed; `is_stopped`: the user has interrupted the round.
+        """Return whether all that this member has claimed is committed.
 
-        For a member that is alone, the end of the load looks at all objects.
+        `is_stopped`: the user has interrupted the round.
+
+        The only member returns true, because the end of the load checks all objects.
         """
         return True
 
@@ -139,15 +143,15 @@ class Member:
         return None
 
     def leave(self) -> bool:
-        """End this member, so that others take its objects; return whether another member is live."""
+        """End this member, so that others can take its objects. Return whether another member is alive."""
         return False
 
     def close(self) -> None:
-        """Release the lock that shows that the process lives, if it is not the load's."""
+        """Release the lock that shows that this process is alive, unless it is the load's lock."""
 
 
 class JointMember(Member):
-    """A member beside others, on a session of its own, which holds the lock that shows that the process lives.
+    """One of several members. Its own session holds the lock that shows that the process is alive.
 
     Methods raise PenstockError: TakenOverError if another member has ended this one.
     """
@@ -158,7 +162,7 @@ class JointMember(Member):
     def __init__(
         self, tools: LoadTools, connection: Connection, *, load_lock: str, leads: bool, waited_for: str | None
     ) -> None:
-        # As long as the keys of loads, of which 64 bits count.
+        # This is as long as the keys of loads, of which the first 64 bits are used.
         super().__init__(tools, lock=secrets.token_hex(32))
         try_lock(connection, self.process.lock)
         self.leads, self.waited_for = leads, waited_for
@@ -175,7 +179,7 @@ class JointMember(Member):
         # The objects that were claimed in this round.
         self._taken: list[ObjectWork] = []
         self._unfinished: set[int] = set()
-        # When each dead member that is still committing was first seen, and of which was told.
+        # When each dead member with open transactions was first seen, and the members that were reported.
         self._dying: dict[int, float] = {}
         self._told: set[int] = set()
 
@@ -204,7 +208,7 @@ class JointMember(Member):
             return tuple(self._taken)
 
     def open(self, *, limit: int) -> None:
-        """Let members claim the load's objects, if this one leads."""
+        """If this member leads, let all members claim the load's objects."""
         if self.leads:
             open_claims(self._connection, self._schema, self._claim.load_id, limit=limit)
 
@@ -228,7 +232,7 @@ class JointMember(Member):
                     feed.set_sessions(share)
 
     def _take(self, *, length_bytes: int) -> list[ObjectWork]:
-        """Claim objects, the largest first, until they have `length_bytes`; return what is left of them."""
+        """Claim objects, the largest first, until they have `length_bytes`. Return what is left to load of them."""
         while numbers := take_objects(
             self._connection,
             self._schema,
@@ -250,7 +254,7 @@ class JointMember(Member):
         return []
 
     def _most(self) -> int:
-        """Return how many objects to claim at once: a part of what was free, so that members end together.
+        """Return how many objects to claim at once. It is a part of the free objects, so that all members end together.
 
         If this member is alone, another one may be about to join.
         """
@@ -258,7 +262,10 @@ class JointMember(Member):
         return max(1, min(_MOST_OBJECTS, seen.free // (2 * max(2, seen.others + 1))))
 
     def _may_take(self, unsent: int) -> bool:
-        """Return whether to claim more, with so many objects claimed and not sent: not if others get less than that."""
+        """Return whether to claim more objects, if `unsent` claimed ones are not sent yet.
+
+        Others must have as many left.
+        """
         seen = self._seen or self.look()
         return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
 
@@ -269,7 +276,7 @@ class JointMember(Member):
         return self._finish_complete()
 
     def _finish_complete(self) -> bool:
-        """Remove the claims of objects that the ledger has completely; return whether it has all that were claimed."""
+        """Remove the claims of objects that are committed completely. Return whether all claimed objects are."""
         if not self._unfinished:
             return True
         numbers = sorted(self._unfinished)
@@ -282,7 +289,7 @@ class JointMember(Member):
     # ---------------------------------------------------------------- other members
 
     def look(self) -> MembersLook:
-        """Look at the load, and end members that have died."""
+        """Return the state of the load, after ending members that have died."""
         for client in end_dead(self._connection, self._schema, self._claim):
             self._tools.notice(f"member {client} has ended without finishing: its objects are free")
         seen = look_at_members(self._connection, self._schema, self._claim, unseen=self._unseen)
@@ -293,7 +300,7 @@ class JointMember(Member):
         return seen
 
     def _tell_dying(self, numbers: Sequence[int]) -> None:
-        """Report once the backends of a dead member that have been in a transaction for a while."""
+        """Report each dead member once if its backends have had open transactions for some seconds."""
         now_s = self._tools.clock()
         self._dying = {number: self._dying.get(number, now_s) for number in numbers}
         for number, since_s in self._dying.items():
@@ -304,10 +311,10 @@ class JointMember(Member):
                 self._tools.notice(f"waiting for sessions of member {number}, which has died; to end them: {calls}")
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what.
+        """Wait until this member can do something, and return what it is.
 
-        Raises SourceError if objects are left that no host has: the one that leads is the last to say so, because it
-        undoes the load's steps.
+        Raises SourceError if no host has the objects that are left. The leading process is the last to raise it,
+        because it then undoes the load's steps.
         """
         is_shown, stuck_s = False, None
         while True:
@@ -320,7 +327,8 @@ class JointMember(Member):
                 return "load"
             if self.leads and not seen.claimed:
                 return "end"
-            # The lock is free if no process leads; it is taken for the length of this statement only.
+            # If no process leads the load, its lock is free. Here the lock is taken only until the end of this
+            # statement.
             if not self.leads and try_lock_here(self._connection, self._load_lock):
                 return "lead"
             if not seen.claimed or seen.held:
@@ -337,7 +345,7 @@ class JointMember(Member):
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
-        """Return how many sessions this member may open: its share of what is free."""
+        """Return how many sessions this member may open: its share of the free sessions."""
         seen = self._seen or self.look()
         if seen.session_limit is None:
             return sessions
@@ -346,7 +354,7 @@ class JointMember(Member):
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """Return the error as a transient one if others have taken this member for dead: it joins again."""
+        """If other members have ended this one because it seemed dead, return a transient error: it joins again."""
         if not isinstance(error, TakenOverError):
             return error
         again = copy(error)
@@ -355,7 +363,10 @@ class JointMember(Member):
         return again
 
     def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
-        """Return what this process has done of a complete load; None, with a notice, if the ledger cannot be read."""
+        """Return what this process has done in a complete load.
+
+        If the ledger cannot be read, show a notice and return None.
+        """
 
         def read(connection: Connection) -> LoadShare:
             members = list_members(connection, self._schema, load_id)
@@ -374,7 +385,7 @@ class JointMember(Member):
             return None
 
     def leave(self) -> bool:
-        """End this member, so that others take its objects; return whether another member is live."""
+        """End this member, so that others can take its objects. Return whether another member is alive."""
         seen = None
         try:
             with self._tools.connect.connect(label="end") as connection:
@@ -387,5 +398,5 @@ class JointMember(Member):
         return seen is not None and not seen.is_complete and seen.others > 0
 
     def close(self) -> None:
-        """Close the session, and so release the lock."""
+        """Close the session, which releases its lock."""
         self._connection.close()

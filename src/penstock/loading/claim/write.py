@@ -1,7 +1,7 @@
 """Takes the claim of a load, and writes the decision: objects, columns of tables, the tables that COPY fills.
 
-A new load is recorded in the same transaction that creates its tables. A resumed load is claimed first; then its
-objects are added, dropped, or resumed from another version, as decided.
+A new load is recorded in the same transaction that creates its tables. A resumed load is claimed first. Then its
+objects are added, removed, or resumed from another version, as decided.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
 
 @frozen
 class ClaimedLoad:
-    """A load that this process has claimed: what is left, what was created for it, and what was done before."""
+    """A load that this process has claimed."""
 
     claim: Claim
     member: Member
-    # The objects that are not complete, if this process runs the steps.
+    # The objects that are not complete. Empty if this process claims objects later.
     work: Sequence[ObjectWork] = ()
     # Each object that this host has by its number, including complete ones.
     objects: Mapping[int, ObjectWork]
-    # The URIs of this host's objects that are not part of the load, since it began without them.
+    # The URIs of this host's objects that are not part of the load, because it began without them.
     left: tuple[str, ...]
     # How many objects earlier loads have loaded.
     skipped: int
-    # The rows that this load has already committed to its tables, and also those in landing tables.
+    # The rows that earlier runs of this load have committed, including those in landing tables.
     rows_before: int = 0
     rows_committed: int = 0
-    # The tables created for it, by their names in the job.
+    # The tables created for the load, by their names in the job.
     created: Mapping[TableName, CreatedTable] = field(default_factory=dict)
     landings: tuple[TargetLanding, ...]
-    # The table that each name in a COPY command stands for.
+    # The table that each name in a COPY command means.
     tables: Mapping[TableName, LoadedTable]
     # What is not restored yet; see LedgerFindings.
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class ClaimWriter:
         self._identity = digest(facts.meaning)
 
     def write(self) -> ClaimedLoad | None:
-        """Claim the load; return None if a load that the facts do not have has one of its objects: decide again."""
+        """Claim the load. Return None if a load that is not in the facts has one of its objects. Then decide again."""
         self._restore_replaced()
         self._check_landings()
         tables = find_facts(self._plan, self._facts.created, self._connection)
@@ -111,7 +111,7 @@ class ClaimWriter:
         is_one = any(target.changes or not target.fills_table for target in self._plan.targets)
         made = {name: table.name for name, table in self._facts.created.items()}
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
-            # First, so that nothing of the ledger is locked while another load's batch holds the table.
+            # This comes first: while it waits for another load's batch on the table, no row of the ledger is locked.
             self._alter()
             claim = self._ledger.begin(
                 self._connection,
@@ -132,7 +132,7 @@ class ClaimWriter:
         return self._describe(claim, tables, landings, {}, ())
 
     def _resume(self, load_id: str, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
-        """Take a load over; its tables are found or created afterwards."""
+        """Take over a load, then find or create its tables."""
         claim = self._take_over(load_id)
         if self._facts.found.is_copied:
             self._ledger.adopt(self._connection, claim, identity=self._identity, meaning=self._facts.meaning)
@@ -154,10 +154,10 @@ class ClaimWriter:
         return {each.load_id for each in self._facts.found.known}
 
     def _take_over(self, load_id: str) -> Claim:
-        """Return a claim to a load that has begun, once no transaction of an earlier loader is open.
+        """Wait until no transaction of an earlier loader of the load is open, and return a claim of the load.
 
-        If the load is joint, its other members go on. A loader that was killed leaves sessions that may still be
-        committing; what they commit counts. Raises TargetError if there are such sessions, and the load must not wait.
+        If the load is joint, its other members continue. The sessions of a killed loader may still be committing, and
+        what they commit counts. Raises TargetError if such sessions exist and the load must not wait.
         """
         is_shown = False
         take = partial(
@@ -188,7 +188,10 @@ class ClaimWriter:
     # ---------------------------------------------------------------- tables
 
     def _alter(self) -> None:
-        """Add and widen columns, in a savepoint that waits for locks as everything does that keeps readers out."""
+        """Add and widen columns.
+
+        If the locks are not free, roll back to a savepoint and retry, so that readers can run.
+        """
         for target in {target.table: target for target in self._plan.targets if target.changes}.values():
             facts = target.facts
             if facts is not None:
@@ -203,9 +206,9 @@ class ClaimWriter:
     def _open_landings(
         self, claim: Claim, tables: Sequence[TableFacts], others: Sequence[OtherObject]
     ) -> tuple[TargetLanding, ...]:
-        """Find or create the tables that COPY fills, for the targets that have objects in this load.
+        """Find or create the tables that COPY fills, for each target that has objects in this load.
 
-        Objects that the sources do not have any more count, too: their records are stored at the load's end.
+        This includes objects that the sources no longer have, because their records are stored at the load's end.
         """
         if not self._plan.needs_more_than_copy:
             return ()
@@ -222,7 +225,7 @@ class ClaimWriter:
     # ---------------------------------------------------------------- objects of a resumed load
 
     def _remove_unreadable(self, claim: Claim) -> None:
-        """Delete what is committed of unreadable objects, except from targets themselves.
+        """Delete the committed records of unreadable objects, except those that are in the targets themselves.
 
         If a table that will replace another has rows of such an object, all rows of that table are loaded again.
         """
@@ -262,8 +265,8 @@ class ClaimWriter:
         """Resume an object that may have changed, if its committed part is the same.
 
         If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
-        table and can be deleted there. Of a joint load, another host may be loading the object now, so the ledger's
-        record of it stays as it is. Raises DataError if the object cannot be resumed.
+        table and can be deleted there. In a joint load, another host may be loading the object now, so its record in
+        the ledger is not changed. Raises DataError if the object cannot be resumed.
         """
         connection, schema = self._connection, self._ledger.schema
         committed = read_ranges(connection, schema, claim.load_id, work.number)
@@ -293,7 +296,7 @@ class ClaimWriter:
         return replace(work, coverage=Coverage())
 
     def _drop_committed(self, claim: Claim, work: ObjectWork) -> None:
-        """Delete the committed rows of an object, in the caller's transaction, to load it from its beginning."""
+        """Delete the committed rows of an object in the caller's transaction, to load it from its beginning."""
         if work.landing is not None and work.has_positions:
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
@@ -326,7 +329,7 @@ class ClaimWriter:
         plan, facts, decision = self._plan, self._facts, self._decision
         objects = self._find_objects(claim, landings, coverage)
         if plan.route.is_import:
-            # Not by rows: triggers may have put all rows of a part elsewhere.
+            # The number of rows does not show this: triggers may have stored all rows of a part in other tables.
             begun = [each for each in objects.values() if each.coverage.ranges and not each.coverage.is_complete]
             refuse_parts([each.source.uri for each in begun])
         unreadable = self._unreadable
@@ -354,7 +357,7 @@ class ClaimWriter:
     def _find_objects(
         self, claim: Claim, landings: Sequence[TargetLanding], coverage: Mapping[int, Coverage]
     ) -> dict[int, ObjectWork]:
-        """Return the objects that are not skipped, by number; resume those that have changed."""
+        """Return the objects that are not skipped, by number. Objects that have changed are resumed."""
         by_target = {landing.record.number: landing for landing in landings}
         objects = {}
         for work, each in zip(self._facts.works, self._decision.objects, strict=True):
@@ -366,7 +369,7 @@ class ClaimWriter:
                 work,
                 number=each.number,
                 coverage=coverage.get(each.number, Coverage()),
-                # The functions that sort out rejected records do not use the user's search_path.
+                # The functions that find rejected records do not use the user's search_path.
                 landing=made.name if table is None and made is not None else table,
                 working_names=() if landing is None else landing.working_names,
             )
