@@ -1,1 +1,1 @@
-"""Loads: from the job to the outcome."""
+"""Plans and runs loads: from the job to the outcome."""

@@ -49,9 +49,9 @@ _PACE_INTERVAL_S = 3.0
 class LoadAttempt:
     """Loads what is left of a claimed load; `first` is the session that holds the load's lock.
 
-    It works through a unit: blocks that sessions send, or objects that the server imports from S3. Both units have a
-    feed and sessions with the same methods. Interrupts are held back while it runs, and it takes them between two looks
-    at its sessions.
+    It works with a unit, which is either blocks that sessions send, or objects that the server imports from S3. Both
+    units have a feed and sessions with the same methods. Interrupts are held back while the attempt runs. It handles
+    them each time it checks its sessions.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LoadAttempt:
         self._sessions: list[LoadSession | ObjectSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=given.sessions.maximum, thread_name_prefix="penstock-session")
-        # Objects that this attempt has found to be unreadable, and has left out.
+        # The objects that this attempt could not read and has skipped, each with its error.
         self.unreadable: dict[int, PenstockError] = {}
         self._unit = self._choose_unit()
         self._feed = self._unit.feed
@@ -91,7 +91,7 @@ class LoadAttempt:
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False
         self.is_stopped = False
-        # The seconds from the first session's begin to the last commit, or to the failure.
+        # The seconds from the start of the first session to the last commit, or to the failure.
         self.rows_s = 0.0
         # What the server counted of the sessions, once all rows are committed.
         self.io: BackendIo | None = None
@@ -100,7 +100,7 @@ class LoadAttempt:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
         # Progress is shown from the beginning, before the first row is sent.
         self.report()
-        # The first session has worked before, also for earlier loads.
+        # The first session has run statements before this attempt, so subtract what it has read and written until now.
         before = self._read_io()
         watch = Stopwatch(self._tools.clock)
         try:
@@ -118,7 +118,7 @@ class LoadAttempt:
         return read_backend_io(self._first, pids | {self._first.info.backend_pid})
 
     def _send_all(self) -> None:
-        # Objects that this host claims are there before the sessions are.
+        # Claim the first objects of this host before sessions are opened.
         self._unit.look([])
         self._add_sessions(self._given.sessions.initial)
         try:
@@ -129,7 +129,7 @@ class LoadAttempt:
         self._commit()
 
     def stop(self) -> None:
-        """Have the sessions commit what they have sent, and take no more blocks."""
+        """Make the sessions commit what they have sent and take no more blocks."""
         self.is_stopped = True
         self._feed.stop()
         self._tools.sources.interrupt()
@@ -141,7 +141,7 @@ class LoadAttempt:
                 running.session.close()
 
     def abandon(self) -> None:
-        """Stop every thread and roll back every session, including the first; safe at any time."""
+        """Stop every thread and roll back every session, including the first. This may be called at any time."""
         self._feed.abandon(Abandoned())
         self._tools.sources.interrupt()
         for future in self._futures:
@@ -203,7 +203,7 @@ class LoadAttempt:
         self._sessions.append(running)
         running.run()
         if number >= self._feed.sessions > 0 and not running.has_sealed:
-            # It ended before the others: another host needs its connection.
+            # This session ended before the others because another host needs its connection.
             running.session.close()
 
     def _session_ended(self, future: Future[None]) -> None:
@@ -237,7 +237,7 @@ class LoadAttempt:
         return pending
 
     def _note_interrupt(self) -> None:
-        """Have the sessions finish their batches after the first interrupt; raise KeyboardInterrupt at the second.
+        """Make the sessions finish their batches after the first interrupt. Raise KeyboardInterrupt at the second.
 
         For an atomic load, or one that cannot be resumed, raise KeyboardInterrupt at the first interrupt.
         """
@@ -271,7 +271,7 @@ class LoadAttempt:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
     def report(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report the progress; `activity` is one other than sending rows, such as a rebuild."""
+        """Report the progress. `activity` names work other than sending rows, such as a rebuild."""
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(
@@ -322,7 +322,10 @@ class LoadAttempt:
 
 
 def _commit_error(failure: CopyFailed) -> PenstockError:
-    """Return the error for a COMMIT that failed; the ledger says if the server has committed all the same."""
+    """Return the error for a COMMIT that failed.
+
+    Only the ledger shows whether the server has committed nevertheless.
+    """
     report = failure.report
     return ServerError(
         report.message,

@@ -1,4 +1,4 @@
-"""Finds what a load left in effect although it costs time, and what its user can still change. Pure."""
+"""Finds what costs time for each row of a load, and what its user can still change. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FAST_CODECS = ("none", "zstd", "lz4")
 
 
 def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadConditions:
-    """Return what a planned load left in effect that costs time for each row, and what the user can still change.
+    """Return what costs time for each row of a planned load, and what the user can still change.
 
     The result names the indexes, the foreign keys and the row triggers, and why the load had this number of sessions.
     """

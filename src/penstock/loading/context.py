@@ -1,4 +1,4 @@
-"""What modules of this package work with: connections, callables, how long to retry, what an attempt is given."""
+"""What all modules of this package use: the tools of a load, its retries, and the options of its next attempt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEADLOCK = "40P01"
 
 
 class RefusedInBinaryError(PenstockError):
-    """The server refused a batch that has encoded blocks of `objects`: they are sent again as text."""
+    """The server refused a batch with blocks of `objects` in the binary format. They are sent again as text."""
 
     def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
         super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
@@ -40,7 +40,10 @@ class RefusedInBinaryError(PenstockError):
 
 
 class UnreadableError(PenstockError):
-    """Object `number` cannot be read to its end, and a part of it was sent: retry the attempt without it."""
+    """Object `number` cannot be read to its end after a part of it was sent.
+
+    The attempt is retried without the object.
+    """
 
     def __init__(self, cause: PenstockError, number: int) -> None:
         super().__init__(cause.message)
@@ -62,7 +65,7 @@ class Patience:
         self._since_s: float | None = None
 
     def note_progress(self, rows: int) -> None:
-        """Record how many rows are committed: if there are more than before, the load has made progress."""
+        """Record how many rows are committed. If the number has grown, the load has made progress."""
         if rows > self._rows >= 0:
             self._failures, self._since_s = 0, None
         self._rows = rows
@@ -82,7 +85,7 @@ class Patience:
     def wait_out(
         self, error: PenstockError, *, sleep: Callable[[float], None], notice: Callable[[str], None] | None
     ) -> None:
-        """Show the error and wait; raise it if it is not transient, or if the time for retries is over."""
+        """Show the error and wait. Raise the error if it is not transient, or if the time for retries is over."""
         delay_s = self.next_delay_s() if error.is_transient else None
         if delay_s is None:
             raise error
@@ -93,17 +96,20 @@ class Patience:
 
 @frozen
 class NextAttempt:
-    """How an attempt is made, by what the attempts before it have shown. Objects have their numbers in the ledger."""
+    """The options of the next attempt, which follow from earlier attempts.
+
+    Objects are named by their numbers in the ledger.
+    """
 
     sessions: SessionPlan
-    # The objects of which the server has refused a batch in the binary format: they are sent as text.
+    # The objects to send as text, because the server has refused a batch of them in the binary format.
     as_text: frozenset[int] = frozenset()
-    # The objects that cannot be read to their end, each with its error: the load is done without them.
+    # The objects that cannot be read to their end, each with its error. They are not loaded.
     unreadable: Mapping[int, PenstockError] = field(default_factory=dict)
 
 
 class Retrying:
-    """Waits between the attempts of one load, and keeps how the next one is made."""
+    """Waits between the attempts of one load, and keeps the options of the next attempt."""
 
     def __init__(
         self,
@@ -126,7 +132,7 @@ class Retrying:
     def wait(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error if there must not be one."""
         if isinstance(error, RefusedInBinaryError):
-            # Each time it is another object, and as text the error is the server's own.
+            # No limit is needed: each time other objects are sent as text, and an error of text is raised.
             self._notice(f"{error.message}: sending the objects of this batch as text")
             self.next = replace(self.next, as_text=self.next.as_text | error.objects)
             return
@@ -153,7 +159,7 @@ def patiently(
     sleep: Callable[[float], None],
     notice: Callable[[str], None] | None,
 ) -> _Result:
-    """Call `act` again after each transient error, and return its result; `act` must be repeatable.
+    """Call `act` again after each transient error, and return its result. It must be safe to call `act` again.
 
     Raises PenstockError if the error is not transient, or if the time for retries is over.
     """
@@ -179,7 +185,7 @@ def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
 
 
 class Lease(Protocol):
-    """Changes settings of the server for the duration of one load; methods raise PenstockError."""
+    """Changes settings of the server for the duration of one load. Methods raise PenstockError."""
 
     @property
     def lease_id(self) -> str | None:
@@ -187,7 +193,7 @@ class Lease(Protocol):
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what was done with each setting; call it after `release`."""
+        """Return what was done with each setting. Call this after `release`."""
 
     def look(self) -> LoadSettings:
         """Return what the load would change."""
@@ -196,19 +202,19 @@ class Lease(Protocol):
         """Change the settings."""
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore the settings; if `is_patient` and the server cannot be reached, retry as a load does."""
+        """Restore the settings. If `is_patient` is true and the server cannot be reached, retry as a load does."""
 
 
 @frozen
 class LoadTools(ReadTools):
-    """What a load acts through: connections, sources, the ledger, callbacks, and the clock."""
+    """What a load uses: connections, sources, the ledger, callbacks, and the clock."""
 
     connect: ConnectionFactory
     on_progress: Callable[[LoadProgress], None] | None = None
     ledger: Ledger = field(default_factory=Ledger)
     # Whether the ledger may be created where a publication would publish it.
     is_publishing_allowed: bool = False
-    # Checks the free disk space, if the server's disks are in this machine.
+    # Checks the free disk space if the server runs on this machine.
     guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
     warnings: WarningLog = field(default_factory=WarningLog)
@@ -216,15 +222,15 @@ class LoadTools(ReadTools):
     # Opens the backend that changes the server's settings; `lease` changes them for this load.
     open_settings: Callable[[], SettingsBackend] | None = None
     lease: Lease | None = None
-    # The id of the load to resume: if it is given, no other load may begin.
+    # The id of the load to resume. If it is given, no other load may begin.
     resumes: str | None = None
     sleep: Callable[[float], None] = time.sleep
 
     def notice(self, text: str) -> None:
-        """Show what the load does or waits for; problems go to `warnings`."""
+        """Show what the load does or waits for. Problems are reported to `warnings` instead."""
         if self.on_notice is not None:
             self.on_notice(text)
 
     def patiently(self, act: Callable[[], _Result], *, retry_for_s: float) -> _Result:
-        """Return the result of `act`; retry it for `retry_for_s` after transient errors. Raises PenstockError."""
+        """Return the result of `act`. After transient errors, retry it for `retry_for_s`. Raises PenstockError."""
         return patiently(act, Patience(retry_for_s, self.clock), sleep=self.sleep, notice=self.on_notice)

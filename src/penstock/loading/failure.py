@@ -27,11 +27,11 @@ def add_what_stays(
     is_complete: bool,
     emptied: Sequence[str],
 ) -> PenstockError:
-    """Return a copy of the error that also says what stays of the load and how to resume it.
+    """Return a copy of the error that also says which rows of the load stay and how to resume it.
 
-    `rows` is the number of committed rows, None if it is not known; `has_all_rows`: all rows are stored, and the
-    rebuild after them failed; `is_complete`: the load had ended before the error; `emptied`: the tables that this run
-    or an earlier one has truncated for the load.
+    `rows` is the number of committed rows, None if it is not known. If `has_all_rows` is true, all rows are stored and
+    a later rebuild failed. If `is_complete` is true, the load had ended before the error. `emptied` are the tables that
+    this run or an earlier one has truncated for the load.
     """
     stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, emptied=emptied)
     resume = (
@@ -44,7 +44,7 @@ def add_what_stays(
 
 
 def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
-    """Return a copy of the error for a member of a load by several hosts: the others take its objects."""
+    """Return a copy of the error of one of several members. It adds that the other members take over its objects."""
     extended = add_detail(
         error, f"What this host committed stays in load {load_id}; the load's other members take its objects."
     )
@@ -55,7 +55,7 @@ def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
 
 
 def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
-    """Return a copy of the error for a load that was removed from the ledger: the rows that it stored are not known.
+    """Return a copy of the error for a load that was removed from the ledger. How many rows it has stored is not known.
 
     `rows` is the number of rows that this process has seen committed to `tables`.
     """
@@ -65,7 +65,7 @@ def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: S
         f"at least {rows:,} rows were committed to {names} and may still exist."
     )
     extended = add_detail(error, stays)
-    # Replace the error's own hint: it is for loads that can be resumed.
+    # Replace the error's own hint, which is for loads that can be resumed.
     extended.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
     return extended
 

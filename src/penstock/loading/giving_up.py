@@ -23,9 +23,9 @@ _UNDEFINED_TABLE = "42P01"
 
 
 def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
-    """Return an error that also says what stays and how to resume; if no row stays, remove what the load created.
+    """Return an error that also says which rows stay and how to resume. If no row stays, remove what the load created.
 
-    If other hosts go on with the load, or if another one leads it, nothing is undone.
+    If other hosts continue the load, or if another host leads it, nothing is undone.
     """
     member, left = load.claimed.member, load.claimed.left
     if left:
@@ -37,7 +37,7 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
-            # An interrupt may leave out what follows.
+            # An interrupt may skip the rest of this function.
             with holding_interrupts(limit=1):
                 rows = _tidy(load, connection)
                 is_gone = rows is None
@@ -66,10 +66,10 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 
 
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
-    """Have the steps undo what they changed, the last step first.
+    """Let each step undo its changes, the last step first.
 
-    Without a connection, the steps warn that their changes stay; `why` says why there is no connection. A step is
-    called even if another one has failed. Raises the first error of the steps, with the others as its notes.
+    Without a connection, the steps warn that their changes stay. `why` is the reason why no connection exists. A step
+    is called even if another one has failed. Raises the first error of the steps, with the others as its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):
@@ -91,10 +91,10 @@ def _filled_tables(load: RunningLoad) -> list[str]:
 
 
 def _tidy(load: RunningLoad, connection: Connection) -> int | None:
-    """Return how many rows stay; if none do, remove the load from the ledger and drop the tables created for it.
+    """Return how many rows stay. If none stay, remove the load from the ledger and drop the tables created for it.
 
-    Returns None if the load is not in the ledger any more. Staged records of a pipe do not stay: the load cannot be
-    resumed, and nobody can see them.
+    Returns None if the load is not in the ledger any more. Staged records of a pipe count as not staying, because the
+    load cannot be resumed and its staging table is not visible to others.
     """
     plan, tools, claimed = load.plan, load.tools, load.claimed
     is_lost = not plan.is_repeatable and not plan.fills_tables

@@ -1,4 +1,4 @@
-"""Reports a load's progress to a function of the user; an exception of the function ends the load like an interrupt."""
+"""Reports a load's progress to a user's function. An exception of the function ends the load like an interrupt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Listener:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """After the load, raise the function's exception, with a note that says what stays and how to resume."""
+        """Run the load in the block.
+
+        Then raise the function's exception, with a note on which rows stay and how to resume.
+        """
         try:
             yield
         except PenstockError as error:

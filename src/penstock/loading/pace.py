@@ -8,18 +8,20 @@ from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes
 from penstock.loading.values.plan import SessionPlan
 
-# If the number of the server's CPUs is not known (another machine, no cloud API): enough to measure, and few enough not
-# to harm the server.
+# How many sessions to start with if the number of the server's CPUs is not known (another machine, no cloud API). These
+# are enough to measure, and few enough not to harm the server.
 _UNKNOWN_START = 4
 
 # With more sessions than this, something other than the number of backends limits a load.
 _SESSIONS_LIMIT = 64
 
-# The least gain that is worth one more session: below it, the session costs the server more (benchmarks/results).
+# A further session must raise the rate by at least this factor. Otherwise it costs the server more than it gains
+# (benchmarks/results).
 _GAIN_WORTH_KEEPING = 1.05
 
 
-# Fewer stored bytes are sent before another session has connected: that takes nine round trips and a backend's start.
+# A session is opened only if it gets at least this many stored bytes. The other sessions send fewer in the time in
+# which it connects, which takes nine round trips and the start of a backend.
 _BYTES_WORTH_A_SESSION = 1024 * 1024
 
 
@@ -31,12 +33,12 @@ def plan_sessions(
     size_bytes: int | None = None,
     instance_class: str | None = None,
 ) -> SessionPlan:
-    """Return the session count to start with and the range that `auto` may move in.
+    """Return the session count to start with, and the range in which `auto` may change it.
 
-    A session is one backend process, so it uses at most one CPU. The count is the server's vCPUs less one, at least 2,
-    at most the free connections, and at the start not more than the stored `size_bytes` keep busy. `cpu_count` is the
-    server's; it and `size_bytes` are None if unknown. The reason names `instance_class` if it is given. The caller
-    checks that there is a free connection.
+    A session is one backend process, so it uses at most one CPU. The count is the number of the server's vCPUs minus
+    one, but at least 2 and at most the number of free connections. At the start it is also limited to what
+    `size_bytes`, the stored size of the sources, keeps busy. `cpu_count` and `size_bytes` are None if they are not
+    known. The reason names `instance_class` if it is given. The caller checks that a connection is free.
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
@@ -61,7 +63,7 @@ def plan_sessions(
 
 
 def share_sessions(connections: int, *, members: int) -> int:
-    """Return how many sessions one of several hosts may open, if so many connections are free for all of them.
+    """Return how many sessions one of `members` hosts may open, if `connections` are free for all of them together.
 
     One connection of each host claims objects.
 
@@ -96,8 +98,8 @@ class Pace:
 def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
     """Return how many sessions to continue with, given the bytes per second that the present count sent.
 
-    Sessions are added one by one while each raises the rate enough; a step that does not is undone. If the first added
-    session does not raise the rate, sessions are removed in the same way.
+    Sessions are added one by one as long as each raises the rate enough. A step that does not is undone. If the first
+    added session does not raise the rate, sessions are removed in the same way.
     """
     if pace.is_settled:
         return pace

@@ -1,9 +1,9 @@
-"""Runs a plan: claim the load, attempt it until nothing is left, conclude it. Only `retry.py` makes decisions.
+"""Runs a plan: claims the load, attempts it until nothing is left, and concludes it. Other modules decide.
 
 A transient error ends the attempt, not the load: the ledger is read again, and the missing rows are loaded. Only the
 ledger says what is committed, because a server that crashed may have lost rows that it had acknowledged. The work
-before and after the rows is a list of steps (steps/order.py). It runs forwards before the rows, and backwards after
-them.
+before and after the rows is a list of steps (steps/order.py). The steps run in the list's order before the rows, and in
+the reverse order after them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
     """Load all objects of the plan that are not loaded yet, and return what was done.
 
     Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
-    says how to resume. Raises LeftOutError at the end of a load by several hosts that lacks objects of this one.
+    says how to resume. Raises LeftOutError at the end of a load by several hosts that does not include some objects of
+    this host.
     """
     tally, steps = Tally(began_s=tools.clock()), make_steps(plan, tools)
     retrying = Retrying(plan, clock=tools.clock, sleep=tools.sleep, notice=tools.notice)
@@ -104,7 +105,10 @@ class _LoadRun:
         return outcome
 
     def _attempt_until_done(self, claimed: Claimed) -> FinishedLoad:
-        """Attempt the load until the ledger says that nothing is left. Raises PenstockError if --retry-for is over."""
+        """Attempt the load until nothing is left according to the ledger.
+
+        Raises PenstockError after the time of --retry-for.
+        """
         while True:
             finished = None
             try:
@@ -131,9 +135,12 @@ class _LoadRun:
             claimed, self._load.claimed = taken, taken.load
 
     def _attempt(self, connection: Connection) -> FinishedLoad | None:
-        """Load what is left, in rounds; return None if a part is not in the ledger afterwards, or if nobody leads.
+        """Load what is left, in rounds.
 
-        A member that is alone has one round. Others load what the members leave, and the one that leads ends the load.
+        Return None if a part is missing in the ledger afterwards, or if no process leads.
+
+        If this member is alone, it has one round. Otherwise each round loads what other members have left, and the
+        leading member ends the load.
         """
         load, member, is_stopped = self._load, self._load.claimed.member, False
         self._tools.warnings.refuse()
@@ -145,7 +152,8 @@ class _LoadRun:
         while (turn := member.await_turn()) == "load":
             is_stopped = self._load_rows(connection).is_stopped
             if not member.end_round(is_stopped=is_stopped):
-                # The server has lost commits that it had acknowledged: join again, so that the objects are free.
+                # The server has lost commits that it had acknowledged. Join the load again, so that the objects are
+                # free to be claimed.
                 return None
         if turn == "complete":
             return confirm(self._tools.ledger, connection, load.claimed.claim)
@@ -160,11 +168,11 @@ class _LoadRun:
         return finished
 
     def _give_up_unreadable(self, connection: Connection) -> None:
-        """Remove the objects that cannot be read from the load, and record why. Raises PenstockError if it cannot."""
+        """Remove the unreadable objects from the load, and record why. Raises PenstockError if that is not possible."""
         errors, claimed, ledger = self._retrying.next.unreadable, self._load.claimed, self._tools.ledger
         planned = self._plan.unreadable
         if claimed.member.is_joint or not (errors or planned or claimed.claim.is_resumed):
-            # A joint load has the objects that it began with, so what an earlier run has recorded stays true.
+            # A joint load keeps the objects with which it began, so the record of an earlier run is still correct.
             return
         refuse_emptying(errors, claimed.objects, is_all=not claimed.skipped)
         coverage = read_coverage(connection, ledger.schema, claimed.claim.load_id, numbers=list(errors))
@@ -204,7 +212,7 @@ class _LoadRun:
         return attempt
 
     def _finish(self, connection: Connection) -> FinishedLoad | None:
-        """End the load if nothing is missing, and run the steps that follow the rows once these are in their tables."""
+        """End the load if nothing is missing, and run the steps that follow when the rows are in their tables."""
         load, ledger, claimed = self._load, self._tools.ledger, self._load.claimed
         claim = claimed.claim
         if not load.is_staged:
@@ -256,6 +264,6 @@ class _LoadRun:
                 self._tools.connect.keep(connection)
                 return
         except KeyboardInterrupt:
-            # The load is complete: there is nothing left to interrupt.
+            # The load is complete, so nothing is left to interrupt.
             pass
         connection.close()

@@ -41,7 +41,7 @@ class Tally:
         self._unreadable: tuple[UnreadableObject, ...] = ()
 
     def note_before(self, *, skipped: int, rows: int) -> None:
-        """Record how many objects earlier loads have loaded, and how many rows earlier runs of this load."""
+        """Record how many objects earlier loads have loaded, and how many rows earlier runs have committed."""
         self._skipped = skipped
         self._rows_before = rows
 
@@ -66,12 +66,12 @@ class Tally:
             self._files[number] = replace(outcome, seconds=seconds)
 
     def note_step(self, name: str, seconds: float) -> None:
-        """Add the time of a step before or after the rows; steps without a name are not counted."""
+        """Add the time of a step before or after the rows. Steps without a name are not counted."""
         if name:
             self._steps_s[name] = self._steps_s.get(name, 0.0) + seconds
 
     def account(self, outcome: LoadOutcome, *, now_s: float) -> LoadOutcome:
-        """Return the outcome with where the time went, up to now."""
+        """Return the outcome with an account of the time up to now."""
         accounts = LoadAccounts(
             elapsed_s=now_s - self.began_s,
             rows_s=self._rows_s,
@@ -95,11 +95,11 @@ class Tally:
         return self._rows_before + self._rows_committed
 
     def note_statement(self, number: int, statement: StatementOutcome) -> None:
-        """Record what a target's own statement reported; this replaces what it reported in an earlier attempt."""
+        """Record the report of a target's own statement. It replaces the report of an earlier attempt."""
         self._statements[number] = statement
 
     def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:
-        """Record the objects that the load was done without: the plan's, and others by their numbers in the ledger."""
+        """Record the objects that could not be read: those in the plan, and others by their numbers in the ledger."""
         self._unreadable = (*planned, *(found[number] for number in sorted(found)))
         self._files = {number: file for number, file in self._files.items() if number not in found}
 

@@ -13,10 +13,10 @@ _KEPT = 1000
 
 
 class WarningLog:
-    """Keeps the first 1,000 warnings; safe from any thread.
+    """Keeps the first 1,000 warnings. Any thread may call its methods.
 
-    `is_strict`: `refuse` raises the first warning as an error. `on_warning` is called with each warning, never by two
-    threads at once.
+    If `is_strict` is true, `refuse` raises the first warning as an error. `on_warning` is called with each warning, and
+    never by two threads at once.
     """
 
     def __init__(self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False) -> None:
@@ -46,7 +46,7 @@ class WarningLog:
         self.add(Notice(code=code, message=message, uri=uri))
 
     def refuse(self) -> None:
-        """Raise UsageError if warnings are errors and there is one; call this before a commit, to prevent it."""
+        """Raise UsageError if warnings are errors and a warning was given. Call this before a commit, to prevent it."""
         if self.is_strict and self._notices:
             raise strict_error(self._notices[0])
 
