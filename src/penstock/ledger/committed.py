@@ -1,4 +1,4 @@
-"""What is committed of a load's objects: the ranges of their bytes, and which objects are complete."""
+"""Reads and records what is committed of a load's objects: ranges of their bytes, and which objects are complete."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def read_coverage(
 
 
 class OtherObject(NamedTuple):
-    """An object of a load that this process does not have. `target_oid` is None if the table does not exist."""
+    """An object of a load that this process does not list. `target_oid` is None if the table does not exist."""
 
     number: int
     uri: str
@@ -156,8 +156,8 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
     """Return the statement that records the ranges which its transaction commits.
 
-    It locks the objects' rows, as a foreign key would: who removes an object waits for the transaction, and then finds
-    the ranges. If an object is not part of the load any more, the statement fails (`lacks_object`).
+    It locks the objects' rows, as a foreign key would: a session that removes an object waits for this transaction, and
+    then sees the ranges. If an object is no longer part of the load, the statement fails (`lacks_object`).
     """
     return compose_query(
         "INSERT INTO {ranges} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
@@ -175,7 +175,7 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
 
 
 def lacks_object(report: ServerReport, schema: str) -> bool:
-    """Whether a transaction failed because an object of its ranges is not part of the load any more."""
+    """Return whether a transaction failed because the load no longer has an object whose ranges it records."""
     found = (report.sqlstate, report.schema, report.table, report.column)
     return found == (NOT_NULL_VIOLATION, schema, "ranges", "object")
 
@@ -200,7 +200,10 @@ def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.C
 
 
 def _range_values(row: CommittedRange) -> str:
-    """Return one row of a VALUES list; a batch may have thousands, so numbers are formatted here, not by psycopg."""
+    """Return one row of a VALUES list.
+
+    A batch may have thousands of rows, so psycopg would take too long to format them.
+    """
     form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
     return (
         f"({row.object_number:d},{row.start:d},'{_format_ranges(row.ranges)}',{bool(row.has_start)},"
@@ -213,7 +216,7 @@ def _format_ranges(ranges: Sequence[Range]) -> str:
 
 
 def _parse_ranges(text: str | None) -> tuple[Range, ...]:
-    """Return a multirange as PostgreSQL writes it.
+    """Return the ranges in the text of a multirange, as PostgreSQL writes it.
 
     >>> _parse_ranges("{[0,10),[20,30)}")
     ((0, 10), (20, 30))

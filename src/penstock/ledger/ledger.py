@@ -1,9 +1,9 @@
 """Looks up, begins, claims, fences, ends and removes loads in the ledger.
 
-A claim is a value of `epoch` in the load's row of table loads, and a row of table members. Every loading transaction
-first reads and locks its member's row (`fence`), and what a load does around its rows its own (`hold_claim`). A process
-that takes a load over raises the epoch, and ends members. Both UPDATEs wait for open transactions of the old loader,
-and make its later transactions fail.
+A claim is a value of `epoch` in the load's row of table loads, and a row of table members. Every transaction that loads
+rows first reads and locks its member's row (`fence`). A transaction before or after the rows locks the load's row
+instead (`hold_claim`). A process that takes over a load raises the epoch and ends members. Both UPDATEs wait for open
+transactions of the old loader, and make its later transactions fail.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class Ledger:
             create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Do the same as `ensure` and then locks.try_lock with `lock`, in one round trip if the ledger exists."""
+        """Create the ledger if it does not exist, and take the load's lock. Takes one round trip if the ledger exists.
+
+        This does the same as `ensure` followed by locks.try_lock with `lock`. Returns False if another session has the
+        lock.
+        """
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
             is_found = look_for_ledger(connection, self.schema)
@@ -63,7 +67,7 @@ class Ledger:
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
     ) -> LedgerFindings:
-        """Return what the ledger has recorded that concerns a load that is about to begin.
+        """Return the records of the ledger that matter for a load that is about to begin.
 
         `lock` is the argument of locks.try_lock.
         """
@@ -93,11 +97,11 @@ class Ledger:
         """Record a new load, with its objects, in one round trip.
 
         `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `meaning` and `job` are
-        JSON. Returns None, and records nothing, if a load that is not in `seen` has one of the objects whose numbers
-        are `unshared`: that load has begun after the ledger was read.
+        JSON. `unshared` are the numbers of objects that no other load may have, except the loads in `seen`. If another
+        load has one of them, it began after the ledger was read. Then nothing is recorded, and None is returned.
 
-        Holds of earlier loads with the same lock are removed: these loads are over, and their holds would count again
-        now that the lock is held.
+        Holds of earlier loads with the same lock are removed. These loads have ended, but now that the lock is taken
+        again their holds would look alive.
         """
         remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE lock_key = %(lock)s")
         values = _with_seen(objects, unshared, seen) | {
@@ -113,7 +117,7 @@ class Ledger:
         with translate_errors("recording the load"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
-                # Durable, so that a load which is missing in the ledger was removed, and not lost in a crash.
+                # This commit is durable. So if a load is missing in the ledger, it was removed, not lost in a crash.
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
                 begun = connection.execute(self._insert_load(), values)
@@ -139,7 +143,7 @@ class Ledger:
     def _insert_parts(self) -> tuple[sql.Composed, sql.Composed]:
         """Return the statements that add the objects and the first member of a load, if it was added.
 
-        They follow the load's own, because the row security of these tables must see its row.
+        They come after the statement that adds the load, because the row security of these tables needs the load's row.
         """
         begun = self._compose("(SELECT l.id FROM ONLY {loads} AS l WHERE l.id = %(load)s::uuid) AS b")
         join = self._compose(
@@ -159,7 +163,7 @@ class Ledger:
         job: str | None = None,
         is_own_job: bool = True,
     ) -> Claim | None:
-        """Take a load over by raising its epoch, and by ending its members; if `is_joint`, only those that have died.
+        """Take over a load: raise its epoch, and end its members. If `is_joint`, end only members that have died.
 
         Returns None if sessions of an earlier loader still lock the load's rows after a second. Transactions that these
         sessions are committing count; their later transactions fail. `job` replaces the recorded job, since options
@@ -200,7 +204,7 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True, member=int(member[0]))
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
-        """Update a claimed load that was recorded in another database: its identity, meaning and table oids."""
+        """Update identity, meaning and table oids of a claimed load that was recorded in another database."""
         load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
         objects = (
             "UPDATE ONLY {objects} AS o SET target_oid = coalesce({object_oid}, 0), origin = {origin} WHERE load = %s"
@@ -224,7 +228,7 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> bool:
-        """Add objects to a load that has begun; return False, and add none, if `begin` would return None."""
+        """Add objects to a load that has begun. If `begin` would return None, add none and return False."""
         free = self._compose("(SELECT WHERE NOT EXISTS ({taken})) AS f", taken=self._find_taken())
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
@@ -244,7 +248,8 @@ class Ledger:
         values = [claim.load_id, list(numbers)]
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
-            # It waits for who is committing ranges of these objects; the next statement then sees the ranges.
+            # This waits for transactions that are committing ranges of these objects. The next statement then sees the
+            # ranges.
             connection.execute(lock, values)
             if connection.execute(query, values).rowcount != len(numbers):
                 raise taken_over(claim.load_id)
@@ -258,8 +263,8 @@ class Ledger:
     ) -> None:
         """Record, durably, which objects of a claimed load cannot be read, and remove those without committed records.
 
-        `planned` are not among the load's objects, `found` has others by their numbers. They are a part of the load's
-        meaning, in place of those of an earlier run.
+        `planned` are objects that were never added to the load. `found` are objects of the load, by number. Both are
+        recorded in the load's meaning, where they replace those of an earlier run.
         """
         remove = self._compose(
             "DELETE FROM ONLY {objects} AS o WHERE o.load = %(load)s AND o.number = ANY (%(numbers)s)"
@@ -279,7 +284,7 @@ class Ledger:
             connection.execute(note, values)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
-        """Record the version of an object that the load continues with."""
+        """Record the object's present version, with which the load continues."""
         query = self._compose(
             "UPDATE ONLY {objects} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
         )
@@ -287,7 +292,10 @@ class Ledger:
             connection.execute(query, [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number])
 
     def fence(self, claim: Claim) -> sql.Composed:
-        """Return the query that every loading transaction begins with: no row means that the load was taken over."""
+        """Return the query with which every loading transaction begins.
+
+        If it returns no row, the load was taken over.
+        """
         return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
 
     def _fence_steps(self, claim: Claim) -> sql.Composed:
@@ -313,7 +321,7 @@ class Ledger:
             raise taken_over(claim.load_id)
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
-        """Remove a load if nothing of it is committed, or if `even_if_used`; return whether it was removed."""
+        """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed."""
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
         query = self._compose(
             "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
@@ -325,7 +333,7 @@ class Ledger:
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
     def _find_taken(self) -> sql.Composed:
-        """Return the query that finds `unshared` objects that a load other than those in `seen` has."""
+        """Return the query that finds the `unshared` objects that another load has, unless that load is in `seen`."""
         return self._compose(
             """
             SELECT
@@ -455,7 +463,7 @@ def _run_with(
     query: sql.Composed,
     values: Mapping[str, Any],
 ) -> tuple[Any, ...] | None:
-    """Call `act` and run `query` in one durable transaction that checks the claim; return the row of `query`.
+    """Call `act` and run `query` in one durable transaction that checks the claim. Return the row of `query`.
 
     If a part of the load is not committed, or `query` returns no row, roll back and return None.
     """
@@ -483,7 +491,7 @@ def commit_durably() -> sql.Composed:
 
 
 def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
-    """Return the result of `finish` if it has committed and only the server's answer was lost, else None.
+    """Return the result of `finish` if it has committed and only the answer was lost, otherwise None.
 
     The statement commits durably once more, which makes the commit of `finish` durable too. Raises ServerError.
     """

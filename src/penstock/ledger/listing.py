@@ -186,7 +186,7 @@ _STAYING = """
 """
 
 
-# A row of `ranges` with a negative start takes from `rejected` what was loaded later.
+# A row of `ranges` with a negative start subtracts from `rejected` the records that were loaded later.
 _TOTALS = """
     SELECT s."table",
            extract(epoch FROM pg_catalog.max(l.changed_at) FILTER (WHERE l.state = 'complete'))::float8
@@ -249,7 +249,7 @@ def _make_record(*, unreadable: str, **fields: Any) -> LoadRecord:
 
 
 def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
-    """Return what the ledger knows of each table that was loaded, by name. Raises ServerError."""
+    """Return what the ledger records about each loaded table, ordered by name. Raises ServerError."""
     if not has_ledger(connection, schema):
         return []
     with naming_ledger(schema), translate_errors("summing up loads"):
@@ -305,7 +305,10 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
-    """Raise TargetError if a process is running a load; else keep others from running it until the transaction ends."""
+    """Raise TargetError if a process is running a load.
+
+    Otherwise keep others from running it until the transaction ends.
+    """
     query = compose_query("SELECT lock_key FROM ONLY {loads} WHERE id = %s", schema)
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])

@@ -1,6 +1,6 @@
-"""Composes statements on the ledger's tables, and takes the advisory locks of loads.
+"""Composes statements on the ledger's tables, finds loaded tables by oid or name, and takes the locks of loads.
 
-It is found by its oid if that was recorded in this database, else by its name.
+A loaded table is found by its oid if the oid was recorded in this database, otherwise by its name.
 
 An oid is valid in one database only. In a restored dump, a copy of a database or a logical replica, a table has another
 oid, and another table may have its old one. So each row with oids also has an origin: the cluster's system identifier,
@@ -21,8 +21,9 @@ from penstock.core.connect.errors import translate_errors
 
 TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
 
-# Without EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call it. So
-# ts_stat, which gets a query as a text, calls it. Without EXECUTE, the other two parts of the origin decide.
+# If a role has no EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call
+# it. So ts_stat calls it, which gets the query as a text. For such a role, only the other two parts of the origin are
+# compared.
 _ORIGIN = """
     (
         SELECT pg_catalog.concat_ws(
@@ -48,11 +49,14 @@ _ORIGIN = """
 
 
 def compose_query(text: LiteralString, schema: str, **parts: sql.Composable) -> sql.Composed:
-    """Return a statement on a ledger: `{loads}` in the text stands for its table loads, and so on for all tables.
+    """Return a statement on a ledger.
+
+    `{loads}` in the text stands for the ledger's table loads, and so on for each table.
 
     `{schema}` stands for the ledger's schema, and `{origin}` for the origin of the oids that are recorded now.
-    `{object_oid}`, `{target_oid}` and `{change_oid}` are the oids, in this database, of the tables that row o of
-    objects, row t of targets and row c of changes mean, and `{landing_oid}` that of the table created for row t.
+    `{object_oid}`, `{target_oid}` and `{change_oid}` are expressions for the oid, in this database, of the table that a
+    row names: row o of table objects, row t of targets, row c of changes. `{landing_oid}` is the oid of the table that
+    was created for row t.
     """
     return sql.SQL(text).format(**_parts(schema), **parts)
 
@@ -77,7 +81,7 @@ def compose_origin(schema: str) -> sql.Composed:
 
 
 def compose_oid(row: LiteralString, origin: sql.Composable, *, prefix: LiteralString = "target") -> sql.Composed:
-    """Return the expression for the oid of a row's table in this database; null if the table does not exist.
+    """Return the SQL expression for the oid of a row's table in this database. It is null if the table does not exist.
 
     `row` is the alias of the row, `origin` is the result of `compose_origin`, and `prefix` begins the column names.
     """
@@ -122,7 +126,7 @@ _IS_LOCKED: Final = """
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
-    """Take the lock on a load for this session; return False if another session has it.
+    """Take the lock of a load for this session. Return False if another session has it.
 
     `identity` is a digest in hexadecimal; its first 64 bits are the key. Raises ServerError.
     """
@@ -130,7 +134,7 @@ def try_lock(connection: Connection, identity: str) -> bool:
 
 
 def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
-    """Do the same as `try_lock`, in a pipeline without waiting; the function returned waits for the result."""
+    """Send the query of `try_lock` in a pipeline, without waiting. The returned function waits for the result."""
     with translate_errors("locking the load"):
         cursor = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [_lock_key(identity)])
 
@@ -142,7 +146,10 @@ def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
 
 
 def try_lock_here(connection: Connection, identity: str) -> bool:
-    """Do the same as `try_lock`, until the end of the transaction. Raises ServerError."""
+    """Take the lock of a load until the transaction ends.
+
+    Return False if another session has it. Raises ServerError.
+    """
     with translate_errors("locking the load"):
         query = "SELECT pg_catalog.pg_try_advisory_xact_lock(%s)"
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
@@ -167,12 +174,12 @@ def find_lock_holder(connection: Connection, identity: str) -> int | None:
 
 
 def compose_is_locked(row: LiteralString) -> sql.Composed:
-    """Return the condition that a backend of this database has the lock that a row names; `row` is its alias."""
+    """Return the condition that a backend of this database has the lock in a row. `row` is the row's alias."""
     return sql.SQL(_IS_LOCKED).format(row=sql.SQL(row))
 
 
 def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:
-    """Return the other backends that have open transactions with rows of a load, or only those of one member."""
+    """Return other backends with open transactions that load rows of a load, or only those of one of its members."""
     query = """
         SELECT l.pid
           FROM pg_catalog.pg_locks AS l

@@ -1,7 +1,7 @@
-"""Looks up in the ledger what concerns a load that is about to begin, in one round trip.
+"""Looks up the records of the ledger that matter for a load that is about to begin, in one round trip.
 
-If the database has other ledgers, the load is refused if one of them knows its tables: it would not know what that one
-has recorded, and could store rows twice.
+A load is refused if another ledger of the database has recorded loads of its tables. The load would not see those
+records, and could store rows twice.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _RUNNING = """
      LIMIT 1
 """
 
-# A table that a load has replaced has no rows of earlier loads, as if it had been truncated. IS NOT DISTINCT FROM keeps
-# the planner from hashing the whole table by the oid's expression, here and below.
+# A table that a load has replaced has no rows of earlier loads, as after a TRUNCATE. Here and below, IS NOT DISTINCT
+# FROM keeps the planner from hashing the whole table by the expression of the oid.
 _KNOWN = """
       WITH emptied AS MATERIALIZED (
                SELECT {target_oid} AS oid,
@@ -128,8 +128,8 @@ _CHANGED = """
            )
 """
 
-# The loads that may have changed the whole server; these changes are recorded in another database. A place for
-# temporary work (until = 'infinity') is left out, because it stays until it is removed.
+# The loads that may have changed the whole server; these changes are recorded in another database. A temp place (until
+# = 'infinity') is skipped, because it stays until it is removed.
 _HOLDS = """
     SELECT h.holder::text
       FROM ONLY {holds} AS h
@@ -157,8 +157,8 @@ _IS_SAME = "({o}.target_oid = w.oid OR ({o}.target_schema = w.in_schema AND {o}.
 _KNOWN_TABLE = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE {is_same})"
 _KNOWN_OBJECT = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE k.uri = w.uri AND {is_same})"
 
-# What another ledger has recorded and this one has not: an object of a table of which this one knows nothing, or an
-# object of the load.
+# Objects that another ledger has recorded and this one has not: objects of a table that this ledger does not have at
+# all, and objects of the load.
 _KNOWN_ELSEWHERE = """
     SELECT f.oid, f.uri, f.load_id
       FROM (
@@ -175,8 +175,8 @@ _KNOWN_ELSEWHERE = """
      LIMIT 1
 """
 
-# The tables of which this ledger knows nothing, and which users of another ledger may have loaded: roles that may write
-# to both, and superusers, if one of them owns that ledger.
+# Tables that this ledger does not have and that users of another ledger may have loaded: roles that may write to both,
+# and superusers if a superuser owns that ledger.
 _MAYBE_KNOWN = """
     SELECT w.oid,
            CURRENT_USER::text
@@ -204,15 +204,14 @@ _MEANT = "If the files are to be loaded whatever it has recorded, use --again or
 
 @frozen
 class OtherLedger:
-    """The row of other_ledgers.sql.
-
-    `comment` and `creator` are the comments on its tables loads and objects. `may_read` is whether this role may read
-    table objects.
-    """
+    """The row of other_ledgers.sql."""
 
     schema: str
+    # The comment on the ledger's table loads.
     comment: str | None
+    # The comment on the ledger's table objects.
     creator: str | None
+    # Whether this role may read the ledger's table objects.
     may_read: bool
 
 
@@ -236,24 +235,23 @@ class _KnownTable:
 
 @frozen
 class LedgerFindings:
-    """What concerns a load that is about to begin.
+    """The records of the ledger that matter for a load that is about to begin."""
 
-    `running` is the load with the same identity that has begun and not ended, and `next_number` is the number of its
-    next object. `is_copied` is whether its oids were recorded in another database. `known` are the objects of any load
-    with the same URI and table.
-
-    `changed_by` has the loads whose changes to the tables, their partitions or their parents are not restored yet, by
-    the oid of the table that the load filled. `server_holds` are the loads that may have changed settings of the
-    server. `renamed` has, by object number, the URI and the load of an object with the same size and version that a
-    complete load has loaded into the same table under another name.
-    """
-
+    # The id of the load with the same identity that has begun and not ended, None if there is none.
     running: str | None
+    # The number of that load's next object.
     next_number: int
+    # Whether that load's oids were recorded in another database.
     is_copied: bool
+    # The objects of any load with the same URI and table.
     known: Sequence[KnownObject]
+    # The loads whose changes to the tables, their partitions or their parents are not restored yet, by the oid of the
+    # table that the load filled.
     changed_by: Mapping[int, Collection[str]]
+    # The loads that may have changed settings of the server.
     server_holds: Sequence[str]
+    # By the object's number, the URI and the load of an object with the same size and version that a complete load has
+    # loaded into the same table under another name.
     renamed: Mapping[int, tuple[str, str]]
 
 
@@ -268,7 +266,7 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
-    """Return what the ledger has recorded that concerns a load. Raises ServerError, TargetError."""
+    """Return the records of the ledger that matter for a load. Raises ServerError, TargetError."""
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         running = connection.execute(compose_query(_RUNNING, schema), {"identity": identity, "lock": lock})
         known = connection.cursor(row_factory=class_row(KnownObject))
@@ -306,7 +304,7 @@ def look_for_ledgers(connection: Connection, schema: str) -> Ledgers:
 def refuse_known_elsewhere(
     connection: Connection, ledgers: Ledgers, tables: Mapping[int, TableName], objects: Sequence[LedgerObject] = ()
 ) -> None:
-    """Raise TargetError if another ledger knows a table or an object, and this ledger knows nothing of it.
+    """Raise TargetError if another ledger has recorded a table or an object that this ledger does not have.
 
     `tables` are those of the load that exist, by oid. If another ledger cannot be read, a table that it may know is
     refused too, unless the table is empty. Raises ServerError.
@@ -332,7 +330,7 @@ def refuse_known_elsewhere(
 def _find_known(
     connection: Connection, ledgers: Ledgers, other: OtherLedger, arrays: Mapping[str, Any]
 ) -> list[_KnownTable] | None:
-    """Return what another ledger knows, at most one; None if it cannot be read or trusted."""
+    """Return at most one table of the load that another ledger has recorded; None if that cannot be read or trusted."""
     if not other.may_read:
         return None
     query = _compose_known(_KNOWN_ELSEWHERE, ledgers, other=sql.Identifier(other.schema, "objects"))
@@ -344,7 +342,7 @@ def _find_known(
             )
             return fetch_as(connection, _KnownTable, query, arrays)
     except TargetError:
-        # Its owner is not trusted, or its version has other columns.
+        # The other ledger's owner is not trusted, or its version has other columns.
         return None
 
 
@@ -387,20 +385,20 @@ def _option(other: OtherLedger) -> str:
 
 
 def _name_version(other: OtherLedger) -> str | None:
-    """Return the hint that names the penstock for a ledger of another version; None for one of this version."""
+    """Return the hint that names the penstock version for another ledger; None if that ledger has this version."""
     version = find_version(other.comment)
     return None if version in (None, VERSION) else name_fitting(version, other.creator)
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
-    """Return the state and the meaning of a load, or None if it does not exist. Raises ServerError."""
+    """Return the state and the recorded meaning of a load, or None if it does not exist. Raises ServerError."""
     query = compose_query("SELECT state, meaning::text AS meaning FROM ONLY {loads} WHERE id = %s", schema)
     with translate_errors("looking up the load"):
         return next(iter(fetch_as(connection, KnownMeaning, query, [load_id])), None)
 
 
 def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
-    """Return those of `tables` that a complete load has loaded. Raises ServerError."""
+    """Return the tables among `tables` that a complete load has filled. Raises ServerError."""
     query = compose_query(
         """
         SELECT w.schema_name, w.table_name

@@ -1,8 +1,9 @@
 """The processes that load one load together: which are live, and which object each has claimed.
 
 A member is a row of table members, live while a session holds the advisory lock that the row names. Every loading
-transaction first reads and locks its member's row (`compose_fence`). A member whose lock is free is ended by an UPDATE
-of that row, which waits for its open transactions, and makes its later ones fail. Only then are its claims free.
+transaction first reads and locks its member's row (`compose_fence`). If a member's lock is free, another process ends
+the member by an UPDATE of its row. The UPDATE waits for the member's open transactions, and makes its later
+transactions fail. Only then are its claims free.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from penstock.ledger.committed import missing_objects
 from penstock.ledger.locks import compose_is_locked, compose_query, mark, mark_member
 from penstock.ledger.values import Claim, MemberRecord, MembersLook
 
-# Claim c is free. A member that this statement's snapshot lacks, because it has just joined, has not ended.
+# The condition that claim c is free. A member that has just joined is missing in this statement's snapshot, but it has
+# not ended.
 _IS_FREE: LiteralString = """
     (
         c.member IS NULL
@@ -67,7 +69,7 @@ _END_DEAD = """
     RETURNING d.client
 """
 
-# The largest first, up to a number of objects, and up to a size.
+# Takes free objects, the largest first, up to a number of objects and up to a total size.
 _TAKE = """
     UPDATE ONLY {claims} AS c
        SET member = %(member)s
@@ -165,9 +167,9 @@ _LIST = """
 
 
 def compose_fence(schema: str, claim: Claim) -> sql.Composed:
-    """Return the query that a loading transaction begins with: no row means that the member has ended.
+    """Return the query with which a loading transaction begins. If it returns no row, the member has ended.
 
-    The load's row is locked first, as the ledger's foreign keys lock it: a session that removes the load waits.
+    The load's row is locked first, as a foreign key would lock it, so a session that removes the load waits.
     """
     return compose_query(
         "SELECT {mark}, {mark_member} FROM ONLY {loads} AS l JOIN ONLY {members} AS m ON m.load = l.id"
@@ -194,7 +196,7 @@ def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
 
 
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
-    """Add a member, whose lock a session of this process holds, and return its number. Raises ServerError."""
+    """Add a member, and return its number. A session of this process holds the member's lock. Raises ServerError."""
     values = {"load": load_id, "lock": lock, "client": client}
     with in_transaction(connection, "joining the load"):
         # Members that join at the same time would choose the same number.
@@ -236,7 +238,7 @@ def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
 
 
 def end_member(connection: Connection, schema: str, claim: Claim) -> None:
-    """End a member: its objects are free for others. Raises ServerError."""
+    """End a member, so that other members can claim its objects. Raises ServerError."""
     query = _compose(f"{_END} AND m.number = %(member)s", schema)
     with translate_errors("leaving the load"):
         connection.execute(query, {"load": claim.load_id, "member": claim.member})
@@ -251,10 +253,10 @@ def take_objects(
     length_bytes: int,
     unseen: Collection[int] = (),
 ) -> list[int]:
-    """Claim free objects for a member, the largest first; return their numbers, none if no object is free.
+    """Claim free objects for a member, the largest first. Return their numbers, an empty list if no object is free.
 
-    At most `count` objects are claimed, and no more once they have `length_bytes` in all. Those in `unseen` are left to
-    other members. Raises ServerError.
+    At most `count` objects are claimed, and no more once they have `length_bytes` in all. Objects in `unseen` are not
+    claimed, because this member cannot read them. Raises ServerError.
     """
     values: dict[str, Any] = {"load": claim.load_id, "member": claim.member, "count": count, "bytes": length_bytes}
     values["unseen"] = list(unseen)
@@ -283,7 +285,7 @@ def find_claimed(connection: Connection, schema: str, load_id: str) -> list[str]
 def look_at_members(
     connection: Connection, schema: str, claim: Claim, *, unseen: Collection[int] = ()
 ) -> MembersLook | None:
-    """Return how a load stands for one of its members, None if the ledger does not have it.
+    """Return the state of a load as one of its members sees it, None if the ledger does not have the load.
 
     `unseen` are the objects that the member's host does not have. Raises ServerError.
     """

@@ -138,7 +138,7 @@ class RetryOutcome:
     left: int
 
 
-# Greater than any object's number.
+# A number greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
 # About how many bytes of memory a record needs in addition to its raw bytes. `read` adds this to each record's length
@@ -238,7 +238,7 @@ class RejectStore:
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
-        """Return how many rejected records are not stored yet, not counting those with SQLSTATE `but_code`."""
+        """Return how many rejected records are not stored yet, without those that have SQLSTATE `but_code`."""
         query = "SELECT count(*) FROM ONLY {rejects} WHERE load = %s AND sqlstate IS DISTINCT FROM %s"
         return self._fetch_count(connection, query, [self._load_id, but_code])
 

@@ -1,4 +1,4 @@
-"""Finds the owner of a load, decides whether this session may do what its rows say, and shares a ledger among roles.
+"""Finds the owner of a load, decides what this session may do with the load, and shares a ledger among roles.
 
 Row security lets a role write only its own name into `owner`, and a login only its own name into `login` (schema.py).
 After SET ROLE, any function that runs in the session can call RESET ROLE, and then has the login's rights.
@@ -29,16 +29,14 @@ Deed = Literal["resume", "retry", "forget", "discard rejects of"]
 
 @frozen
 class LoadRights:
-    """The owner of a load, and how this session's login relates to the load.
-
-    `is_own_login` is whether this session's login chose the load's sources and transform. `is_logins` is whether the
-    load's role is this login itself.
-    """
+    """The owner of a load, and how this session's login relates to the load."""
 
     load_id: str
     owner: str
     is_own_role: bool
+    # Whether this session's login chose the load's sources and transform.
     is_own_login: bool
+    # Whether the load's role is this session's login itself.
     is_logins: bool
     is_member: bool
     is_superuser: bool
@@ -55,7 +53,7 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError if the load is another role's, or if another login's code could run as this login."""
+        """Raise TargetError if the load belongs to another role, or if another login's code could run as this login."""
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):

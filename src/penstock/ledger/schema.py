@@ -1,4 +1,4 @@
-"""The ledger's tables: how they are created and checked, and whom a ledger must belong to.
+"""Creates and checks the ledger's tables, and refuses a ledger whose owner is not trusted.
 
 The comment on table loads has the schema's version, so that the version is known before the table is read. The comment
 on table objects has the version of the penstock that created the ledger.
@@ -27,17 +27,16 @@ from penstock.ledger.locks import TABLES
 
 @frozen
 class LedgerRelation:
-    """The row of state.sql; `name` is None for the schema itself.
+    """The row of state.sql: the schema of a ledger, or a relation in it."""
 
-    `is_privileged` is whether the session can become a role that can do more than read and write tables. `additions`
-    are objects that roles other than the owner have added, or privileges of such roles to add some.
-    """
-
+    # None for the schema itself.
     name: str | None
     owner: str
     is_trusted: bool
+    # Whether the session can become a role that can do more than read and write tables.
     is_privileged: bool
     comment: str | None
+    # Objects that roles other than the owner have added, or privileges of such roles to add some.
     additions: list[str]
 
 
@@ -54,7 +53,7 @@ def naming_ledger(schema: str) -> Iterator[None]:
 
 
 def refuse_foreign(schema: str, relations: Sequence[LedgerRelation]) -> None:
-    """Raise TargetError if this session must not use the ledger because other roles could have their code run in it.
+    """Raise TargetError if this session must not use the ledger, because another role's code could run in it.
 
     The owner of a table can do this at any time, with a constraint, a default or a trigger. If trusted roles own all
     objects, this cannot change later: only the owner of an object can give it away, rename it or add to it.
@@ -355,7 +354,7 @@ def has_ledger(connection: Connection, schema: str) -> bool:
 
 
 def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
-    """Do the same as `has_ledger`, in a pipeline without waiting; the function returned waits for the result."""
+    """Send the query of `has_ledger` in a pipeline, without waiting. The returned function waits for the result."""
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
         fetch = send_query(connection, "ledger/state", LedgerRelation, schema=schema, tables=sorted(TABLES))
@@ -401,13 +400,13 @@ def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
 
 
 def find_version(comment: str | None) -> int | None:
-    """Return the version of a ledger by the comment on its table loads; None if the comment is not a ledger's."""
+    """Return the version in the comment on a ledger's table loads; None if it is not such a comment."""
     match = _COMMENT.match(comment or "")
     return None if match is None else int(match[1])
 
 
 def name_fitting(version: int, creator: str | None) -> str:
-    """Return the hint that names the penstock which can use a ledger of another version.
+    """Return the hint that names the version of penstock that can use a ledger of this version.
 
     `creator` is the comment on the ledger's table objects.
     """
@@ -419,7 +418,10 @@ def name_fitting(version: int, creator: str | None) -> str:
 
 
 def _no_ledger(schema: str, *, has_objects: bool) -> TargetError:
-    """Return the error for a table loads without a ledger's comment; beside a table objects, the comment was lost."""
+    """Return the error for a table named loads without a ledger's comment.
+
+    If the schema also has a table named objects, it is a ledger that has lost its comment.
+    """
     comment = sql.SQL("COMMENT ON TABLE {} IS 'penstock ledger, version {}';").format(
         sql.Identifier(schema, "loads"), sql.SQL(str(VERSION))
     )
@@ -461,13 +463,16 @@ def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:
 
 
 def find_publications(connection: Connection) -> tuple[str, ...]:
-    """Return the publications FOR ALL TABLES of this database; a new table stops their subscribers, which lack it."""
+    """Return the publications FOR ALL TABLES of this database. Their subscribers lack a new table, and would stop."""
     with translate_errors("looking for publications of all tables"):
         return tuple(fetch_names(connection, "ledger/publications"))
 
 
 def refuse_publication(connection: Connection, schema: str) -> None:
-    """Raise TargetError if there is a publication FOR ALL TABLES: its subscribers would stop for lack of the tables."""
+    """Raise TargetError if a publication FOR ALL TABLES exists.
+
+    Its subscribers lack the ledger's tables, and would stop.
+    """
     if (finding := check_publications(find_publications(connection))) is not None:
         refuse(replace(finding, detail=f"{finding.detail} They need: {describe_tables(schema)}"))
 

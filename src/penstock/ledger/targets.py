@@ -1,4 +1,4 @@
-"""Records what a load has done for each of its targets: TRUNCATE, a staging table, a replacing table, the counts.
+"""Records what a load has done for each target: TRUNCATE, a staging table, a table that replaces it, and the counts.
 
 A row is written in the transaction that does what the row records, so that a resumed load does each thing exactly once.
 """
@@ -74,7 +74,10 @@ def find_landings(
 
 
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
-    """Record the table that this transaction creates for a target, in place of an earlier one. Raises ServerError."""
+    """Record the table that this transaction creates for a target.
+
+    It replaces an earlier record. Raises ServerError.
+    """
     query = compose_query(
         """
         INSERT INTO {targets}
@@ -317,7 +320,7 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 def drop_landing(
     connection: Connection, schema: str, landing: LandingRecord, *, load_id: str, role: str | None = None
 ) -> bool:
-    """Drop the table that was created for a target; return False if it does not exist any more, or was renamed.
+    """Drop the table that was created for a target. Return False if it no longer exists or was renamed.
 
     Raises TargetError if a load of `role` (default: the current role) cannot have created the table, and ServerError.
     """

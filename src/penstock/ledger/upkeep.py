@@ -41,7 +41,7 @@ _LEFT_STAGING = """
      ORDER BY l.began_at, t.number
 """
 
-# Old complete loads of this role, except those with rejected records, which may be retried.
+# Old complete loads of this role, except loads with rejected records, because these may be retried.
 _OLD = """
     SELECT l.id
       FROM ONLY {loads} AS l
@@ -112,7 +112,7 @@ _DROP_JOINED = """
     SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
 """
 
-# What each process has loaded is not known any more.
+# Deletes the records of how much each process has loaded.
 _DROP_MEMBERS = """
     WITH gone AS (
         DELETE FROM ONLY {members} AS m
@@ -153,7 +153,9 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Drop this role's left staging tables, and return them; a load that is resumed then reads its files again.
+    """Drop the staging tables that loads of this role have left, and return them.
+
+    If such a load is resumed, it reads its files again.
 
     Raises ServerError, TargetError.
     """
@@ -195,8 +197,8 @@ def find_left_rejects(
 ) -> list[LeftRejects]:
     """Return, by load, how many rejected records of some objects are neither loaded nor discarded.
 
-    The objects are given by the oids of their tables and by their URIs. Only loads of this role count, except load
-    `but_load`. Raises ServerError.
+    The objects are given by the oids of their tables and by their URIs. Only loads of this role are counted. Load
+    `but_load` is not. Raises ServerError.
     """
     query = compose_query(
         """

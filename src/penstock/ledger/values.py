@@ -48,8 +48,8 @@ class Coverage:
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
-    An object without records has one row, without ranges. Of an object that the server imported as a whole (unit
-    'object'), the range is [0, 1).
+    An object without records has one row, without ranges. If the server imported the object as a whole (unit 'object'),
+    the range is [0, 1).
     """
 
     object_number: int
@@ -105,7 +105,7 @@ class KnownObject:
     target_oid: int
     uri: str
     version: str | None
-    # The object's committed rows; 0 if its staged records gave none.
+    # The object's committed rows. 0 if its records were staged and no rows were made of them.
     rows: int
     # Whether a later load has truncated or replaced the table, or the table that it is a partition of.
     is_superseded: bool = False
@@ -160,7 +160,7 @@ class MembersLook:
     claimed: int
     # How many of these a member has claimed.
     held: int
-    # How many of the unclaimed objects this member can read.
+    # How many of the unclaimed objects this member has in its sources.
     free: int
     # The other members that are live.
     others: int
@@ -188,7 +188,7 @@ class MemberRecord:
     began_at: datetime
     # The time of its last commit.
     seen_at: datetime
-    # From when it joined to its last commit.
+    # The seconds from the time at which it joined to its last commit.
     seconds: float
 
     @property
@@ -208,7 +208,7 @@ class FinishedLoad:
     is_local_only: bool
     # Whether another process has completed the load.
     is_others: bool = False
-    # These four are the results of merging staging tables, as in LoadOutcome.
+    # This and the next three fields are the results of merging staging tables, as in LoadOutcome.
     inserted: int = 0
     updated: int = 0
     duplicates: int = 0
@@ -254,7 +254,7 @@ class LandedTarget:
 
 @frozen
 class LandedCounts:
-    """What became of the staged records of one target at the end of the load."""
+    """How many staged records of one target were inserted, updated and so on at the end of the load."""
 
     number: int
     # The table's OID after the load; a replaced table has a new one.
@@ -357,7 +357,7 @@ class ObjectRecord:
 
 @frozen
 class TableTotals:
-    """What the ledger knows of all loads into one table. Times are seconds of Unix time."""
+    """What the ledger records about all loads into one table. Times are seconds of Unix time."""
 
     table: str
     # When the last complete load ended; None if none is complete.
