@@ -155,7 +155,10 @@ def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
 
 
 def let_everybody_read(folder: Path) -> None:
-    """Make the files of a copy readable by all accounts. Files that were installed with a umask of 077 are not."""
+    """Make the files of a copy readable by all accounts.
+
+    Files that were installed with a umask of 077 are readable by their owner only.
+    """
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():

@@ -26,7 +26,7 @@ from penstock.lab.s3.call import S3Call, take_call, write_answer
 
 _REGION_TIMEOUT_S = 30
 
-# With other characters in a bucket, or with slashes around a key, the URL would name something else.
+# If a bucket had other characters, or a key began or ended with a slash, the URL would name another object.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

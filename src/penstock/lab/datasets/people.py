@@ -101,7 +101,7 @@ class ImdbCounts:
 
 
 def expected_rows(table: str, scale: float) -> int:
-    """Return exactly how many rows a table has at a scale: at least one.
+    """Return exactly how many rows a table has at a scale. A table has at least one row.
 
     Raises KeyError for an unknown table.
     """

@@ -1,1 +1,1 @@
-"""Functions of Amazon's aws_s3 for servers of the lab, and what reads S3 for them."""
+"""The functions of Amazon's extension aws_s3 for servers of the lab, and the program that reads S3 for them."""

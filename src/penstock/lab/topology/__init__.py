@@ -1,1 +1,1 @@
-"""Servers in shapes: one alone, with standbys, with six receivers of its WAL."""
+"""Topologies of servers: a single server, a server with standbys, a server with six receivers of its WAL."""

@@ -26,7 +26,7 @@ _KEPT_WAL = "8GB"
 class TopologyMember:
     """One part of a topology."""
 
-    # Also the name of its slot and its application_name.
+    # The name of the member, of its replication slot, and in its application_name.
     name: str
     kind: Kind
     # None in a topology without zones.
