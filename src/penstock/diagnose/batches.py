@@ -1,16 +1,16 @@
 """Measures which applications and statements wait for commits, and predicts how long larger batches would take.
 
 A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The number
-of commits gives the time of a whole transaction. The rows' part of it is the time in which the backend does not wait
-for the commit. It is taken from the samples, and from the backend's processor time if the server is on this machine. On
-a machine with few processors the samples show too many waits, because the sampler gets a processor when the workload
-sleeps. So if a probe has measured the time of a small commit, that time is used instead of both. It is not used if a
-commit takes most of the whole transaction, because the remaining time would then be mainly the probe's error.
+of commits gives the time of a whole transaction. The time of the rows is the time in which the backend does not wait
+for the commit. It is computed from the samples, and from the backend's processor time if the server is on this machine.
+On a machine with few processors the samples show too many waits, because the sampler gets a processor when the workload
+sleeps. So if a probe has measured the time of a small commit, that time is used instead. It is not used if a commit
+takes most of the whole transaction, because the remaining time would then be mainly the probe's error.
 
-The prediction has two errors. What a commit costs the backend besides its wait is counted as time of the rows. So if
-commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also wait for
-the flush of WAL before their commit, and larger batches do not avoid that. So if thousands of rows per commit were
-measured, smaller batches are in fact faster than predicted.
+The prediction has two errors. The backend's own work for a commit, apart from the wait, is counted as time of the rows.
+So if commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also
+wait for the flush of WAL before their commit, and larger batches do not avoid that. So if thousands of rows per commit
+were measured, smaller batches are in fact faster than predicted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _VIEW = "pg_stat_statements"
 
-# Calls and rows.
+# The number of a statement's calls, and of the rows that it changed.
 _Counts: TypeAlias = tuple[int, int]
 
 # The value in place of an application's name if several applications run the statement.

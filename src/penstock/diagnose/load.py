@@ -28,7 +28,8 @@ _MANUAL = "https://www.postgresql.org/docs/current/"
 _POPULATE = f"{_MANUAL}populate.html"
 _AGAIN = "load again: this share falls, at more rows per second"
 
-# More memory is no remedy: a load gives each build the amount that is fastest (changes/tables/rebuild_plan.py).
+# More memory is not proposed, because a load gives each build the amount that is fastest
+# (changes/tables/rebuild_plan.py).
 _MORE_FOR_BUILDS = (RemedySentence("More processors and a faster disk of the server shorten the builds."),)
 
 # docs/diagnose.md has a section for each code. Step names are those of the load's steps.
@@ -241,7 +242,7 @@ class LoadCase:
 
     @property
     def setting(self) -> LoadConditions:
-        """Return what stayed in effect."""
+        """Return what cost time for each row while rows were loaded."""
         return self.counts.setting
 
     @property
@@ -294,7 +295,10 @@ class LoadCase:
 
 
 def find_verdict(found: Sequence[Diagnosis], accounts: LoadAccounts, tuning: LoadTuning) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses that are a verdict on the load; none if the load was short or small."""
+    """Return the diagnoses that are reported as a verdict on the load.
+
+    The result is empty for a short or small load.
+    """
     size_bytes = max(accounts.bytes_read, accounts.bytes_copied)
     if accounts.elapsed_s < tuning.least_verdict_s or size_bytes < tuning.least_verdict_bytes:
         return ()
@@ -324,7 +328,7 @@ def judge_recording(recording: Recording, found: Findings) -> Findings:
 
 
 def _source(case: LoadCase) -> Iterator[Diagnosis]:
-    """If sessions wait for blocks, the source, decompression, or finding the ends of records is the limit."""
+    """Find what limits the readers if sessions wait for blocks: the source, decompression, or cutting records."""
     accounts, readers = case.accounts, case.accounts.readers
     share = case.session_share(accounts.sessions.waiting_s)
     rate = number("read from the source", accounts.bytes_read / (accounts.rows_s or 1.0) / MB, "MB/s")
@@ -355,7 +359,7 @@ def _committing(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _network(case: LoadCase) -> Iterator[Diagnosis]:
-    """If the client's sessions spend their time sending while their backends wait for the client, it is the network."""
+    """Find a slow network: the client spends its time sending, while the backends wait for the client."""
     starved = case.wait_share("client:clientread")
     if starved >= _LEAST_STARVED:
         share = case.session_share(case.accounts.sessions.sending_s)
@@ -367,7 +371,7 @@ def _network(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
-    """If sessions wait for the end of COPY, foreign keys and AFTER triggers are the limit: they run at this time."""
+    """Find slow foreign keys and AFTER triggers, which run at the end of each COPY, while sessions wait for it."""
     share = case.session_share(case.accounts.sessions.finishing_s)
     evidence = [number("waiting for the end of COPY commands", case.accounts.sessions.finishing_s, "s")]
     if case.setting.foreign_keys:
@@ -377,11 +381,12 @@ def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
-    """If sessions compute on the server, its processors are the limit, or the sessions are too few to use them all."""
+    """Find a limit by processors: the server's are all busy, or the sessions are too few to use them all."""
     computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
     if cpus is None or computing < _LEAST_COMPUTING:
         return
-    # If the load keeps foreign keys or triggers, the end of COPY commands is their time, which another rule names.
+    # If the load keeps foreign keys or triggers, the time at the end of COPY commands is theirs, and another rule
+    # reports it.
     is_explained = case.setting.foreign_keys or case.setting.triggers
     share = case.session_share(case.accounts.sessions.sending_s if is_explained else case.server_s) * computing
     evidence = [
@@ -408,7 +413,7 @@ def _name(names: Sequence[str]) -> str:
 
 
 def _server(case: LoadCase) -> Iterator[Diagnosis]:
-    """If sessions wait for the server, the server is the limit. Samples may say why, and replace this diagnosis."""
+    """Find a server on which sessions wait. If the samples say why, their diagnoses replace this one."""
     accounts = case.accounts
     evidence = [number("sent", accounts.bytes_copied / (accounts.rows_s or 1.0) / MB, "MB/s")]
     kept = [number("indexes kept", len(case.setting.indexes))] if case.setting.indexes else []
@@ -428,7 +433,7 @@ def _describe_io(accounts: LoadAccounts) -> list[Evidence]:
 
 
 def _steps(case: LoadCase) -> Iterator[Diagnosis]:
-    """If a step before or after the rows takes most of the load's time, the step is the limit."""
+    """Find the step before or after the rows that takes most of the load's time."""
     for name, seconds in case.accounts.steps_s.items():
         if (code := OF_STEPS.get(name)) is not None:
             yield case.conclude(code, seconds / (case.accounts.elapsed_s or 1.0), [number("this step", seconds, "s")])

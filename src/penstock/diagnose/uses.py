@@ -74,8 +74,8 @@ class Demand:
     limited_s: float
     # The part of the burst bucket that was full at the start.
     balance_share: float
-    # How long the storage takes for the workload. This is longer than the workload took if it was recorded on faster
-    # storage.
+    # How many seconds the workload takes on the storage with these limits. If the workload was recorded on faster
+    # storage, it took less time there.
     here_s: float
 
     @property
@@ -205,7 +205,7 @@ def bucket_of(limits: VolumeLimits) -> Bucket:
     )
 
 
-# Readings that follow sooner belong to the same tick.
+# Readings that are less than this apart belong to the same tick.
 _LEAST_INTERVAL_S = 0.4
 
 

@@ -222,7 +222,7 @@ class Autovacuum:
 
 
 class StandbysBehind:
-    """The rule for commits that wait for synchronous standbys which do not keep up with the WAL."""
+    """The rule for commits that wait for synchronous standbys that replay WAL too slowly."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._needed, names = parse_standby_names(header.settings.get(STANDBY_NAMES, ""))
@@ -244,7 +244,7 @@ class StandbysBehind:
             self._behind.append(self._now)
 
     def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
-        """Keep how far behind the last standby is that a commit needs; None if too few standbys stream."""
+        """Record how far behind the slowest standby is that a commit needs. Record None if too few standbys stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
             for row in rows

@@ -61,7 +61,7 @@ class Case:
     rates: Rates
     # What the server counted of the workload's own sessions, None if it did not.
     io: BackendIo | None = None
-    # What stayed in effect during the load, None if the workload is no load by penstock.
+    # What cost time for each row of the load, None if the workload is not a load by penstock.
     setting: LoadConditions | None = None
 
     def sessions(self, moments: Ticks) -> float:

@@ -26,7 +26,8 @@ from penstock.watch.devices import are_counters, read_device, read_metrics
 if TYPE_CHECKING:
     from penstock.watch.values import Sample
 
-# Readings that follow sooner belong to the same tick: a device with several tablespaces is read for each of them.
+# Readings that are less than this apart belong to the same tick. A device with several tablespaces is read once for
+# each of them.
 _LEAST_INTERVAL_S = 0.4
 
 # A device is at a known limit if its rate is at least this part of the limit.
@@ -58,7 +59,7 @@ class Interval(NamedTuple):
     """A device's rates between two readings."""
 
     rates: DeviceRates
-    # How long all sessions together waited for I/O meanwhile.
+    # How long all sessions together waited for I/O between the two readings.
     waited_s: float
 
 
