@@ -1,7 +1,7 @@
 """The checks that refuse a load: each takes facts and returns a finding, or None if the load is possible. Pure.
 
 doctor shows the findings. Plans and loads raise them as errors, with the same words (`refuse`, core/values/server.py).
-The argument `deed` is the refused action; it completes the message "cannot ...".
+The argument `deed` is the refused action. It completes the message "cannot ...".
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
 
 
 def check_publications(names: Sequence[str]) -> Finding | None:
-    """Refuse to create the ledger if the publications `names`, which are for all tables, would publish its tables."""
+    """Refuse to create the ledger if publications `names` exist.
+
+    They are for all tables, so they would publish the ledger's.
+    """
     if not names:
         return None
     return refusal(

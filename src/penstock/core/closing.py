@@ -1,4 +1,4 @@
-"""The base class of objects that hold sessions, and the log for those who pass no callback."""
+"""The base class of objects that hold sessions, and functions that log messages if the caller passes no callback."""
 
 from __future__ import annotations
 

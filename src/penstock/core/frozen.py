@@ -39,7 +39,7 @@ def frozen(cls: type[_Class]) -> type[_Class]:
         return f"{self.__class__.__qualname__}({values})"
 
     for method in (__eq__, __hash__, __repr__):
-        # A class that has __eq__ alone has __hash__ = None.
+        # Python sets __hash__ to None in a class that defines only __eq__.
         if cls.__dict__.get(method.__name__) is None:
             setattr(made, method.__name__, method)
     return made

@@ -485,7 +485,7 @@ class Interrupts:
             deliver()
 
     def end(self) -> None:
-        """Hold back nothing from now on.
+        """Stop holding back interrupts.
 
         An interrupt is delivered even if the handler of its signal is not restored yet.
         """

@@ -40,11 +40,13 @@ class LoadTuning:
     # If fewer stored bytes are loaded, dropping and rebuilding indexes saves little, and costs catalogue rows
     # (docs/decisions/0013).
     least_dropping_bytes: int = 4 * MIB
-    # Add this for each index and key of a partition: rebuilding one takes 13 ms, and a MB of rows saves 18 ms (ibidem).
+    # This is added to the limit for each index and key of a partition, because rebuilding one takes 13 ms and dropping
+    # it saves 18 ms for a MB of rows (docs/decisions/0013).
     least_part_bytes: int = MIB // 2
-    # A smaller load takes at most some 0.1 s longer as text, and its first error is found at once.
+    # A smaller load is sent as text. It takes at most some 0.1 s longer than in the binary format, and its errors name
+    # the line at once.
     least_binary_bytes: int = 16 * MIB
-    # A limit on the reasons that the server and penstock hold in memory if all records are bad.
+    # How many rejected records one sort handles at most, because the server and penstock hold their reasons in memory.
     most_sorted: int = 100_000
     # A check reports at most this many problems, because nobody corrects more by hand.
     most_problems: int = 1000

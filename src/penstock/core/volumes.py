@@ -1,4 +1,4 @@
-"""RDS's limits for volumes, gp2's burst bucket, and volumes as the lab has them. envelopes.toml has the figures."""
+"""RDS's limits for volumes, gp2's burst bucket, and the volumes of the lab. envelopes.toml has the figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bucket:
         return balance_ios / spent_per_s if spent_per_s > 0 else math.inf
 
     def run(self, *, balance_ios: float, demand_iops: float, elapsed_s: float) -> tuple[float, float]:
-        """Return how many I/Os a volume does in `elapsed_s` if `demand_iops` are wanted, and the final balance."""
+        """Return how many I/Os a volume does in `elapsed_s` at a demand of `demand_iops`, and the final balance."""
         reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))
         spent_per_s = reached_iops - self.baseline_iops
         if spent_per_s <= 0:
@@ -47,7 +47,7 @@ class Bucket:
         return done_ios, balance_ios - spent_per_s * burst_s
 
     def take(self, *, balance_ios: float, ios: float, least_s: float) -> tuple[float, float]:
-        """Return how long a volume takes for `ios`, but at least `least_s`, and the final balance.
+        """Return the seconds that a volume takes for `ios`, at least `least_s`, and the bucket's final balance.
 
         >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).take(
         ...     balance_ios=0, ios=4500, least_s=1

@@ -36,7 +36,7 @@ def hide_secrets(text: str) -> str:
     return _NAMED.sub(r"\1***", text)
 
 
-# What other loaders and PostgreSQL's own tools call an option: penstock's name, and theirs.
+# The names that other loaders and PostgreSQL's own tools have for each of penstock's options.
 _FOREIGN: Final[Mapping[str, str]] = {
     "into": "table tables table_name tablename target relation dest destination t",
     "to": "database db dbname dsn conn connection connection_string conninfo uri url host hostname port user username "
@@ -70,14 +70,15 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _MEANT = {foreign: ours for ours, names in _FOREIGN.items() for foreign in names.split()}
 
-# Names that are less alike are not taken for one name mistyped. The limit lies just above --table and --role, which
-# agree in two thirds of their letters and dashes. Other tools' names for options must be more alike.
+# Names with a lower likeness do not count as one name mistyped. The limit is just above the likeness of --table and
+# --role, which agree in two thirds of their letters and dashes. _LEAST_LIKENESS applies to penstock's names; other
+# tools' names for options must be more alike.
 _LEAST_LIKENESS = 0.7
 _LEAST_FOREIGN_LIKENESS = 0.8
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a name probably means, None if there is none.
+    """Return the known name that the user probably meant by `name`, None if no known name is similar.
 
     >>> suggest("--table", ["--into", "--role"]), suggest("dry-run", ["plan"]), suggest("colums", ["columns"])
     ('--into', 'plan', 'columns')
@@ -93,7 +94,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _nearest(asked: str, names: Mapping[str, str], likeness: float) -> str | None:
-    # Names of one or two letters are left out: they are like too many others.
+    # Names of one or two letters are skipped, because they are similar to too many others.
     near = difflib.get_close_matches(asked, [each for each in names if len(each) > 2], 1, likeness)
     return names[near[0]] if near else None
 

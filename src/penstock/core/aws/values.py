@@ -129,7 +129,7 @@ FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 class Gap:
     """A call to AWS that gave no answer."""
 
-    # Its name in IAM.
+    # The call's name in IAM policies.
     call: str
     reason: str
     # Whether no policy allows the call.
@@ -153,7 +153,7 @@ class InstanceClass:
     name: str
     vcpu_count: int | None
     memory_mib: int | None
-    # Its NVMe storage in 10^9 bytes, 0 if it has none.
+    # The class's NVMe storage in 10^9 bytes, 0 if it has none.
     local_storage_gb: int | None
     ebs: EbsLimits | None
 

@@ -143,7 +143,10 @@ class TableDefinition:
 
     @property
     def implicit_publications(self) -> tuple[str, ...]:
-        """Return the publications of all tables or of the whole schema, which publish a replacement too."""
+        """Return the publications of all tables or of the whole schema.
+
+        They publish a replacing table without being changed.
+        """
         return tuple(publication.name for publication in self.publications if publication.statement is None)
 
     def statements(self, step: str) -> list[str]:
@@ -161,7 +164,7 @@ class TableDefinition:
 def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
     """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ...
 
-    The other types of `retyped` columns do not count as a difference.
+    `retyped` is the number of columns whose types differ on purpose, which is not reported.
     """
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}
@@ -288,7 +291,7 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
     """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
-    # ALTER INDEX has no ONLY. It would give the indexes of all partitions the target of their parent.
+    # ALTER INDEX has no ONLY. On a parent index it would also set the statistics target of all partitions' indexes.
     statements: list[sql.Composed] = [
         sql.SQL("ALTER TABLE ONLY {} ALTER COLUMN {} SET STATISTICS {}").format(
             name, sql.Literal(number), sql.Literal(target)

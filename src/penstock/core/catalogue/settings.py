@@ -1,6 +1,6 @@
 """Reads a server's settings, and recognizes its product and its manager by marks.
 
-What each mark proves, and the source:
+A mark is an object or a setting that exists only with one product or manager. What each mark proves, and the source:
 
 * `rds.extensions` and role `rds_superuser`: Amazon RDS and Aurora (docs.aws.amazon.com, "Understanding the
   rds_superuser role"); `aurora_version()`, or `aurora_stat_utils` in rds.extensions: Aurora (AuroraPgDialect of
@@ -11,9 +11,10 @@ What each mark proves, and the source:
   learn.microsoft.com "Manage users in Azure Database for PostgreSQL", supabase.com/docs "Postgres Roles").
 * `neon.timeline_id`: Neon (neondatabase/neon, pgxn/neon).
 * `cnpg.config_sha256`, or /controller/manager in archive_command: CloudNativePG (its pkg/postgres/configuration.go).
-* `cluster_name` and others given on the command line: Patroni, which passes them so that ALTER SYSTEM cannot change
-  them (patroni.readthedocs.io, "PostgreSQL parameters controlled by Patroni"). Role `_crunchyrepl` is of Crunchy's
-  operator (and of Percona's, made from it), `robot_zmon` of Zalando's Spilo image: both run Patroni.
+* `cluster_name` and other settings that are given on the command line: Patroni, which passes them there so that ALTER
+  SYSTEM cannot change them (patroni.readthedocs.io, "PostgreSQL parameters controlled by Patroni"). Role `_crunchyrepl`
+  is created by Crunchy's operator and by Percona's, which derives from it; role `robot_zmon` by Zalando's Spilo image.
+  All of these run Patroni.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class SettingState:
     # None if the role may not see it, and for values that come from no file.
     source_file: str | None
     source_line: int | None
-    # Only the role's privilege; the setting allow_alter_system is not considered.
+    # Whether the role has the privilege. The setting allow_alter_system is not considered.
     may_alter_system: bool
 
 

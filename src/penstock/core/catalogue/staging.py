@@ -47,7 +47,7 @@ class ColumnType:
 
     name: str
     type_name: str
-    # Both are None if the collation is the type's default.
+    # This and the next field are None if the collation is the type's default.
     collation_schema: str | None
     collation: str | None
 

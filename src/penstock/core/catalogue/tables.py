@@ -1,4 +1,4 @@
-"""Creates and drops tables, asks whether they are empty, and finds the table that a name in a COPY command stands for.
+"""Creates and drops tables, checks whether they are empty, and finds the table that a name in a COPY command means.
 
 CreatedTable records what was created, so that nothing else is ever dropped.
 """

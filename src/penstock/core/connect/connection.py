@@ -72,7 +72,7 @@ _NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
 _SETTING_HINT = "Correct this setting in the connection string, the service file or PGOPTIONS."
 
 # Parts of English messages of libpq and of the server, with the hint for each, because a failure to connect has no
-# code. In none of these is the requested password wrong. They only choose the hint.
+# code. None of these messages means that the password is wrong. They only choose the hint.
 _REFUSALS = (
     (r"too many c", find_hint("53300")),
     (r"remaining connection slots are reserved", find_hint("53300")),

@@ -1,4 +1,7 @@
-"""Host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region; and IAM's grant. Pure."""
+"""Host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region; and the grants for IAM.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 
 
 def hint_right(report: ServerReport) -> str | None:
-    """Return the hint if a privilege on something other than a table is missing.
+    """Return the hint for a missing privilege on an object other than a table, None for any other error.
 
     Only English messages are recognised.
     """

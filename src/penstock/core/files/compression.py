@@ -43,7 +43,7 @@ class Decompressor(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Return whether the member has ended, its checksum included."""
+        """Return whether the member and its checksum have ended."""
 
     @property
     def needs_input(self) -> bool:
@@ -63,7 +63,7 @@ _SKIPPABLE = bytes(range(0x50, 0x60))
 
 @frozen
 class _Codec:
-    """One codec: a function that creates its decompressor, the errors that this raises, and a member's first bytes.
+    """A codec: how its decompressor is created, which errors that raises, and how a member begins.
 
     `header_length` returns how many bytes the decompressor must get first, None if the header is not complete.
     """
@@ -143,7 +143,7 @@ def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: s
         try:
             piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
         except codec.errors as exc:
-            # The bindings report these errors by their text only.
+            # The bindings raise the same class for every error, so recognize a lack of memory by the text.
             if codec.name in ("xz", "zstd") and "memory" in str(exc).lower():
                 raise SourceError(
                     f'"{uri}" needs more than 128 MiB of memory to decompress',

@@ -40,10 +40,11 @@ _TRANSCODED = {
     "UTF32LE": "utf-32-le",
 }
 
-# PostgreSQL's encodings that are refused, with iconv's names: no Python codec converts them as the server does.
+# PostgreSQL's encodings that are refused, because no Python codec converts them as the server does. The values are
+# iconv's names.
 _REFUSED = {"BIG5": "CP950", "JOHAB": "JOHAB", "SHIFT_JIS_2004": "SHIFT_JISX0213", "SJIS": "CP932", "UHC": "CP949"}
 
-# What iconv calls encodings, if it differs by more than WIN and CP, _ and -
+# iconv's names of encodings, if they differ from PostgreSQL's in more than WIN and CP, or _ and -.
 _ICONV_NAMES = {
     "EUC_JIS_2004": "EUC-JISX0213",
     "KOI8R": "KOI8-R",
@@ -135,7 +136,7 @@ def client_encoding(encoding: str) -> str:
 
 
 def iconv_name(encoding: str) -> str:
-    """Return the name by which iconv knows an encoding; what nothing is known of keeps its name.
+    """Return iconv's name of an encoding. An encoding that is not known here keeps its name.
 
     >>> iconv_name("latin1"), iconv_name("windows-1251"), iconv_name("KOI8R")
     ('LATIN1', 'CP1251', 'KOI8-R')
@@ -195,8 +196,8 @@ def guess_utf16(head: bytes) -> str | None:
 def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
     """Return the encoding in which a stream is read: --encoding, with the byte order of the byte-order mark.
 
-    A mark of UTF-8 decides only without --encoding. The mark of another encoding must agree with --encoding, or else
-    SourceError is raised.
+    A mark of UTF-8 is ignored if --encoding is given. Raises SourceError if the mark of another encoding contradicts
+    --encoding.
     """
     if stated is None or bom is None:
         return stated if bom is None else bom

@@ -26,9 +26,9 @@ REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 # How many URLs are requested at once. Each takes a round trip, with TLS several.
 _REQUESTS = 8
 
-# A URL that lacks a slash: it may contain a secret like any other.
+# Matches a URL that lacks a slash. It may contain a secret, as any URL may.
 _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
-# User and password of a server, which cannot be meant as a path.
+# Matches a user and password before a host, which cannot be part of a path.
 _USERINFO = re.compile(r"[^\s:@/]+:[^\s]*@")
 _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 
@@ -36,11 +36,11 @@ _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 def list_objects(
     sources: Sequence[str], *, stores: Callable[[], Stores], on_notice: OnNotice
 ) -> tuple[SourceObject, ...]:
-    """Return the objects of all sources: in the order of the sources, then by name, each once.
+    """Return the objects of all sources, each once, in the order of the sources and then by name.
 
     Raises SourceError if a source matches nothing; a folder without files to load is only a notice. `stores` is called
-    only if a source is remote. `on_notice` is called for what is not loaded: files that are named twice, folders within
-    folders, and files whose names say that they are incomplete or not data.
+    only if a source is remote. `on_notice` is called for files that are named twice, for folders within folders, and
+    for files whose names show that they are incomplete or not data. These are not loaded.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
@@ -126,7 +126,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
 
 
 def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield the objects of a local path; a path that exists is not taken for a wildcard."""
+    """Yield the objects of a local path. If the path exists, its characters * and ? are not wildcards."""
     if glob.has_magic(path) and not os.path.lexists(path):
         names = sorted(_expand(path))
         found_each = [stat_object(name, uri=_printable(name)) for name in names]

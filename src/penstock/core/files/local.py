@@ -53,7 +53,8 @@ class LocalObject:
         """Yield the stored bytes; raise SourceError if reading fails or the file has changed."""
         bytes_read = 0
         while piece := self._read():
-            # Check the version after the read and before the piece is loaded: an earlier write has changed it.
+            # Check the version after the read and before the piece is loaded. A write that the read has seen has
+            # already changed the version.
             self._check_unchanged()
             bytes_read += len(piece)
             yield piece
@@ -78,7 +79,7 @@ class LocalObject:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def interrupt(self) -> None:
-        """Make reads of a pipe that wait now, or would wait later, raise SourceError."""
+        """Make reads of a pipe raise SourceError: those that are waiting now and those that would wait later."""
         with self._wake_lock:
             if self._wake is not None:
                 os.write(self._wake[1], b"\0")
@@ -208,7 +209,7 @@ class Spool:
         path = None
         try:
             if self._folder is None:
-                # Raises FileNotFoundError if TMPDIR, /tmp and the like are all full.
+                # This raises FileNotFoundError if TMPDIR, /tmp and the other temporary folders are all full.
                 self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
             path = Path(self._folder.name) / str(len(self._copied))
             with path.open("xb") as file:

@@ -43,7 +43,7 @@ _LISTING_FAILURES = 3
 
 
 def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield the objects that a URL stands for, ordered by key. `on_notice` is called for those skipped by name.
+    """Yield the objects that a URL names, ordered by key. `on_notice` is called for objects that are skipped by name.
 
     Raises SourceError, also if there are no objects, except for a folder that has only a marker or skipped objects.
     """
@@ -89,7 +89,7 @@ def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
 
 
 def look_at(location: str, stores: Stores) -> ObjectHead:
-    """Return what the store says of an object now, by a HEAD request. Raises SourceError."""
+    """Return the store's present answer to a HEAD request for an object. Raises SourceError."""
     store, path = stores.find(location)
     result = _retrying(lambda: obstore.get(store, path, options={"head": True}), uri=location)
     encoding = result.attributes.get("Content-Encoding")
@@ -219,13 +219,13 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
 
 
 def _url_version(meta: ObjectMeta, *, uri: str) -> str | None:
-    """Return the ETag; without one the time of modification, the size and the URL; None if the server names no time.
+    """Return the version: the ETag, or else the time of modification, size and URL; None without a time.
 
-    The URL keeps other files from being taken for this one under another name: several may have the same time and size.
+    The URL is included because several files may have the same time and size.
     """
     if meta["e_tag"] is not None:
         return meta["e_tag"]
-    # obstore has the beginning of 1970 for a response without Last-Modified.
+    # For a response without Last-Modified, obstore returns the beginning of 1970.
     modified = meta["last_modified"]
     return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {uri}" if modified.timestamp() else None
 
@@ -342,7 +342,10 @@ class RemoteObject:
         return b"".join(piece for part in fetched for piece in self._wait_for(part))
 
     def close(self) -> None:
-        """Stop the requests in flight. Their threads end at their next piece; this does not wait for them."""
+        """Stop the requests in flight.
+
+        Each thread ends when it gets its next piece. This method does not wait for them.
+        """
         self._closed.set()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -371,7 +374,10 @@ class RemoteObject:
             raise self._stopped() from None
 
     def _fetch(self, start: int, end: int) -> list[bytes]:
-        """Return the bytes from `start` up to but not including `end`. A failed request resumes where it stopped."""
+        """Return the bytes from `start` up to but not including `end`.
+
+        After a failure, only the missing bytes are requested.
+        """
         pieces: list[bytes] = []
         failures = 0
         while start < end and not self._closed.is_set():

@@ -33,7 +33,7 @@ _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 
 class ColumnarFound(SourceError):
-    """An object is a columnar file, and not text. It is an error only if the caller does not read it as such."""
+    """An object is a columnar file, not text. A caller that can read columnar files catches this error."""
 
     def __init__(self, file_format: ColumnarFormat, *, uri: str, hint: str | None = None) -> None:
         super().__init__(f'"{uri}" is {_FILE_NAMES[file_format]}, not delimited text', hint=hint)
@@ -54,7 +54,7 @@ class _Refused:
     hint: str
     is_printable: bool = False
     is_whole_word: bool = False
-    # Such an object is loaded if it is not compressed.
+    # The columnar format as which an object is loaded if it is not compressed. None if the format is always refused.
     loads_as: ColumnarFormat | None = None
 
     def begins(self, head: bytes) -> bool:
@@ -155,7 +155,7 @@ def sniff(head: bytes) -> Compression:
 def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
     """Raise SourceError if the decompressed `head` begins an archive or binary file.
 
-    If `is_stored`, `head` was not compressed: then the error for a columnar file is ColumnarFound.
+    `is_stored` says that `head` was not compressed. The error for a columnar file is then ColumnarFound.
     """
     for refused in _REFUSED:
         if refused.begins(head):
@@ -171,7 +171,10 @@ def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
 
 
 def _not_text(name: str, hint: str, *, uri: str, entry: bytes = b"") -> SourceError:
-    """Return the error for a file that is no text; its hint names the file, and the first file in an archive."""
+    """Return the error for a file that is not text.
+
+    `entry` is the name of the first file in an archive, for the hint.
+    """
     file = shlex.quote(uri.rsplit("/", 1)[-1] if "://" in uri else uri)
     is_file = entry and not entry.endswith(b"/")
     inside = shlex.quote(entry.decode(errors="replace")) if is_file else "NAME"
@@ -194,13 +197,13 @@ def _name_zip(head: bytes) -> tuple[str, str] | None:
 
 
 def refuse_text(options: DialectOptions, *, uri: str) -> None:
-    """Raise SourceError if the options say that an object is a columnar file: it is text."""
+    """Raise SourceError if the options ask to read an object as a columnar file. The object is text."""
     if options.format == "parquet" or options.format == "arrow":  # noqa: PLR1714 (mypy)
         raise SourceError(f'"{uri}" is not {_FILE_NAMES[options.format]}', hint="Leave --format out, or correct it.")
 
 
 def is_cut_record(head: bytes) -> bool:
-    """Return whether the beginning of a text ends within its first record, if that is one of JSON Lines."""
+    """Return whether `head` ends within its first record and that record is one of JSON Lines."""
     text = head.lstrip()
     return text.startswith(b"{") and b"\n" not in text
 

@@ -159,7 +159,7 @@ def describe_failure(exc: Exception) -> Failure:
 
 
 def source_error(uri: str, exc: Exception) -> SourceError:
-    """Return the error for a request that is not retried."""
+    """Return the error for a failed request that is not retried."""
     failure = describe_failure(exc)
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
     if failure.words.startswith(("Key ", "A key ")):
@@ -172,10 +172,10 @@ def source_error(uri: str, exc: Exception) -> SourceError:
     )
 
 
-# How obstore names a key that it has no path for.
+# Matches obstore's message about a key that it cannot represent as a path.
 _KEY = re.compile(r'Path "(.*?)"(?: contained|: Encountered)', re.DOTALL)
 
-# obstore's words for errors that a retry would not correct, the HTTP status that they stand for, penstock's words.
+# Errors that a retry would not correct: obstore's words, the HTTP status that they stand for, and penstock's words.
 _LASTING = (
     ("Received redirect without LOCATION", 301, "The server answered HTTP status 301 Moved Permanently."),
     (
@@ -235,7 +235,7 @@ def _client_options(*, allows_http: bool = False, headers: dict[str, str] | None
 
 
 def _split_userinfo(url: str) -> tuple[str, dict[str, str]]:
-    """Return the URL without user and password, and the header that sends them: obstore would drop them."""
+    """Return the URL without user and password, and the header that sends them, because obstore would drop them."""
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
     if not userinfo:

@@ -126,17 +126,19 @@ class StoredObject(Protocol):
 class ObjectStream:
     """One object's text: decompressed, without byte-order mark, transcoded if its encoding is not ASCII-safe.
 
-    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is that of --encoding or
-    of the byte-order mark, None without both. `bytes_read` counts stored bytes and may be read from any thread. The
-    text does not include the lines to skip, nor a first line such as sep=; which names the `separator` if no option
-    does. It begins on `first_line` of the file.
+    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. The lines to skip, and a first line
+    such as sep=; are not part of the text.
     """
 
     compression: Compression
     bom: str | None
+    # The delimiter that a first line such as sep=; names, None without such a line.
     separator: str | None
+    # The line of the file on which the text begins.
     first_line: int
+    # The encoding of --encoding or of the byte-order mark, None without both.
     encoding: str | None
+    # Stored bytes. Any thread may read this.
     bytes_read: int
 
     def __init__(
@@ -149,7 +151,8 @@ class ObjectStream:
     ) -> None:
         self.source = source
         self.bytes_read = 0
-        # Seconds in which the source's bytes were waited for, and in which text was made of them, the former included.
+        # reading_s: the seconds of waiting for the source's bytes. text_s: the seconds of making text, including
+        # reading_s.
         self.reading_s = self.text_s = 0.0
         self._clock = clock
         self._stored = stored
@@ -211,13 +214,13 @@ class ObjectStream:
 
 
 class SourceReader:
-    """Lists, samples and opens sources; keeps connections, and the beginning of pipes that samples have read.
+    """Lists, samples and opens sources. Keeps connections, and the bytes of pipes that samples have read.
 
-    `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: another user chose the sources,
-    so only local files that every user may read are read. `credentials` provides the access to S3; without it, obstore
-    finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries. `max_record_bytes`, which
-    may be set, limits how much of a first record of JSON Lines a sample reads. `skips_unreadable`, which may be set:
-    objects that cannot be read are left out of samples of several.
+    If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is true, another
+    user chose the sources, so of local files only those that every user may read are read. `credentials` provides the
+    access to S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads
+    retries. Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample
+    reads. If `skips_unreadable` is true, samples of several objects skip those that cannot be read.
     """
 
     def __init__(
@@ -302,7 +305,7 @@ class SourceReader:
         *,
         limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
-        """Return the object's beginning, at most `limit_bytes` of text; reads little more than that.
+        """Return the object's beginning, at most `limit_bytes` of text, and read little more than that.
 
         If a record of JSON Lines does not end there, the sample goes on to its end, or to `max_record_bytes`.
         """
@@ -339,7 +342,7 @@ class SourceReader:
         yield from (sample for sample in found if sample is not None)
 
     def try_to(self, read: Callable[[], _Read]) -> _Read | None:
-        """Return what `read` does; None if its object cannot be read, and `skips_unreadable` is set."""
+        """Return the result of `read`. If it raises SourceError and `skips_unreadable` is true, return None."""
         try:
             return read()
         except ColumnarFound:
@@ -350,7 +353,9 @@ class SourceReader:
             return None
 
     def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
-        """Yield what the store says of remote objects now, in their order; asks for several at once.
+        """Yield the store's present answers to HEAD requests for remote objects, in their order.
+
+        Several are sent at once.
 
         Raises SourceError.
         """
@@ -360,22 +365,25 @@ class SourceReader:
         yield from map_at_once(lambda source: look_at(source.location, stores), sources, threads=_LOOKS)
 
     def look(self, source: SourceObject) -> ObjectHead:
-        """Return what the store says of a remote object now. Raises SourceError."""
+        """Return the store's present answer to a HEAD request for a remote object. Raises SourceError."""
         (head,) = self.look_all([source])
         return head
 
     def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
-        """Return the object's text as a stream; a pipe can be sampled several times, and then opened once."""
+        """Return the object's text as a stream. A pipe can be sampled several times, and then opened once."""
         return self._open(source, options, is_sample=False)
 
     def stat(self, uri: str) -> tuple[SourceObject, str | None]:
-        """Return the object of S3 with exactly that key, whatever characters it has, and its Content-Encoding."""
+        """Return the object of S3 whose key is exactly that of `uri`, and its Content-Encoding.
+
+        Wildcards are not expanded.
+        """
         from penstock.core.files.remote import stat_key  # noqa: PLC0415 (10 ms, obstore)
 
         return stat_key(uri, self._connect())
 
     def read_bytes(self, source: SourceObject, *, decompresses: bool = True) -> Iterator[bytes]:
-        """Yield an object's bytes, decompressed if they are compressed, and otherwise as they are stored.
+        """Yield an object's bytes. If they are compressed and `decompresses` is true, yield them decompressed.
 
         Raises SourceError, also at the end of an object that is truncated.
         """
@@ -391,7 +399,10 @@ class SourceReader:
                 stored.close()
 
     def open_columnar(self, source: SourceObject, file_format: ColumnarFormat) -> tuple[RangedFile, ColumnarFile]:
-        """Return a columnar object's file, which the caller closes, and its reader. Raises SourceError."""
+        """Open a columnar object.
+
+        Return its file, which the caller closes, and a reader of the file. Raises SourceError.
+        """
         with naming_file(source.uri):
             if source.version is None and not is_remote(source.location):
                 raise SourceError(
@@ -426,7 +437,7 @@ class SourceReader:
         return ObjectSample(source=source, compression="none", head=b"", is_whole=False, own=described)
 
     def interrupt(self) -> None:
-        """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""
+        """Make every wait for a pipe's bytes raise SourceError. Any thread may call this."""
         for pipe in self._pipes.values():
             pipe.interrupt()
 
@@ -495,7 +506,7 @@ def _read_head(pieces: Iterator[bytes], *, limit_bytes: int, max_record_bytes: i
 
 
 class _Pipe:
-    """A pipe or standard input; the stream begins with the bytes that samples have read."""
+    """A pipe or standard input. Keeps the bytes that samples have read, so that the stream can begin with them."""
 
     def __init__(self, source: SourceObject) -> None:
         self._source = source
@@ -527,7 +538,7 @@ class _Pipe:
 
     def _look(self) -> Iterator[bytes]:
         yield from self._taken.copy()
-        # "yield from" would close the pipe's generator together with this one.
+        # "yield from" is not used, because it would close the pipe's generator together with this one.
         for piece in self._rest:
             self._taken.append(piece)
             yield piece

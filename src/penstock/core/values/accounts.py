@@ -178,7 +178,7 @@ class LoadAccounts:
 
 @frozen
 class LoadConditions:
-    """What stays in effect while rows are loaded and costs time for each row. Names are as SQL writes them."""
+    """The properties of tables and sessions that cost time for each row of a load. Names are as SQL writes them."""
 
     indexes: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
@@ -189,13 +189,13 @@ class LoadConditions:
     is_import: bool = False
     # The indexes and keys that were kept, and that --indexes rebuild would drop.
     droppable: tuple[str, ...] = ()
-    # What the user can still change, by the names in diagnose/values.py.
+    # What the user can still change: keys of CHOICES in diagnose/values.py.
     choices: tuple[str, ...] = ()
 
 
 @frozen
 class LoadCounts:
-    """The accounts of a load, what stayed in effect meanwhile, and what the load did, if that was kept."""
+    """What a recording keeps of a load."""
 
     accounts: LoadAccounts
     setting: LoadConditions

@@ -75,19 +75,19 @@ def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: st
 
 
 def lock_of(holder_id: str) -> str:
-    """Return the lock key of a hold that is not a load's: the hexadecimal digits of its id, or "0" if it has none."""
+    """Return the key of the lock of a lease, not a load: the hexadecimal digits of its id, or "0" if it has none."""
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
 @frozen
 class Hold:
-    """A record that a load or command needs a table, or the server, to stay changed."""
+    """A record that a load or a command still needs the changes of a table or of the server."""
 
     # The id of the load or of the lease.
     holder_id: str
     # The table's OID, or SERVER.
     target_oid: int
-    # The lock of the holder.
+    # The key of the holder's advisory lock.
     lock: str | None = None
     # The backend that has the lock; None if no backend has it.
     pid: int | None = None
@@ -95,7 +95,7 @@ class Hold:
     names: tuple[str, ...] = ()
     # Whether the hold is valid without a backend.
     stands: bool = False
-    # When a hold that needs no backend ends; None if it is valid until it is removed.
+    # The time at which a hold without a backend ends, None if it is valid until it is removed.
     until: datetime | None = None
     owner: str = ""
     client: str = ""
@@ -153,7 +153,7 @@ class IndexOrKey:
 class IndexPlan:
     """What is dropped while a table is loaded, and what is kept."""
 
-    # Why, for the table as a whole; empty if the table has no indexes or keys.
+    # The reason for the decision about the whole table. Empty if the table has no indexes or keys.
     reason: str = ""
     dropped: tuple[IndexOrKey, ...] = ()
     kept: tuple[IndexOrKey, ...] = ()

@@ -1,4 +1,4 @@
-"""Values of columnar files (Parquet, Arrow IPC): their columns, with the types that PostgreSQL has for these."""
+"""Values of columnar files (Parquet, Arrow IPC): their columns, each with its PostgreSQL type."""
 
 from __future__ import annotations
 
@@ -8,36 +8,33 @@ from penstock.core.frozen import frozen
 
 ColumnarFormat = Literal["parquet", "arrow"]
 
-# What the formats are called in messages, and what their parts are called.
+# The names of the formats and of their parts in messages.
 FORMAT_NAMES: dict[ColumnarFormat, str] = {"parquet": "Parquet", "arrow": "Arrow"}
 
 
 @frozen
 class ColumnarField:
-    """One column of a columnar file.
-
-    `type_name` is the type's name in Arrow, `sql_type` the type of a column that is created for it, None if penstock
-    cannot load values of this type. `is_untold`: the file does not say whether the values are texts or bytes.
-    """
+    """One column of a columnar file."""
 
     name: str
+    # The type's name in Arrow.
     type_name: str
+    # The type of a column that is created for it, None if penstock cannot load values of this type.
     sql_type: str | None
+    # Whether the file does not say if the values are texts or bytes.
     is_untold: bool = False
 
 
 @frozen
 class ColumnarSample:
-    """What the footer of a columnar file says, and how long its rows are as COPY text.
-
-    `parts` is the number of its row groups (Parquet) or record batches (Arrow). `row_bytes` is the length of a row as
-    text, on average over the first ones, 0 for a file without rows.
-    """
+    """The columns and the size of a columnar file, from its footer."""
 
     format: ColumnarFormat
     fields: tuple[ColumnarField, ...]
     rows: int
+    # The number of row groups (Parquet) or record batches (Arrow).
     parts: int
+    # The mean length of a row as COPY text, 0 for a file without rows.
     row_bytes: float
 
     @property

@@ -49,7 +49,7 @@ class VolumeLimits:
     burst_ios: int | None = None
     # How many I/Os the bucket held when the recording began.
     balance_ios: float | None = None
-    # Both limit what goes between the instance and its volumes.
+    # This and the next field are limits of the connection between the instance and all its volumes.
     instance_iops: int | None = None
     instance_bytes_per_s: int | None = None
     # A larger I/O counts as several (EBS User Guide, I/O characteristics).
@@ -82,7 +82,7 @@ class DeviceRates:
     write_iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # Both are None if there was no such I/O.
+    # This and the next field are None if there was no such I/O.
     read_latency_s: float | None
     write_latency_s: float | None
     # The mean size of a request, None if there was no I/O.

@@ -30,32 +30,31 @@ Spelling = Literal["lower", "snake"]
 
 @frozen
 class Dialect:
-    r"""The dialect of one file, with every option decided.
+    r"""The dialect of one file, with every option decided."""
 
-    `format` is "csv" or "text" as in COPY, or "tsv": fields separated by `delimiter`, no quoting, no escapes, so that
-    quotes and backslashes are data (the form of IMDb's files, which COPY has no option for), or "jsonl": JSON Lines,
-    whose records are written again as text. `quote` and `escape` are one character for csv, None otherwise. A field
-    that equals one of `nulls` is null (csv: only if it is not quoted). `encoding` is PostgreSQL's name of the file's
-    encoding, or a Unicode encoding that PostgreSQL does not have (UTF16, UTF32). `skip_lines` is the number of lines
-    before the header or first record. In csv, a quoted field of a column in `force_null` is null too if it equals the
-    null string; "*" stands for all columns.
-    """
-
+    # "csv" and "text" are COPY's formats. "tsv" has fields separated by `delimiter`, no quoting and no escapes, so that
+    # quotes and backslashes are data (IMDb's files are so; COPY has no option for it). "jsonl" is JSON Lines, whose
+    # records are converted to text.
     format: TextFormat
     delimiter: str
+    # One character for csv, otherwise None. The same applies to `escape`.
     quote: str | None
     escape: str | None
+    # A field that equals one of these is null. In csv this applies only to fields without quotes.
     nulls: tuple[str, ...]
     has_header: bool
+    # PostgreSQL's name of the file's encoding, or a Unicode encoding that PostgreSQL does not have (UTF16, UTF32).
     encoding: str
+    # The number of lines before the header or the first record.
     skip_lines: int = 0
+    # In csv, the columns in which a quoted field is null too if it equals the null string; "*" for all columns.
     force_null: tuple[str, ...] = ()
 
 
 _files = options_in("How the files are written")
 _columns = options_in("Columns")
 
-# The options that files of every format have.
+# The options that apply to files of every format.
 _FOR_ALL_FORMATS = ("format", "names", "rename")
 
 
@@ -110,7 +109,7 @@ class DialectOptions:
         read_options(self)
 
     def spell(self, name: str) -> str:
-        """Return what a column of the file is called in the table, before it is folded to lower case."""
+        """Return the table's name for a column of the file. The name is not yet in lower case."""
         renamed = self.rename.get(name.strip())
         return renamed if renamed is not None else snake_name(name) if self.names == "snake" else name
 
@@ -192,15 +191,14 @@ WarningCode = Literal[
 
 @frozen
 class Notice:
-    """A warning: what was found, where, and what to do.
-
-    `line` and `column` count from 1; `column` is the number of a field.
-    """
+    """A warning: what was found, where, and what to do."""
 
     code: WarningCode
     message: str
     uri: str | None = None
+    # Counted from 1.
     line: int | None = None
+    # The number of a field, counted from 1.
     column: int | None = None
     hint: str | None = None
 

@@ -79,7 +79,7 @@ class Setting:
     # None if the role may not see it.
     source_file: str | None
     is_pending_restart: bool
-    # Only the role's privilege; the setting allow_alter_system is not considered.
+    # Whether the role has the privilege. The setting allow_alter_system is not considered.
     may_alter_system: bool
 
 
@@ -181,14 +181,14 @@ class LedgerState(LedgerRights):
 
 @frozen
 class FileSystem:
-    """The file system that has some of the server's files."""
+    """A file system with files of the server."""
 
-    # Which files these are.
+    # What is stored there: data, WAL, and so on.
     holds: str
     path: str
     device: str
     size_bytes: int
-    # What an unprivileged process may use.
+    # The free space that an unprivileged process may use.
     free_bytes: int
 
 

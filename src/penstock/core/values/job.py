@@ -32,7 +32,7 @@ from penstock.core.values.options import (
 )
 from penstock.core.values.table import TableName
 
-# If several records have the same key, which of them an upsert stores, in file order.
+# Which of several records with the same key an upsert stores: the first or the last in file order, or none (an error).
 Keep = Literal["first", "last", "error"]
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]

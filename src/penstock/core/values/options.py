@@ -95,7 +95,10 @@ def find_option(field: Field[Any]) -> Option | None:
 
 
 def describe_value(field: Field[Any]) -> str:
-    """Return the help for the Python functions. If a switch is on by default, it says what the value False does."""
+    """Return the help for the Python functions.
+
+    For a switch that is on by default, it says what the value False does.
+    """
     option = find_option(field)
     assert option is not None
     if option.kind.metavar is not None or field.default is not True:
@@ -188,7 +191,7 @@ def words(literal: Any) -> OptionKind:
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
-    """Return texts; a single text need not be in a list."""
+    """Return several texts as a tuple. A single text is accepted too."""
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise ValueError("a text, or a list of texts")

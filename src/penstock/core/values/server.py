@@ -1,4 +1,4 @@
-"""A server: who it is, what could not be read of it, and findings about it."""
+"""Values about a server: its identity, findings about it, and what could not be read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class DateOrder:
     """The DateStyle of the sessions."""
 
     date_style: str = ""
-    # Whether the connection sets it, or somebody has set it for the role or the database.
+    # Whether the connection, the role or the database sets DateStyle. Otherwise it is the server's default.
     is_chosen: bool = False
 
 

@@ -16,25 +16,26 @@ Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 
 @frozen
 class SourceObject:
-    """One object as it was listed.
+    """One object as it was listed."""
 
-    `uri` is safe to show and store: it has no user, password or query string. `location` is what core/files opens (a
-    path, a URL that may contain a signature, "-" for standard input) and must never be shown. `size_bytes` and
-    `version` (an ETag, version id, time of modification with the size, or file_version; opaque) are None if they are
-    not known, as for standard input. `is_spooled`: the object is a pipe that was copied to a temporary file.
-    `has_ranges`: ranges of this version can be requested.
-    """
-
+    # Safe to show and store: it has no user, password or query string.
     uri: str
+    # What core/files opens: a path, a URL that may contain a signature, or "-" for standard input. It must never be
+    # shown.
     location: str
+    # None if the size is not known, as for standard input.
     size_bytes: int | None
+    # A text that changes with the content: an ETag, a version id, the time of modification with the size, or the result
+    # of file_version. None if it is not known.
     version: str | None
+    # Whether the object is a pipe that was copied to a temporary file.
     is_spooled: bool = False
+    # Whether ranges of this version can be requested.
     has_ranges: bool = True
 
     @property
     def is_pipe(self) -> bool:
-        """Whether the object comes from a pipe: other data may have been loaded under the same name before."""
+        """Return whether the object is a pipe. Other data may have been loaded under the same name before."""
         return self.is_spooled or (self.version is None and "://" not in self.location)
 
     def __repr__(self) -> str:
@@ -43,7 +44,7 @@ class SourceObject:
 
 @frozen
 class ObjectHead:
-    """What a store answers to a HEAD request; a field is None if the store does not name it."""
+    """A store's answer to a HEAD request. A field is None if the answer does not contain it."""
 
     version: str | None
     size_bytes: int
@@ -75,8 +76,8 @@ class ObjectSample:
     separator: str | None = None
     # The line on which `head` begins, after the lines to skip and one that names the separator.
     first_line: int = 1
-    # What the object's format has found out by itself, such as the footer of a columnar file, whose `head` is empty.
-    # Only formats look into it.
+    # A value of the object's format, such as the footer of a columnar file, whose `head` is empty. Only formats read
+    # it.
     own: object = None
 
     @property

@@ -34,7 +34,7 @@ class Column:
     sequence: str | None = None
     # The sequence of the column's default if the role has neither USAGE nor UPDATE on it, otherwise None.
     denied_sequence: str | None = None
-    # These three are attnum, atttypid and atttypmod of pg_attribute.
+    # This and the next two fields are attnum, atttypid and atttypmod of pg_attribute.
     number: int = 0
     type_oid: int = 0
     type_modifier: int = -1
@@ -60,7 +60,7 @@ class TableFacts:
     can_insert: bool = True
     may_vacuum: bool = True
     is_owner: bool = True
-    # Both are the user's own triggers that an INSERT fires, including those of partitions.
+    # This and the next field are the user's own triggers that an INSERT fires, including those of partitions.
     row_triggers: tuple[str, ...] = ()
     statement_triggers: tuple[str, ...] = ()
     unlogged_partitions: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ class PlaceReport:
 
     placement: Placement
     statements: tuple[str, ...]
-    # What was not undone, and why.
+    # What could not be undone, and why.
     left: tuple[str, ...] = ()
 
 

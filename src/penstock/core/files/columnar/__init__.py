@@ -1,1 +1,1 @@
-"""Parquet and Arrow files read, as COPY text and in the binary format. All of pyarrow is here."""
+"""Reads Parquet and Arrow files as COPY text or in COPY's binary format. Only this package imports pyarrow."""

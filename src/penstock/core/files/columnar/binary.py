@@ -1,7 +1,7 @@
-"""Writes columns of Arrow in COPY's binary format, and says which values a column would keep otherwise.
+"""Writes Arrow columns in COPY's binary format, and finds the columns whose type could change values.
 
-A column is written so only if its type is the one that PostgreSQL's column has, or one whose values that holds exactly
-as text would fill it. So every row is the same as one that was sent as text.
+An Arrow column is sent in the binary format only if the type of PostgreSQL's column holds all its values exactly. So
+the table gets the same rows as if they were sent as text.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from penstock.core.files.columnar.types import (
 )
 from penstock.core.frozen import frozen
 
-# A type's name in the Rust core, and its limit (penstock.loading.copy.payload).
+# The name of a column's type in the Rust core, and the limit in its type modifier (penstock.loading.copy.payload).
 KeptType = tuple[str, int]
 
 _DECIMALS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def may_differ(kind: Any, kept: KeptType) -> bool:
-    """Return whether a column of a type may change values of an Arrow type; then their text is looked through.
+    """Return whether a column of the type `kept` may change values of an Arrow type.
+
+    If so, they are sent as text and checked.
 
     >>> import pyarrow as pa
     >>> may_differ(pa.date32(), ("date", -1)), may_differ(pa.timestamp("us"), ("date", -1))
@@ -43,7 +45,7 @@ def may_differ(kind: Any, kept: KeptType) -> bool:
     (True, True)
     """
     (name, limit), kind = kept, plain_type(kind)
-    # Texts for a varchar stay in the binary format, where blanks beyond its length are not looked for.
+    # Texts for a varchar are sent in the binary format. Whether the server cuts blanks at their end is not checked.
     if name in ("other", "varchar"):
         return False
     if types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind):
@@ -65,7 +67,7 @@ def _may_change_number(kind: Any, name: str, scale: int) -> bool:
 
 
 def _may_change_moment(kind: Any, name: str, limit: int) -> bool:
-    # Nanoseconds that the server does not keep are refused.
+    # The server keeps microseconds at most. Writing the text refuses other nanoseconds.
     is_rounded = 0 <= limit < _DECIMALS[kind.unit]
     if types.is_time(kind):
         return name not in ("time", "timetz") or is_rounded
@@ -80,7 +82,7 @@ _JSON: Final = {"json": "text", "jsonb": "jsonb"}
 _UUID_BYTES: Final = 16
 _MOST_DIGITS: Final = 38
 
-# Arrow's unsigned numbers, and the signed ones that hold them.
+# Arrow's unsigned types, each with the signed type that holds all its values.
 _SIGNED: Final = ((types.is_uint8, pa.int16()), (types.is_uint16, pa.int32()), (types.is_uint32, pa.int64()))
 
 
@@ -90,21 +92,25 @@ def _keep(array: Any) -> Any:
 
 @frozen
 class Wire:
-    """How a column is sent: its kind, the width or scale and the unit of its values, and what prepares these."""
+    """How an Arrow column is sent in COPY's binary format."""
 
+    # The Rust encoder's name for the kind of value.
     kind: str
+    # The bytes of a value in Arrow's buffer; for a numeric, its scale.
     width: int = 0
+    # The unit of a time or timestamp.
     unit: str = ""
+    # Converts an array to the type that the encoder reads.
     prepare: Callable[[Any], Any] = _keep
 
 
 def choose_wires(
     kinds: Sequence[Any], type_names: Sequence[str | None], kept: Sequence[KeptType] = ()
 ) -> list[Wire] | None:
-    """Return how columns of Arrow types fill columns of the table's types; None if one must be sent as text.
+    """Return how to send columns of Arrow types to columns of the table's types, None if they must be sent as text.
 
-    Columns go as text if one of them may not keep each value, as only text is looked through for such values. `kept`
-    are the types of the table's columns as far as they may change values.
+    All columns are sent as text if one of the table's columns may change a value, because changed values are found only
+    in text. `kept` has the types of the table's columns that may change values.
     """
     if any(may_differ(kind, each) for kind, each in zip(kinds, kept, strict=False)):
         return None
@@ -113,7 +119,10 @@ def choose_wires(
 
 
 def write_binary(columns: Sequence[Any], wires: Sequence[Wire]) -> bytes:
-    """Return the rows of Arrow arrays. Raises penstock._native.RecordError (message, row, column), TooLong."""
+    """Return the rows of Arrow arrays in COPY's binary format.
+
+    Raises penstock._native.RecordError (message, row, column), TooLong.
+    """
     with refusing_length():
         buffers = [_find_buffers(column, wire) for column, wire in zip(columns, wires, strict=True)]
     return _native.encode_rows(buffers, len(columns[0]))
@@ -171,7 +180,7 @@ def _to_days(array: Any) -> Any:
     try:
         return cast_array(array, pa.date32())
     except pa.ArrowInvalid as exc:
-        # Which one is found when the rows are written as text.
+        # This error does not name the row. The caller then writes the rows as text, which finds it.
         raise _native.RecordError("the date is not a day in the range of type date", 0, 0) from exc
 
 
@@ -202,7 +211,7 @@ def _find_buffers(column: Any, wire: Wire) -> _native.Buffers:
 
 
 def _take_bits(array: Any, buffer: Any) -> bytes:
-    """Return the bytes with the bits of an array's rows, the first of which is in the first byte."""
+    """Return the bytes of `buffer` with the bits of an array's rows, beginning with the byte of the first row."""
     first = array.offset // 8
     bits: bytes = buffer.slice(first, (array.offset + len(array) + 7) // 8 - first).to_pybytes()
     return bits

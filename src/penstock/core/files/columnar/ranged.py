@@ -1,4 +1,4 @@
-"""A seekable file over a pinned object: each read is one or several reads of ranges of the listed version."""
+"""A seekable file that reads ranges of an object, always from the version that was listed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class RangedObject(Protocol):
 
 
 class RangedFile(io.RawIOBase):
-    """A file that pyarrow reads. `failure` keeps the SourceError of a read, which pyarrow turns into one of its own."""
+    """A file that pyarrow reads.
+
+    `failure` keeps the SourceError of a read, because pyarrow replaces it by its own error.
+    """
 
     def __init__(
         self, stored: RangedObject, *, size_bytes: int, clock: Callable[[], float] = time.perf_counter

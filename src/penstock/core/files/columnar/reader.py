@@ -1,7 +1,7 @@
 """Opens columnar files, checks their footers, and decodes the columns that are needed in batches of bounded size.
 
-Row groups (Parquet) and record batches (Arrow) are read in the file's order. One that is committed as a whole is not
-read. Rows are numbered from 0 over the whole file.
+Row groups (Parquet) and record batches (Arrow) are read in the file's order. A row group is skipped if all its rows are
+committed. Rows are numbered from 0 over the whole file.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile
     from penstock.core.values.source import Range
 
-# Most footers are in the end of this length, which is one request to an object store. pyarrow reads as much.
+# How much of the file's end is read first, in one request to an object store. Most footers are shorter. pyarrow reads
+# as much.
 _TAIL_BYTES: Final = 64 * KIB
 
 _MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
-# The length of the footer and the magic, which end a file.
+# A file ends with the length of its footer (4 bytes) and the magic (4 bytes).
 _END_BYTES: Final = 8
 
 
 class ColumnChunk(NamedTuple):
-    """The part of a column that is in a row group. `path` has the names of what the column is nested in, with dots."""
+    """The part of a column that is in one row group."""
 
     path: str
     has_strings: bool
@@ -56,30 +57,35 @@ class ColumnChunk(NamedTuple):
 
 @frozen
 class Group:
-    """A row group: its rows, its length decompressed, and its columns' chunks."""
+    """A row group of a Parquet file, as its footer describes it."""
 
     rows: int
+    # The decompressed length.
     size_bytes: int
     chunks: Sequence[ColumnChunk]
 
 
 @frozen
 class Footer:
-    """What a footer says: pyarrow's metadata, and the row groups."""
+    """The footer of a Parquet file."""
 
+    # pyarrow's FileMetaData.
     metadata: Any
     groups: Sequence[Group]
 
 
 @frozen
 class Leaves:
-    """Indexes of columns by what Parquet has in them, at any depth, and Arrow's type does not say.
+    """The columns that have a Parquet type, at any depth of nesting, which the Arrow type does not show.
 
-    `int96` have a timestamp of 96 bits, `intervals` an INTERVAL, `binaries` BINARY without a logical type.
+    Each field has the indexes of the columns in the Arrow schema.
     """
 
+    # Columns with timestamps of 96 bits.
     int96: frozenset[int]
+    # Columns with type INTERVAL.
     intervals: frozenset[int]
+    # Columns with BINARY without a logical type.
     binaries: frozenset[int]
 
 
@@ -109,7 +115,7 @@ def read_footer(file: RangedFile, *, uri: str) -> Footer:
 
 
 def find_leaves(metadata: Any, schema: Any) -> Leaves:
-    """Return which columns of an Arrow schema have what Parquet's own schema says of them."""
+    """Return the columns of an Arrow schema that have a Parquet type which the Arrow schema does not show."""
     owners = [index for index, field in enumerate(schema) for _ in range(_count_leaves(field.type))]
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
 
@@ -124,7 +130,7 @@ def find_leaves(metadata: Any, schema: Any) -> Leaves:
 
 
 def _count_leaves(kind: Any) -> int:
-    """Return how many columns Parquet stores for a column of an Arrow type."""
+    """Return how many Parquet columns store a column of an Arrow type: several if its values are nested."""
     if isinstance(kind, pa.BaseExtensionType):
         return _count_leaves(kind.storage_type)
     if is_encoded(kind):
@@ -149,24 +155,27 @@ def _encrypted(uri: str) -> SourceError:
     return SourceError(f'"{uri}" is an encrypted Parquet file', hint="Write it without encryption.")
 
 
-# How many bytes, by the footer's count, are decoded at once: enough that a call costs little for each row.
+# How many bytes are decoded in one call, by the sizes in the footer: enough to make the cost of a call small for each
+# row.
 _BATCH_BYTES: Final = 4 * MIB
 _BATCH_ROWS: Final = 16_384
 
-# A dictionary may have longer strings than the bytes of its column let expect: so much at once, if all are the longest.
+# How many bytes of strings are decoded in one call at most. A few bytes of a column with a dictionary can stand for
+# long strings, so each string counts as the longest one of the dictionary.
 _STRINGS_BYTES: Final = 32 * MIB
 
-# A column that a dictionary stands for takes at most so much for it, and for each value.
+# The most that a column chunk with a dictionary takes: for the dictionary, and for each value, which is a number in it.
 _DICTIONARY_BYTES: Final = 2 * MIB
 _NUMBER_BYTES: Final = 4
 
-# What a value takes as text at least, with its tab.
+# The least length of a value as text, with its tab.
 _LEAST_VALUE_BYTES: Final = 4
 
 _DETAIL_SHOWN: Final = 200
 
-# Up to this size a row group's columns are each read by one range, which a remote object splits into several requests.
-# The columns of a larger one are read by buffers that take about as much memory together.
+# If a row group is not larger than this, each of its columns is read in one piece, for which a remote object needs
+# several requests. The columns of a larger row group are read through buffers that together take about this much
+# memory.
 _WHOLE_BYTES: Final = 64 * MIB
 _LEAST_BUFFER_BYTES: Final = MIB // 4
 _MOST_BUFFER_BYTES: Final = 16 * MIB
@@ -175,7 +184,7 @@ _NO_LEAVES: Final = Leaves(int96=frozenset(), intervals=frozenset(), binaries=fr
 
 
 class RecordBatch(NamedTuple):
-    """Some rows: the number of the first one, the part of the file that they are of, and a column for each name."""
+    """Some rows of a file."""
 
     start: int
     part: str
@@ -183,7 +192,7 @@ class RecordBatch(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.columns[0])
 
     @property
@@ -200,9 +209,11 @@ class RecordBatch(NamedTuple):
 
 @frozen
 class _Part:
-    """A row group: its number from 0, its first row, and what the footer says of it."""
+    """A row group and its place in the file."""
 
+    # Counted from 0.
     number: int
+    # The number of its first row in the file.
     start: int
     group: Group
 
@@ -240,7 +251,7 @@ class ColumnarFile:
             )
 
     def describe(self) -> ColumnarSample:
-        """Return the columns of the file, and how much it has."""
+        """Return the columns of the file, its number of rows and parts, and the expected length of a row."""
         with self._explaining():
             fields = tuple(self._describe_field(index, field) for index, field in enumerate(self._schema))
         is_parquet = self._format == "parquet"
@@ -267,15 +278,16 @@ class ColumnarFile:
         return [text_type(kind) if name in self._as_text else kind for name, kind in zip(names, kinds, strict=True)]
 
     def read_as_text(self, names: Sequence[str]) -> list[str]:
-        """Have bytes of these columns read as texts, and return which; all values are looked at for that.
+        """Find out which of these columns have texts in BINARY, read them as texts from now on, and return their names.
 
-        That is, if they are BINARY without a logical type, as some writers write texts, and all values are UTF-8.
+        Some writers store texts as BINARY without a logical type. Such a column contains texts if all its values are
+        UTF-8, so this method reads all of them.
         """
         before = self._file.bytes_read
         untold = {field.name for field in self.describe().fields if field.is_untold}
         found = [name for name in names if name in untold and self._holds_texts(name)]
         self._as_text |= {*found}
-        # Progress counts the bytes of a column once.
+        # The load will read these columns again. Its progress must count their bytes only once.
         self._file.bytes_read = before
         return found
 
@@ -302,7 +314,7 @@ class ColumnarFile:
                 at += found.num_rows
 
     def _read_batches(self, names: Sequence[str]) -> Iterator[RecordBatch]:
-        # A record batch is read as a whole: its columns are not cut into pages.
+        # Every record batch is read from its first row, because the format has no pages at which a read could begin.
         numbers = range(self._opened.num_record_batches)
         decoded = (self._opened.get_batch(number).select(list(names)) for number in numbers)
         at = number = 0
@@ -320,8 +332,8 @@ class ColumnarFile:
             found = next(decoded, None)
             if found is not None:
                 found.validate()
-                # pyarrow itself writes the offsets of what it decodes from Parquet. The indices of dictionaries it does
-                # not check, and of an Arrow file it checks nothing but the lengths of buffers.
+                # The offsets of values that are decoded from Parquet are pyarrow's own, so they are valid. pyarrow does
+                # not check indices into dictionaries. In an Arrow file, validate() checks only the lengths of buffers.
                 check_values(found, lambda kind: self._format == "arrow" or has_dictionary(kind))
             return found
 
@@ -345,7 +357,7 @@ class ColumnarFile:
         return self._check_int96(decoded, exact, part, rows) if exact else decoded
 
     def _find_longest(self, part: _Part, names: Sequence[str], rows: int) -> int:
-        """Return a length that no row's strings have together, of those that dictionaries of a row group stand for."""
+        """Return an upper limit, in bytes, of one row's strings that are in dictionaries; 1 if they need no limit."""
         assert self._footer is not None
         suspects = [
             chunk
@@ -367,7 +379,10 @@ class ColumnarFile:
         return int(values) * max((_longest(texts, limit_bytes=_STRINGS_BYTES // rows) for texts in found), default=1)
 
     def _check_int96(self, decoded: Iterator[Any], names: Sequence[str], part: _Part, rows: int) -> Iterator[Any]:
-        """Yield batches whose INT96 columns are in microseconds. Raises DataError if that is not exact."""
+        """Yield the batches of `decoded`, whose INT96 columns are read in microseconds.
+
+        Raises DataError if a value of the columns `names` has nanoseconds.
+        """
         assert self._footer is not None
         exact = self._open_as(self._footer).iter_batches(rows, row_groups=[part.number], columns=list(names))
         at = part.start
@@ -388,7 +403,10 @@ class ColumnarFile:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise SourceError for an error of pyarrow. An error of the file that pyarrow reads is raised unchanged."""
+        """Turn pyarrow's errors in the block into SourceError.
+
+        If reading the object has failed, raise that error instead.
+        """
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as exc:
@@ -431,7 +449,10 @@ def _list_dictionaries(array: Any) -> list[Any]:
 
 
 def _longest(texts: Any, *, limit_bytes: int) -> int:
-    """Return the length of the longest string, or the length of all if that is within the limit."""
+    """Return the length of the longest string in bytes.
+
+    If all strings together are within the limit, return their total length, which needs no search.
+    """
     if texts.nbytes <= limit_bytes:
         return int(texts.nbytes) or 1
     import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
@@ -440,7 +461,7 @@ def _longest(texts: Any, *, limit_bytes: int) -> int:
 
 
 def _choose_buffer(groups: Sequence[Group]) -> int:
-    """Return by how many bytes a column is read, 0 if as a whole."""
+    """Return the size of the buffer through which each column is read, 0 to read columns in one piece."""
     sizes = (sum(chunk.compressed_bytes for chunk in group.chunks) for group in groups)
     if max(sizes, default=0) <= _WHOLE_BYTES:
         return 0

@@ -14,17 +14,18 @@ import pyarrow.ipc
 from penstock.core.errors import DataError, FileLocation, PenstockError, SourceError
 from penstock.core.files.columnar.types import check_values, has_dictionary, is_view, name_sql_type, plain_array
 
-# A record batch is read as a whole, and polars gives millions of rows in one.
+# The most rows of a record batch in the copy. A record batch is read into memory as a whole, and polars makes batches
+# of millions of rows.
 _BATCH_ROWS: Final = 65_536
 
-# How pandas' conversion by pyarrow names the column.
+# Finds the column's name in the error of a failed conversion from pandas.
 _COLUMN = re.compile("Conversion failed for column (.*) with type")
 
 
 def write_stream(source: Any, path: Path) -> None:
     """Write the rows of an object with `__arrow_c_stream__` to a new file. Raises DataError, SourceError.
 
-    Dictionaries are decoded: a file may have only one for each column, and a stream many.
+    Columns with dictionaries are decoded, because a stream may have many dictionaries for a column and a file only one.
     """
     inner: list[str] = []
     try:
@@ -39,14 +40,16 @@ def write_stream(source: Any, path: Path) -> None:
                     part = batch.slice(start, _BATCH_ROWS)
                     writer.write_batch(pa.record_batch(list(map(_written, part.columns)), schema=schema))
     except (pa.ArrowException, OSError, TypeError, ValueError) as exc:
-        # The causes are Arrow's own; what they say is in the message.
+        # Arrow's own errors are not attached as causes, because the message quotes them.
         raise _explain(source, exc, inner) from None
 
 
 def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError:
-    """Return the error for a table that Arrow does not convert: with the value, if pandas has one of another type.
+    """Return the error for a table that Arrow cannot convert.
 
-    `inner` are the columns with dictionaries in their parts, of which a file may have one each.
+    It names the value, if a pandas column has values of two types.
+
+    `inner` are the columns with dictionaries inside lists, structs or maps, which are not decoded.
     """
     reason, kind = str(exc.args[0]) if exc.args else f"{exc}", type(source).__name__
     found = _COLUMN.search(" ".join(map(str, exc.args)))
@@ -67,7 +70,7 @@ def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError
 
 
 def _find_value(source: Any, column: str) -> tuple[int | None, object]:
-    """Return the number of the first row, from 1, whose value does not fit those before it, and the value."""
+    """Return the first value that has another type than those before it, and its row, counted from 1."""
     try:
         values = list(source[column])
     except (KeyError, TypeError, ValueError):

@@ -1,9 +1,9 @@
-r"""Writes columns of Arrow as COPY text, by pyarrow.compute: no loop over rows.
+r"""Writes Arrow columns as COPY text with pyarrow.compute, so Python has no loop over rows.
 
-A value is first written as PostgreSQL's input function of its type reads it, then its backslashes and control
-characters are escaped as COPY needs it, and the columns of a row are joined by tabs. Null is \N. Each row is one line.
-Values that the type's text cannot say exactly are faults: nanoseconds, times that are not of a day. Only for these, and
-for dates before the year 1 or after 9999, Python looks at single values.
+Each value is written in the form that the input function of its PostgreSQL type reads. Then backslashes and control
+characters are escaped as COPY requires, and the values of a row are joined by tabs. Null is \N. Each row is one line. A
+value that the type cannot store exactly is a fault: nanoseconds, or a time outside the day. Python handles only these
+values, and dates before the year 1 or after 9999, one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from penstock.core.files.columnar.types import (
 )
 from penstock.core.frozen import frozen
 
-# What COPY text escapes in a value, the backslash first (copyto.c, CopyAttributeOutText).
+# The characters that COPY text escapes in a value (copyto.c, CopyAttributeOutText). The backslash is replaced first, so
+# that no escape is escaped again.
 _ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _JSON_ESCAPES: Final = (
     ("\\", "\\\\"),
@@ -40,52 +41,56 @@ _JSON_ESCAPES: Final = (
 )
 
 _INTEGERS: Final = ("smallint", "integer", "bigint")
-# Types that read a list as JSON writes it, pgvector's too.
+# Types whose input function reads a list in JSON's form: json, jsonb, and pgvector's types.
 _LISTS: Final = re.compile(r"(^|\.)(json|jsonb|vector|halfvec)(\(|$)")
 _UUID_BYTES: Final = 16
 
 _DAY: Final = 86_400
 _DAY_MS: Final = _DAY * 1000
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-# The days from 1970-01-01 to 0001-01-01, and to the day after 9999-12-31: between them pyarrow writes dates as
-# PostgreSQL reads them.
+# 0001-01-01 and the day after 9999-12-31, as days since 1970-01-01. Between them pyarrow writes dates in the form that
+# PostgreSQL reads.
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_897
 
 
 class Fault(NamedTuple):
-    """A value that cannot be loaded as it is: its row in the batch, and why."""
+    """A value that PostgreSQL cannot store exactly."""
 
+    # The index of the value's row in the batch.
     row: int
     reason: str
 
 
 @frozen
 class TextRows:
-    """Rows as COPY text: the bytes, where each row ends in them, and the faults by the index of their column."""
+    """Rows as COPY text, and the values in them that cannot be loaded."""
 
     data: bytes
+    # The offset in `data` at which each row ends.
     ends: Any
+    # The faults, each with the index of its column.
     faults: Sequence[tuple[int, Fault]]
 
     def end_of(self, row: int) -> int:
-        """Return where a row ends; that of row -1 is where the first one begins."""
+        """Return the offset at which a row ends. For row -1 return 0, at which the first row begins."""
         return int(self.ends[row].as_py()) if row >= 0 else 0
 
     def row_at(self, offset: int) -> int:
-        """Return the row that a byte is of."""
+        """Return the index of the row that contains the byte at `offset`."""
         return bisect_right(range(len(self.ends)), offset, key=self.end_of)
 
     def field(self, row: int, column: int) -> str:
-        """Return a value as it is written."""
+        """Return the text of a row's column, with COPY's escapes."""
         line = self.data[self.end_of(row - 1) : self.end_of(row) - 1]
         return line.split(b"\t")[column].decode(errors="replace")
 
 
 class _Text(NamedTuple):
-    """Values as text, and whether they may contain characters that COPY escapes."""
+    """Values of a column as text."""
 
     values: Any
+    # Whether the values may contain characters that COPY escapes.
     is_free: bool
 
 
@@ -151,7 +156,10 @@ def _write_plain(array: Any, type_name: str, faults: list[Fault]) -> Any:
 
 
 def _write_whole(numbers: Any, texts: Any) -> Any:
-    """Return whole numbers without a point and an exponent, as integers are read; pandas writes them beside nulls."""
+    """Return whole numbers without a point or an exponent, so that integer columns can read them.
+
+    pandas stores integers as floating-point numbers if the column has nulls.
+    """
     numbers = numbers.cast(pa.float64())
     is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
     whole = pc.if_else(is_whole, numbers, 0.0).cast(pa.int64())
@@ -159,7 +167,7 @@ def _write_whole(numbers: Any, texts: Any) -> Any:
 
 
 def write_json(array: Any) -> Any:
-    """Return lists, structs and maps as JSON. A value that has no exact text is an error when the rows are written."""
+    """Return lists, structs and maps as JSON. Raises RecordError for a value that JSON cannot have exactly."""
     faults: list[Fault] = []
     texts = _write_json(array, faults)
     if faults:
@@ -181,7 +189,7 @@ def _write_dates(dates: Any) -> Any:
 
 
 def _write_milliseconds(dates: Any, faults: list[Fault]) -> Any:
-    """Return days that are counted in milliseconds."""
+    """Return dates that Arrow stores in milliseconds (date64) as text."""
     counts = dates.view(pa.int64())
     is_day = pc.equal(pc.multiply(pc.divide(counts, _DAY_MS), _DAY_MS), counts)
     odd = sorted({*_rows_of(pc.invert(is_day)), *_find_outside(counts, -(2**31) * _DAY_MS, 2**31 * _DAY_MS)})
@@ -191,7 +199,7 @@ def _write_milliseconds(dates: Any, faults: list[Fault]) -> Any:
 
 
 def _write_timestamps(stamps: Any, faults: list[Fault]) -> Any:
-    """Return timestamps in microseconds at most; those with a time zone are in UTC, and say so."""
+    """Return timestamps as text, with at most six decimals. Timestamps with a time zone are in UTC and end with +00."""
     kind = stamps.type
     suffix = "" if kind.tz is None else "+00"
     counts = stamps.view(pa.int64())
@@ -217,7 +225,7 @@ def _write_times(times: Any, faults: list[Fault]) -> Any:
 
 
 def _shorten_nanoseconds(texts: Any, counts: Any, faults: list[Fault]) -> Any:
-    """Return texts without their last three digits, which are 000, or else a fault."""
+    """Return texts without their last three digits. If these are not 000, the value is a fault."""
     is_exact = pc.equal(pc.multiply(pc.divide(counts, 1000), 1000), counts)
     if pc.all(is_exact, min_count=0).as_py():
         return pc.utf8_slice_codeunits(texts, 0, -3)
@@ -237,7 +245,7 @@ def _name_instant(count: int, unit: str, suffix: str) -> str:
 
 
 def _name_day(day: int) -> str:
-    """Return a day of the Gregorian calendar, counted from 1970-01-01, as PostgreSQL reads it.
+    """Return the date of a day in the form that PostgreSQL reads. `day` is the number of days since 1970-01-01.
 
     >>> _name_day(0), _name_day(2_932_897), _name_day(-719_163)
     ('1970-01-01', '10000-01-01', '0001-12-31 BC')
@@ -285,7 +293,7 @@ def _replace(texts: Any, rows: Sequence[int], replacements: Sequence[str]) -> An
 
 
 def _hex(array: Any) -> Any:
-    """Return byte strings as hexadecimal digits, by one conversion of all of them."""
+    """Return byte strings as hexadecimal digits. All of them are converted by one call."""
     array = array.cast(pa.large_binary())
     _, offsets, data = array.buffers()
     bounds = pa.Array.from_buffers(pa.int64(), len(array) + 1, [None, offsets], offset=array.offset)
@@ -308,7 +316,7 @@ def _write_uuid(array: Any) -> Any:
 
 
 def _write_list(array: Any, type_name: str, faults: list[Fault]) -> Any:
-    """Return lists as array literals (utils/adt/arrayfuncs.c, array_in)."""
+    """Return lists as PostgreSQL's array literals (utils/adt/arrayfuncs.c, array_in)."""
 
     def write(values: Any, inner: list[Fault]) -> Any:
         text = _write(values, type_name, inner)
@@ -321,7 +329,7 @@ def _write_list(array: Any, type_name: str, faults: list[Fault]) -> Any:
 
 
 def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: list[Fault], *, null: str) -> Any:
-    """Return each list as its values, written by `write`, with commas between them."""
+    """Return one text for each list: its values, written by `write`, joined by commas."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     values, places = _flatten(array, offsets)
@@ -342,14 +350,14 @@ def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: lis
 
 
 def _flatten(array: Any, offsets: Any) -> tuple[Any, Any]:
-    """Return the values of lists, and for each one of a list its place among them; None if they follow each other."""
+    """Return the values of all lists, and the index in them of each list's values, None if they are in list order."""
     kind = array.type
     if types.is_null(kind.value_type):
         # pyarrow cannot flatten slices of lists of nulls.
         return pa.nulls(offsets[-1].as_py()), None
     if not (types.is_list_view(kind) or types.is_large_list_view(kind)):
         return array.flatten(), None
-    # Views may overlap, and be in any order. pyarrow flattens only those of some types.
+    # List views may overlap, and may be in any order. pyarrow can flatten only some types of them.
     count = offsets[-1].as_py()
     rows = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, pa.nulls(count)))
     starts = array.offsets.cast(pa.int64()).take(rows)
@@ -359,7 +367,7 @@ def _flatten(array: Any, offsets: Any) -> tuple[Any, Any]:
 
 
 def _join(array: Any, offsets: Any, write: Callable[[list[Fault]], Any], faults: list[Fault]) -> Any:
-    """Return the parts of each row, which are between its offsets, with commas between them."""
+    """Return one text for each row: the parts between the row's offsets, written by `write`, joined by commas."""
     inner: list[Fault] = []
     lists = pa.ListArray.from_arrays(offsets, write(inner))
     if inner:
@@ -370,7 +378,7 @@ def _join(array: Any, offsets: Any, write: Callable[[list[Fault]], Any], faults:
 
 
 def _write_json(array: Any, faults: list[Fault]) -> Any:
-    """Return values as JSON, null where the value is null."""
+    """Return values as JSON. A null value stays null."""
     array = plain_array(array)
     kind = array.type
     if types.is_map(kind):
@@ -414,7 +422,7 @@ def _write_map(array: Any, faults: list[Fault]) -> Any:
 
 
 def _find_repeated(names: Any, offsets: Any) -> list[Fault]:
-    """Return a fault for each name that its map has before: jsonb would keep the last value only."""
+    """Return a fault for each key that a map repeats, because jsonb would keep only the key's last value."""
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, names))
     pairs = pa.table({"map": parents, "name": names})
     if pairs.group_by(["map", "name"]).aggregate([]).num_rows == pairs.num_rows:
@@ -435,7 +443,7 @@ def _escape(texts: Any) -> Any:
 
 
 def _replace_all(texts: Any, pairs: Sequence[tuple[str, str]]) -> Any:
-    """Return texts with each character of `pairs` replaced; only those that occur cost anything."""
+    """Return texts with each character of `pairs` replaced. A character that does not occur costs almost no time."""
     data = _data_of(texts)
     for before, after in pairs:
         if before.encode() in data:

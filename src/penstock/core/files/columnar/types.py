@@ -1,4 +1,4 @@
-"""The PostgreSQL type of each Arrow type, and arrays that are checked and flattened for it."""
+"""Finds the PostgreSQL type for each Arrow type, checks Arrow arrays, and removes their encodings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def is_nested(kind: Any) -> bool:
 
 
 def plain_type(kind: Any) -> Any:
-    """Return the type of the values without their encoding: of a dictionary's, or of an unknown extension's storage."""
+    """Return the type of the values without their encoding, such as the type of the values in a dictionary.
+
+    For an extension that is not known here, return the type of its storage.
+    """
     if is_encoded(kind):
         return plain_type(kind.value_type)
     if is_view(kind):
@@ -47,17 +50,17 @@ def plain_type(kind: Any) -> Any:
 
 
 def is_encoded(kind: Any) -> bool:
-    """Return whether values of an Arrow type are in a dictionary, or stand for runs of rows."""
+    """Return whether an Arrow type is encoded: with a dictionary, or by runs of equal values."""
     return bool(types.is_dictionary(kind) or types.is_run_end_encoded(kind))
 
 
 def is_view(kind: Any) -> bool:
-    """Return whether values of an Arrow type are strings or byte strings that are views."""
+    """Return whether an Arrow type is string_view or binary_view."""
     return bool(types.is_string_view(kind) or types.is_binary_view(kind))
 
 
 def has_dictionary(kind: Any) -> bool:
-    """Return whether an Arrow type or one of its parts is in a dictionary."""
+    """Return whether an Arrow type or a type nested in it is encoded with a dictionary."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_dictionary(kind.storage_type)
     parts = (kind.field(number).type for number in range(kind.num_fields))
@@ -65,7 +68,10 @@ def has_dictionary(kind: Any) -> bool:
 
 
 def text_type(kind: Any) -> Any:
-    """Return the type of texts whose bytes are values of an Arrow type, or of a list of these; else None."""
+    """Return the string type for a binary type, and a list of strings for a list of binary values; otherwise None.
+
+    Both types have the same buffers, so an array can be viewed as the other type.
+    """
     if types.is_list(kind) or types.is_large_list(kind):
         part = text_type(kind.value_type)
         make = pa.list_ if types.is_list(kind) else pa.large_list
@@ -89,7 +95,7 @@ def is_bool8(kind: Any) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and bool(kind.extension_name == "arrow.bool8")
 
 
-# The types of Arrow without parameters that matter here, and those of PostgreSQL that hold all their values.
+# Arrow types, each with the PostgreSQL type that holds all its values.
 _NAMES: Sequence[tuple[Callable[[Any], bool], str]] = (
     (types.is_boolean, "boolean"),
     (types.is_int8, "smallint"),
@@ -123,7 +129,7 @@ def name_sql_type(kind: Any) -> str | None:
         return None
     kind = plain_type(kind)
     if types.is_decimal(kind):
-        # Before PostgreSQL 15 a scale is not negative.
+        # Before PostgreSQL 15, a scale cannot be negative.
         return f"numeric({max(kind.precision - min(kind.scale, 0), kind.scale)},{max(kind.scale, 0)})"
     if types.is_timestamp(kind):
         return f"timestamp {'without' if kind.tz is None else 'with'} time zone"
@@ -133,9 +139,9 @@ def name_sql_type(kind: Any) -> str | None:
 
 
 def _can_take(kind: Any) -> bool:
-    """Return whether pyarrow can take single values of a type: not if there are views or runs in their parts.
+    """Return whether pyarrow can take single values of a type. It cannot if nested types are views or run-end encoded.
 
-    Files in which a dictionary's values are of another dictionary are written wrong by pyarrow itself.
+    A dictionary of dictionaries is not accepted either, because pyarrow itself writes wrong files for it.
     """
     if types.is_dictionary(kind):
         return False
@@ -153,13 +159,13 @@ def _has_views(kind: Any) -> bool:
 
 
 def _repeats_a_name(kind: Any) -> bool:
-    """Return whether a struct has two fields of one name, of which JSON keeps one."""
+    """Return whether a struct has two fields of the same name. JSON would keep only one of them."""
     names = [field.name for field in kind] if types.is_struct(kind) else []
     return len(set(names)) < len(names)
 
 
 def _name_nested(kind: Any) -> str | None:
-    """Return the type for lists, structs and maps: an array if the values of a list have no parts, else jsonb."""
+    """Return the PostgreSQL type for lists, structs and maps: an array for a list of plain values, otherwise jsonb."""
     if types.is_map(kind):
         parts = [kind.key_type, kind.item_type]
     else:
@@ -174,12 +180,12 @@ _VIEW_BYTES: Final = 16
 
 
 class TooLong(ValueError):
-    """The values of some rows are longer than 2 GiB, or than the free memory."""
+    """The values of a batch are longer than 2 GiB, or do not fit into the free memory."""
 
 
 @contextmanager
 def refusing_length() -> Iterator[None]:
-    """Raise TooLong for pyarrow's errors of length."""
+    """Raise TooLong in place of the block's errors of pyarrow that report too much data or too little memory."""
     try:
         yield
     except (pa.ArrowCapacityError, pa.ArrowMemoryError) as error:
@@ -187,7 +193,7 @@ def refusing_length() -> Iterator[None]:
 
 
 def plain_array(array: Any) -> Any:
-    """Return the values without their encoding, see types.plain_type."""
+    """Return an array of the same values without their encoding (see `plain_type`)."""
     kind = array.type
     if types.is_dictionary(kind):
         return _take(array.dictionary, array.indices)
@@ -204,13 +210,13 @@ def plain_array(array: Any) -> Any:
 
 
 def cast_array(array: Any, kind: Any) -> Any:
-    """Return an array with values of another type, which must hold them all."""
+    """Return an array converted to another type. Raises pyarrow.ArrowInvalid if the type does not hold a value."""
     # Array.cast imports pyarrow.compute even if there is nothing to do.
     return array if array.type == kind else array.cast(kind)
 
 
 def _take(values: Any, indices: Any) -> Any:
-    """Return the values at some indices."""
+    """Return the values at these indices."""
     values = plain_array(values)
     if is_json(values.type):
         texts = plain_array(values.storage).take(indices)
@@ -219,7 +225,10 @@ def _take(values: Any, indices: Any) -> Any:
 
 
 def _clear_nulls(array: Any) -> Any:
-    """Return views of which those of nulls are empty: what they refer to is not checked, and a cast reads it."""
+    """Return an array of views in which each null is an empty view.
+
+    Validation does not check the views of nulls, but a cast reads what they refer to.
+    """
     if not array.null_count:
         return array
     valid, views, *data = array.buffers()
@@ -230,7 +239,10 @@ def _clear_nulls(array: Any) -> Any:
 
 
 def _number_runs(array: Any, first: int, count: int) -> Any:
-    """Return for each row the number of its run, from 0; `first` and `count` say which runs the rows are in."""
+    """Return the number of each row's run, counted from 0.
+
+    `first` is the index of the first run that has rows of the array, `count` the number of such runs.
+    """
     import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
 
     ends = pc.subtract(array.run_ends.slice(first, count).cast(pa.int64()), array.offset)
@@ -240,11 +252,12 @@ def _number_runs(array: Any, first: int, count: int) -> Any:
 
 
 def check_values(batch: Any, is_checked: Callable[[Any], bool]) -> None:
-    """Raise pyarrow.ArrowInvalid if a column of a batch is damaged; `is_checked` says which types are looked at.
+    """Raise pyarrow.ArrowInvalid if a column of a batch is damaged. `is_checked` returns whether to check a type.
 
-    pyarrow's full validation also refuses values that the row with them is refused or rejected for later: texts that
-    are not UTF-8, times that are not of a day, dates that are not days. So a column that fails is looked at once more,
-    as what it is stored as. Such values in lists, structs and maps are an error of the file.
+    pyarrow's full validation also refuses single invalid values: texts that are not UTF-8, times outside the day, dates
+    that are not whole days. The load refuses or rejects the rows of such values later. So a column that fails is
+    checked again as a type that allows all values. An invalid value inside a list, struct or map is an error of the
+    file.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if not is_checked(column.type):
@@ -259,7 +272,7 @@ def check_values(batch: Any, is_checked: Callable[[Any], bool]) -> None:
 
 
 def _stored_type(kind: Any) -> Any:
-    """Return a type without rules for its values, of the same buffers."""
+    """Return the type that has the same buffers and allows all values, for example binary for string."""
     if types.is_string(kind):
         return pa.binary()
     if types.is_large_string(kind):
@@ -274,13 +287,16 @@ def _stored_type(kind: Any) -> Any:
 
 
 def find_nanoseconds(nanoseconds: Any, microseconds: Any) -> int | None:
-    """Return the first row that has nanoseconds. Both are the same column; its INT96 are read in these units."""
+    """Return the first row with a timestamp that microseconds cannot store, or None.
+
+    Both arrays are the same INT96 column: one was read in nanoseconds, the other in microseconds.
+    """
     import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
 
     if nanoseconds.type == microseconds.type:
         return None
     if types.is_timestamp(nanoseconds.type):
-        # These multiply and subtract without a check: in the lowest 64 bits.
+        # These functions do not check for overflow. The low 64 bits of the results are enough for the comparison.
         rest = pc.subtract(nanoseconds.view("int64"), pc.multiply(microseconds.view("int64"), 1000))
         row = pc.index(pc.equal(rest, 0), False).as_py()
         return None if row < 0 else int(row)
@@ -298,7 +314,7 @@ def _list_parts(array: Any) -> list[Any]:
 
 
 def _find_row(array: Any, part: int) -> int:
-    """Return the row of an array that one of its parts is of."""
+    """Return the row of an array that contains the part with index `part` of its flattened values."""
     if types.is_struct(array.type):
         return part
     import pyarrow.compute as pc  # noqa: PLC0415 (40 ms)
