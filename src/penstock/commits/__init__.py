@@ -1,1 +1,1 @@
-"""`penstock commits`: who waits for commits, and what larger batches would buy."""
+"""`penstock commits`: shows which applications wait for commits, and how much faster larger batches would be."""

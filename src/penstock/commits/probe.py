@@ -30,7 +30,7 @@ class CommitTimes:
 
     @property
     def commit_s(self) -> float:
-        """Return the median of the commits, minus a round trip."""
+        """Return the median time of a commit, without its round trip."""
         return max(0.0, statistics.median(self.commits_s) - self.round_trip_s)
 
 
