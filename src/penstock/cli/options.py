@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.api.ledger_view import LedgerView
 
-# Nobody waits longer for the offers of Tab.
+# How long Tab waits for the server's answer.
 _LIMIT_S = 2.0
 _LOADS = 50
 

@@ -96,7 +96,7 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
 
 
 def _to_json(value: Any) -> object:
-    """Return a value that JSON lacks as a value that JSON has: the fields of a dataclass, a time, a path, or a set."""
+    """Convert a value of a type that JSON does not have: a dataclass, a time, a path or a set."""
     if isinstance(value, (datetime, Path)):
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, frozenset):

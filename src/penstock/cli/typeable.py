@@ -31,7 +31,7 @@ _keys: dict[str, Option] = {}
 
 
 def remember_target(options: Mapping[str, Any]) -> None:
-    """Keep the options by which this run reaches its server and ledger. Without options, forget them."""
+    """Keep the options with which this run reaches its server and ledger. Empty `options` delete the earlier ones."""
     _named.clear()
     _named.update(options)
 
@@ -45,7 +45,9 @@ def spell_as_keys(*, is_job_file: bool) -> None:
 
 
 def complete_commands(text: str) -> str:
-    """Return a text with these options after each command that needs them, without secrets, and with a job's keys.
+    """Return a text in which each command has the options that this run used to reach its server and ledger.
+
+    Secrets are left out. In a load of a job file, options of a target are written as the file's keys.
 
     >>> remember_target({"to": "dbname=shop password=x", "ledger_schema": "own"})
     >>> complete_commands("Resume with: penstock resume 0a1b2c3d4e.")
