@@ -75,10 +75,10 @@ class Restored:
     """The result of restoring changes. Lists are added to while objects are restored."""
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
-    # What was restored of the whole server, as is the temp place.
+    # The restored settings of the server. The temp place also belongs to the whole server.
     settings: list[SettingResult] = field(default_factory=list)
     temp_place: PlaceReport | None = None
-    # Messages about what other loads still need changed.
+    # Messages about changes that are not restored yet, because other loads need them.
     held: list[str] = field(default_factory=list)
     errors: list[PenstockError] = field(default_factory=list)
     # The errors for records that came with a dump of another database. No table lacks anything because of these
@@ -120,7 +120,7 @@ class Kind(Protocol):
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
         """Restore changes of one table or of the server, under its lock.
 
-        Return those that still have a record to remove.
+        Return the restored changes whose records the caller must remove.
 
         A kind that removes a record in the transaction that restores its change does not return that change.
         """
@@ -141,7 +141,7 @@ class Context:
     store: Store
     # The kinds of change in the store.
     kinds: Sequence[Kind]
-    # Receives what is done, as does `report`.
+    # Receives a message about each thing that is done.
     notice: Callable[[str], None]
     # Opens further sessions.
     connect: ConnectionFactory | None = None
@@ -213,7 +213,10 @@ class Context:
         )
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
-        """Whether a running load needs a table changed; if so, add a message to `done`. The caller has the lock."""
+        """Return whether a running load needs a change of a table.
+
+        If so, add a message to `done`. The caller has the lock.
+        """
         for hold in self.store.read_holds(oid):
             if not self.is_over(hold):
                 done.held.append(describe_held(change, hold))

@@ -34,13 +34,13 @@ class CannotRecord(TargetError):
 
 @frozen
 class ChangeRecords:
-    """The recorded changes of tables."""
+    """The recorded changes, as they are before this load adds its own."""
 
-    # Those of one table.
+    # The recorded changes of the table.
     before: Sequence[Change]
-    # Those of this table by this load.
+    # The changes of the table that this load has recorded.
     ours: Sequence[Change]
-    # Those of all tables.
+    # The recorded changes of all tables.
     everything: Sequence[Change]
 
 

@@ -84,7 +84,7 @@ def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Cha
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
-    """Return the tables whose loads have changed something in the given tables, or a foreign key that refers to them.
+    """Return the OIDs of loaded tables with a recorded change of a given table or of a foreign key that refers to it.
 
     Raises ServerError.
     """

@@ -30,7 +30,8 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
     """Return what `repair` would do, a step for each record, and change nothing. Raises PenstockError.
 
-    Records of indexes or keys of partitions that are attached to another one are counted in the step of that one.
+    An index or key of a partition that is attached to a parent index or key has no step of its own. The parent's step
+    counts it.
     """
     steps = []
     for context in contexts:

@@ -103,7 +103,7 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
 
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
-    """Raise TargetError if an object differs from its record, unless only the rest of its rebuild is missing."""
+    """Raise TargetError if an object differs from its record. An object that is only partly rebuilt is accepted."""
     # `found` has the tables that are loaded. A foreign key of another table is listed with the table that it refers to.
     oid = change.relations[-1] if change.kind == "reference" else change.relation_oid
     if look_at(found.tables.get(oid), change) not in ("there", "begun", "made"):
@@ -202,7 +202,7 @@ class _Rebuild:
             if state in ("gone", "there"):
                 done_with.append(change)
             elif state == "made":
-                # It is attached when the parent is rebuilt.
+                # The object is attached when the parent's object is rebuilt.
                 continue
             elif parts is not None and parts.table.kind == "p":
                 parents.append(change)
@@ -319,7 +319,7 @@ class _Rebuild:
                 drop_records(connection, schema, [change])
                 return
             if state == "made":
-                # It is attached when the parent is rebuilt.
+                # The object is attached when the parent's object is rebuilt.
                 return
             if parts is not None and parts.table.kind == "p":
                 if is_validating:

@@ -172,7 +172,10 @@ def find_missing(connection: Connection, schema: str) -> list[Missing]:
 
 
 def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
-    """Return the records of what each table lacks because a rebuild failed. Raises the same as `find_missing`."""
+    """Return, table by table, the records of parts that are missing because a rebuild failed.
+
+    Raises the same errors as `find_missing`.
+    """
     return _find_failed(connection, schema) if has_ledger(connection, schema) else []
 
 
@@ -196,8 +199,7 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
         )
         with translate_errors("looking up the partitions of tables"):
             loaded = {oid for (oid,) in connection.execute(trees, [list(oids)])}.union(oids)
-        # Include tables with foreign keys that wait, because a foreign key of another table needs the key that it
-        # refers to.
+        # Also include a table that refers to a loaded table: its foreign key waits for a key of the loaded table.
         failed &= {
             change.target_oid for change in changes if change.target_oid in loaded or change.relation_oid in oids
         }
@@ -208,7 +210,10 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
 def group_attached(
     changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
 ) -> list[list[Change]]:
-    """Return changes in groups: a change, then the changes of attached parts of partitions for which `is_alike`."""
+    """Return changes in groups: each change, followed by the changes of attached partitions' parts that are alike.
+
+    `is_alike` compares two changes.
+    """
     families = [[change] for change in changes]
     numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
     # The records of partitions come after those of their parent.

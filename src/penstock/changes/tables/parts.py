@@ -299,13 +299,16 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Return the table of a record's object with its foreign keys if the object is one, otherwise with its indexes."""
+    """Return the parts of the table of a record's object: foreign keys if the object is one, otherwise indexes."""
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Do as `capture_tree` for several tables without their partitions. Tables that do not exist are left out."""
+    """Return what `capture_tree` returns, for several tables without their partitions.
+
+    Skip tables that do not exist.
+    """
     wanted = list(oids)
 
     def read() -> list[TableParts]:

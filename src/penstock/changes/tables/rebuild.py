@@ -324,7 +324,7 @@ def execute_one(connection: Connection, statement: sql.Composed) -> None:
 
 
 def end_change(connection: Connection, schema: str, change: Change) -> None:
-    """Check that the object is as recorded, and remove the record if nothing of the object is missing.
+    """Check that the object is as recorded. Remove the record if no part of the object is missing.
 
     Raises TargetError.
     """

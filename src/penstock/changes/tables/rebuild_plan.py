@@ -71,7 +71,8 @@ def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int 
 def choose_workers(plan: RebuildPlan, *, share: float) -> int:
     """Return the number of parallel workers for an index that has this share of the cost of all indexes.
 
-    An index that is more than one CPU's part of the work would still be built when all others are done.
+    If an index is more than one CPU's share of the work, one process would still be building it after all others are
+    done.
 
     >>> plan = RebuildPlan(sessions=3, cpus=2, memory_bytes=GIB)
     >>> [choose_workers(plan, share=share) for share in (0.3, 0.6, 0.8, 1.0)]

@@ -37,7 +37,7 @@ class TriggerRow:
     function_oid: int
 
     def record(self) -> dict[str, Any]:
-        """Return what a record has of the trigger."""
+        """Return what a record stores about the trigger."""
         return {"state": self.state, "type": self.type, "function_oid": self.function_oid}
 
 
