@@ -1,4 +1,4 @@
-"""The schema of a benchmark and the database of the demo: marked as penstock's, and used by one run at a time.
+"""Creates a benchmark's schema and the demo's database. Both are marked as penstock's, and used by one run at a time.
 
 The schema is dropped in every case. The database is created in place of the last run's, and kept.
 """

@@ -44,14 +44,14 @@ _WAL_OF_TEXT = 2
 
 @frozen
 class LoadTask:
-    """What every way loads: these files, into existing empty tables."""
+    """What every function of this module loads: these files, into existing empty tables."""
 
     files: tuple[DataFile, ...]
     schema: str
     psql: Psql
     connect: ConnectionFactory
     open_settings: Callable[[], SettingsBackend]
-    # Where S3 has files that the server can import, by the name of their table; empty without S3.
+    # The place in S3 of each file that the server can import, by the name of its table. Empty without S3.
     objects: Mapping[str, S3Object] = field(default_factory=dict)
 
 

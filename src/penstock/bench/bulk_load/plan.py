@@ -59,13 +59,14 @@ class BulkLoadStep:
     load: Load
     # The volume as `lab up --volume` names it.
     volume: str
-    # The article's time, None if it has none.
+    # The time in the article, None if the article has none.
     published_s: float | None = None
-    # The article's largest queue of the volume, None if it has none.
+    # The volume's largest queue in the article, None if the article has none.
     published_queue: int | None = None
     # What else the article says about this load.
     published: str = ""
-    # What is different here. In every step, the article also imports inside the server, which is not repeated.
+    # How the step differs from the article's. In every step, the article also imports inside the server, which is not
+    # repeated.
     differs: str = ""
     # Whether the server is killed at the end of the load, to measure a recovery.
     crashes: bool = False
@@ -85,7 +86,7 @@ FIRST = "gp2:250GiB:spent"
 LARGE = "gp2:1500GiB:spent"
 PROVISIONED = "io1:1500GiB:10000"
 
-# The article's own call is how its server imports title.principals.
+# The difference in the steps in which the server imports title.principals with the article's own call.
 _OWN_CALL_DIFFERS = (
     "as in the article, FORMAT csv takes \\N for text and removes quotes; the functions are the lab's stand-in"
 )
@@ -197,8 +198,8 @@ _LEAST_MEMORY_BYTES = 512 * MIB
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 12 * GIB
 
-# A resource is the bottleneck of a step that used at least this share of it: a little is lost when a load begins and
-# ends. A volume is a bottleneck only if requests also wait for it.
+# A resource is the bottleneck of a step that used at least this share of it. The share is below 1 because a load uses
+# less when it begins and ends. A volume is a bottleneck only if requests also wait for it.
 _USED = 0.8
 _LEAST_QUEUE = 1.0
 

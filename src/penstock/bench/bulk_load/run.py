@@ -113,7 +113,7 @@ def measure(
     limited: AbstractContextManager[None],
     after: Callable[[], None],
 ) -> BulkLoadRun:
-    """Create the tables, load them within `limited` and call `after` there, then count the rows.
+    """Create the tables, load them and call `after` within the context `limited`, and then count the rows.
 
     The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
     """
@@ -227,7 +227,7 @@ class Target:
     name: str
     setting: LoadTask
     steps: tuple[BulkLoadStep, ...]
-    # The article's machine at this size, None if the server's volumes cannot be changed, as is the lab.
+    # The article's machine, scaled as for the lab. None if the server's volumes cannot be changed.
     scaled: BulkLoadMachine | None = None
     lab: Lab | None = None
 

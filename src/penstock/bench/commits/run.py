@@ -210,11 +210,11 @@ class CommitsResult:
 class _SizeRuns:
     """The runs of one batch size so far."""
 
-    # Seconds with a sampler.
+    # The seconds of each run with a sampler.
     runs_s: list[float] = field(default_factory=list)
-    # Seconds without it.
+    # The seconds of the run without a sampler.
     bare_s: float | None = None
-    # Samples by wait event.
+    # The number of samples by wait event.
     waits: Counter[str] = field(default_factory=Counter)
     # For each sample, the seconds of busy processors and the seconds that the sample covers.
     busy: list[tuple[float, float]] = field(default_factory=list)

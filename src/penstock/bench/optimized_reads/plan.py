@@ -120,7 +120,7 @@ class Query:
 
     name: str
     table: str
-    # Its LIMIT is in proportion to the rows.
+    # The text of the query. Its LIMIT is in proportion to the rows.
     sql: str
 
 
