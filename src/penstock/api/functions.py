@@ -107,7 +107,7 @@ def _read_request(
     *,
     on_notice: Callable[[Notice], None],
 ) -> Request:
-    """Return the request: that of a job file, or one for these sources. Raises UsageError."""
+    """Return the request that a job file contains, or a request to load the given sources. Raises UsageError."""
     if into is None and [path.lower().endswith(".toml") for path in paths] == [True]:
         given = {name: value for name, value in options.items() if value is not None}
         of_targets = {"dialect", *(name for kind in TARGET_KINDS for name in option_fields(kind))}
@@ -127,7 +127,7 @@ def _read_request(
 
 @contextmanager
 def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
-    """Have errors name what was copied, such as a DataFrame, and its row instead of the temporary file."""
+    """Change errors of the block so that they name the copied source, such as a DataFrame, not the temporary file."""
     try:
         yield
     except PenstockError as error:

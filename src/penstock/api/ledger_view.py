@@ -232,7 +232,7 @@ class LedgerView(Closing):
             rights, load = self._rights(connection, load_id), RejectStore(self._schema, load_id).read_load(connection)
             job = None if load is None or load.job is None else job_from_json(load.job, load_id=load_id)
             rights.refuse_others_job("retry", job)
-        # Use a separate session, because it holds the load's lock until the session ends.
+        # Use a separate session, because the retry holds the load's lock until its session ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, path=path, into=into)
 

@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 @frozen
 class Order:
-    """What a member loads, and how it connects. Its repr shows none of it."""
+    """What a member loads, and how it connects. Its repr shows no values, because one may be a password."""
 
     job: str
     access: dict[str, Any]
@@ -52,7 +52,7 @@ class Order:
 
 
 def make_order(request: Request) -> Order:
-    """Return the order for a request. It has nothing of what the leader does before and after the rows."""
+    """Return the order for a request. It leaves out the steps that the leader runs before and after the rows."""
     job = replace(request.job, rules=replace(request.job.rules, join=True))
     return Order(
         job=job_to_json(job),
@@ -99,7 +99,7 @@ class RayMember:
 
 
 class RayMembers:
-    """Starts a member on each node of a cluster, and again if its process or node dies. Close it after use.
+    """Starts a member on each node of a cluster, and restarts it if its process or node dies. Close it after use.
 
     Raises UsageError if Ray is not installed, or if the cluster does not answer.
     """
@@ -144,7 +144,7 @@ class RayMembers:
         return self._ray.remote(RayMember).options(**options).remote()
 
     def _watch(self, number: int) -> None:
-        """Have a member load. Do so again after each restart of its process."""
+        """Start the load of a member, and start it again after each restart of the member's process."""
         actor = self._actors[number]
         while not self._is_closing.is_set():
             try:
@@ -196,7 +196,7 @@ class RayMembers:
 
         If the load is not complete, they commit their batches; a member that takes too long is killed.
 
-        Raises LeftOutError if the load is complete without objects that a member has.
+        Raises LeftOutError if the load is complete without some objects that a member lists.
         """
         self._is_closing.set()
         if not is_complete:
