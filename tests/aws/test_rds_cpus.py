@@ -59,7 +59,7 @@ def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerF
     target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
     with Loader(ConnectionFactory(database18)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
-        yield plan, loader.server
+        yield plan, plan.server
 
 
 def worth_asking(planned: tuple[LoadPlan, ServerFacts]) -> tuple[LoadPlan, ServerFacts]:

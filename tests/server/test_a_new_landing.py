@@ -82,5 +82,5 @@ def test_a_new_mode_is_checked_and_described_like_the_others(database18: str, tm
         with pytest.raises(UsageError, match="--key"):
             loader.plan(LoadJob(targets=(mode_target(path, "refill", key=("a",)),), rules=IMPATIENT))
         plan = loader.plan(LoadJob(targets=(mode_target(path, "refill"),), rules=IMPATIENT))
-        assert "refill; readers see the old rows" in "\n".join(describe_plan(plan, loader.server))
+        assert "refill; readers see the old rows" in "\n".join(describe_plan(plan))
     assert plan.targets[0].is_staged

@@ -121,8 +121,8 @@ def test_a_steps_part_is_in_the_plan_its_text_and_its_json(database18: str, tmp_
         job = LoadJob(targets=(target(write_to(tmp_path / "rows.csv", "a\n1\n")),))
         plan, _ = loader.foresee(loader.plan(job))
         assert plan.steps["pages"] == PagesPlan(now=0)
-        assert "0 pages now" in describe_plan(plan, loader.server)
-        steps = plan_object(plan, loader.server)["steps"]
+        assert "0 pages now" in describe_plan(plan)
+        steps = plan_object(plan)["steps"]
     assert isinstance(steps, dict)
     assert steps["pages"] == {"now": 0}
 

@@ -27,15 +27,14 @@ def estimate(loads: Loads, job: TargetJob) -> list[SpaceNeed]:
     """Return what a load of one target is expected to need."""
     with Loader(ConnectionFactory(loads.conninfo)) as loader:
         plan = loader.plan(LoadJob(targets=(job,), rules=IMPATIENT))
-        sample = loader._sources.sample(plan.targets[0].objects[0])
     with ConnectionFactory(loads.conninfo).connect() as connection:
         facts = plan.targets[0].facts
         places = read_table_storage(connection, [0 if facts is None else facts.oid])
     works = all_objects(plan.targets)
-    needs = estimate_needs(works, [sample], places, wal_bytes=0)
+    needs = estimate_needs(works, places, wal_bytes=0)
     # All that is written to tables is written to the WAL first.
     wal_bytes = sum(need.needed_bytes for need in needs if need.what == "WAL")
-    assert wal_bytes == estimate_wal(works, [sample], places)
+    assert wal_bytes == estimate_wal(works, places)
     return [need for need in needs if need.what != "WAL"]
 
 

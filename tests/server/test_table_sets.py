@@ -123,7 +123,7 @@ def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
     """With --mode truncate --atomic: replace is named."""
     with loads._loader() as loader:
         job = LoadJob(targets=tuple(_jobs(tmp_path, "abc")), rules=LoadRules(atomic=True))
-        lines = describe_plan(loader.plan(job), loader.server)
+        lines = describe_plan(loader.plan(job))
     for way in [line for line in lines if line.startswith("mode")]:
         assert "readers see all or nothing, and wait from the TRUNCATE at the end" in way
         assert "with mode replace they hardly wait" in way
@@ -176,7 +176,7 @@ def test_plan_names_the_tables_that_a_child_waits_for(loads: Loads, tmp_path: Pa
     with loads._loader() as loader:
         job = LoadJob(targets=(b, replace(a, mode="upsert", key=("id",))), rules=LoadRules(indexes="keep"))
         plan = loader.plan(job)
-        lines = describe_plan(plan, loader.server)
-        child, parent = plan_object(plan, loader.server)["targets"]  # type: ignore[misc]
+        lines = describe_plan(plan)
+        child, parent = plan_object(plan)["targets"]  # type: ignore[misc]
     assert any(line.startswith("mode") and 'after table "public.a"' in line for line in lines)
     assert (child["follows"], parent["follows"]) == (["public.a"], [])

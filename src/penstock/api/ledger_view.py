@@ -218,7 +218,7 @@ class LedgerView(Closing):
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several files if headers or dialects differ."""
         with self._open() as connection:
-            return write_reject_files(load_id, path, self._tools(connection), connection)
+            return write_reject_files(load_id, path, self._schema, connection)
 
     def retry(self, load_id: str, path: Path | None = None, *, into: TableName | None = None) -> RetryOutcome:
         """Load the rejected records of a load again, or the records of an edited reject file instead.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -13,15 +12,14 @@ from penstock.bench.tables import describe_copy, import_as_published
 from penstock.core.errors import LabError
 from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
-from penstock.core.host import client_name, cpu_count
+from penstock.core.host import client_name
 from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.table import TableName
 from penstock.lab.datasets.people import IMDB_TABLES
 from penstock.loading.choices import find_setting
 from penstock.loading.context import LoadTools
-from penstock.loading.plan.gather import gather_inputs
-from penstock.loading.plan.plan import plan_load
+from penstock.loading.plan_load import World, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.values.block import CopySpec
 from penstock.settings.decide import BULK_LOAD
@@ -136,10 +134,8 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
         rules=LoadRules(again=True, vacuum=False),
     )
     with SourceReader() as sources:
-        with connect.connect(label="plan") as connection:
-            server, job, inputs = gather_inputs(job, sources=sources, connection=connection, on_notice=lambda _: None)
-        plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
-        outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
+        plan = plan_load(job, World(connect=connect, sources=sources))
+        outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=plan.server.major))
     if outcome.accounts is None:
         return None
     setting = find_setting(plan, Housekeeping(), outcome.accounts, is_recorded=False)

@@ -105,7 +105,7 @@ def _of_sources(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
         yield "more_files"
         if plan.route.is_import:
             yield "more_imports"
-    if any(target.sample_compression not in _FAST_CODECS for target in plan.targets):
+    if any(target.sample.compression not in _FAST_CODECS for target in plan.targets):
         yield "fast_codec"
     if any(source.is_pipe and not source.is_spooled for source in objects):
         yield "pipe"

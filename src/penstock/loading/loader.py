@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.changes.tables.look import refuse_missing
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.closing import Closing, log_notice, log_warning
 from penstock.core.errors import TableExistsError
 from penstock.core.files.listing import recorded_name
 from penstock.core.files.streams import SourceReader
-from penstock.core.host import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
-from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
+from penstock.core.values.job import Housekeeping, LoadJob
 from penstock.core.values.options import OptionError
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
 from penstock.ledger.upkeep import find_left_rejects
 from penstock.loading.claim.claim import foresee_load
-from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools, Patience, patiently
-from penstock.loading.imports.instance import plan_by_instance
 from penstock.loading.imports.route import refuse_check
-from penstock.loading.indexes.plan import free_references, plan_indexes
 from penstock.loading.listener import Listener
-from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.modes import refuse_altered
-from penstock.loading.plan.plan import TargetInput, plan_load
 from penstock.loading.plan.space import SpaceGuard
+from penstock.loading.plan_load import World, plan_load
 from penstock.loading.run import run_load
-from penstock.loading.send.formats import choose_formats
 from penstock.loading.steps.order import plan_steps
-from penstock.loading.types.alter import find_dependents
 from penstock.loading.values.work import all_objects
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
@@ -50,9 +39,6 @@ from penstock.loading.watch import LoadWatch
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.accounts import UnreadableObject
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import ObjectSample
     from penstock.ledger.values import LedgerOutlook, LeftRejects
     from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
@@ -90,21 +76,13 @@ class Loader(Closing):
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
         self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
-        self._server: ServerFacts | None = None
-        self._samples: tuple[ObjectSample, ...] = ()
         self._retry_for_s = 0.0
-        self._on_notice: Callable[[str], None] | None = None
+        self._on_notice: Callable[[str], None] = log_notice
 
     def close(self) -> None:
         """Close the sources, and the session that is kept for the next step."""
         self._sources.close()
         self._connect.close()
-
-    @property
-    def server(self) -> ServerFacts:
-        """Return the server's facts. Call this only after a load was planned."""
-        assert self._server is not None
-        return self._server
 
     def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
         """Examine sources, table and server, and return what a load would do. Changes nothing. Raises PenstockError.
@@ -141,68 +119,20 @@ class Loader(Closing):
         return self._patiently(run)
 
     def _look(self, job: LoadJob) -> LoadPlan:
-        with self._hearing() as heard:
-            plan = choose_formats(self._find_types(self._plan_load(job, heard)), self._samples, self.server)
-        return replace(plan, notices=(*plan.notices, *heard.notices))
-
-    def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
-        with self._connect.borrow() as connection:
-            if self._resumes is not None:
+        if self._resumes is not None:
+            with self._connect.borrow() as connection:
                 self._check_rights(self._resumes, job, connection)
-            schema = self._ledger.schema
-            ledgers = look_for_ledgers(connection, schema)
-            unreadable: list[UnreadableObject] = []
-            server, job, inputs = gather_inputs(
-                job,
+        with self._hearing() as heard:
+            world = World(
+                connect=self._connect,
                 sources=self._sources,
-                connection=connection,
-                on_notice=heard.add,
-                on_unreadable=unreadable.append,
-                ledger_schema=schema,
-                has_ledger=ledgers.exists,
+                ledger_schema=self._ledger.schema,
+                tuning=self._tuning,
+                warnings=heard,
+                on_notice=self._on_notice,
             )
-            self._server = server = replace(server, is_embedded=self._connect.is_embedded)
-            oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
-            if oids and ledgers.exists:
-                refuse_missing(connection, schema, oids)
-            if ledgers.others and not job.rules.is_repeating:
-                tables, items = find_objects(inputs)
-                refuse_known_elsewhere(connection, ledgers, tables, items)
-            self._samples = tuple(gathered.sample for gathered in inputs)
-            # Reading a definition waits for a session that has locked the table against readers.
-            read = partial(
-                with_lock_retries,
-                connection,
-                relations=oids,
-                deadline_s=job.rules.retry_for,
-                on_blocked=telling_once(self._on_notice or log_notice, "read the definition of the tables"),
-            )
-            plan = replace(read(partial(self._plan, job, inputs, connection)), unreadable=tuple(unreadable))
-            if not server.is_local:
-                plan = plan_by_instance(plan, server, host=connection.info.host)
-            if plan.needs_more_than_copy:
-                from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
-
-                read(partial(check_landings, plan, connection, ledger_schema=schema))
-            if job.rules.via != "client":
-                from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
-
-                plan = plan_route(plan, server, connection, self._sources)
-        refuse_joint(plan)
-        return self._note_refusal(plan)
-
-    def _find_types(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan with the columns that depend on the content of the files."""
-        if not any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
-            return plan
-        from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
-
-        return find_columns(
-            plan,
-            self._tools(None, self._on_notice, rules=plan.job.rules),
-            server_encoding=self.server.server_encoding,
-            find_dependents=lambda oid, name: self._in_session(partial(find_dependents, oid=oid, column=name)),
-        )
+            plan = plan_load(job, world)
+        return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
         """Raise TargetError if another role's job needs rights that this role may not use for it.
@@ -230,33 +160,6 @@ class Loader(Closing):
         finally:
             self._connect.on_warning = before
 
-    def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
-        """Return the plan, including which indexes and keys are dropped.
-
-        If foreign keys are dropped, the load is planned again without them, because it can then use several sessions.
-        """
-        server, load_id = self.server, str(uuid.uuid4())
-        cpus = cpu_count() if server.is_local else None
-        make = partial(plan_load, job, server=server, cpu_count=cpus, load_id=load_id, tuning=self._tuning)
-        plan, freed = plan_indexes(make(inputs), connection)
-        if not any(freed.values()):
-            return plan
-        again = make(free_references(inputs, freed))
-        targets = zip(again.targets, plan.targets, strict=True)
-        return replace(again, targets=tuple(replace(new, indexes=old.indexes) for new, old in targets))
-
-    def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan.
-
-        If this connection cannot load, it has a notice, because planning also works through a pooler.
-        """
-        refusal = self._connect.find_refusal("load")
-        if refusal is None:
-            return plan
-        is_pooler = self._connect.pooler is not None
-        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
-        return replace(plan, notices=(*plan.notices, notice))
-
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
         """Return the plan with what its steps will do and their warnings, and what `run` would do with each object.
 
@@ -264,7 +167,7 @@ class Loader(Closing):
         raise before the first row.
         """
         with self._hearing() as heard:
-            tools = self._leasing(plan, replace(self._tools(None, None, rules=plan.job.rules), warnings=heard))
+            tools = self._leasing(plan, replace(self._tools(plan), warnings=heard))
             outlook = self._in_session(partial(foresee_load, plan, tools))
             foreseen = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else plan
         return replace(foreseen, notices=(*plan.notices, *heard.notices)), outlook
@@ -274,10 +177,8 @@ class Loader(Closing):
 
         Raises ServerError.
         """
-        guard = SpaceGuard(samples=self._samples)
-        works = all_objects(plan.targets)
-
-        return self._in_session(partial(guard.forecast_volume, plan, works, device=device, free_bytes=free_bytes))
+        forecast = partial(SpaceGuard().forecast_volume, plan, all_objects(plan.targets))
+        return self._in_session(partial(forecast, device=device, free_bytes=free_bytes))
 
     def run(
         self,
@@ -319,11 +220,11 @@ class Loader(Closing):
         is_strict = _refuse_warned(plan)
         listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
-            tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
-            watch = LoadWatch(self._connect, plan, server=self.server, house=self._housekeeping)
+            tools = replace(self._tools(plan, on_progress=listener, on_notice=on_notice), warnings=heard)
+            watch = LoadWatch(self._connect, plan, server=plan.server, house=self._housekeeping)
             with nullcontext() if listener is None else listener.raising():
                 outcome = watch.run(lambda: run_load(plan, self._leasing(plan, tools)), tools.notice)
-        outcome = replace(outcome, server=self.server.name, database=self.server.database)
+        outcome = replace(outcome, server=plan.server.name, database=plan.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
 
@@ -341,7 +242,7 @@ class Loader(Closing):
             return tools
         from penstock.loading.steps.lease import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
 
-        lease = LoadLease(plan, self._samples, tools, choice=choice, is_local=self.server.is_local)
+        lease = LoadLease(plan, tools, choice=choice, is_local=plan.server.is_local)
         return replace(tools, lease=lease)
 
     def _open_settings(self) -> SettingsBackend:
@@ -356,7 +257,7 @@ class Loader(Closing):
             return []
         from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, few loads need it)
 
-        return self._in_session(partial(write_reject_files, load_id, path, self._tools(None, None)))
+        return self._in_session(partial(write_reject_files, load_id, path, self._ledger.schema))
 
     def check(
         self,
@@ -378,32 +279,33 @@ class Loader(Closing):
         refuse_altered(plan)
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
-            tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)
+            tools = replace(self._tools(plan, on_progress=on_progress), warnings=heard)
             outcome = check_load(plan, tools, on_problem=on_problem)
         warnings = (*plan.notices, *heard.notices)
-        return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
+        return replace(outcome, server=plan.server.name, database=plan.server.database, warnings=warnings)
 
     def _tools(
         self,
-        on_progress: Callable[[LoadProgress], None] | None,
-        on_notice: Callable[[str], None] | None,
+        plan: LoadPlan,
         *,
-        rules: LoadRules | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
     ) -> LoadTools:
+        rules, server = plan.job.rules, plan.server
         return LoadTools(
             connect=self._connect,
             sources=self._sources,
-            server_major=self.server.major,
+            server_major=server.major,
             ledger=self._ledger,
             is_publishing_allowed=self._housekeeping.publish_ledger,
-            guard=SpaceGuard(samples=self._samples) if self.server.is_local else None,
+            guard=SpaceGuard() if server.is_local else None,
             on_progress=on_progress,
             on_notice=on_notice or log_notice,
-            server=self.server,
+            server=server,
             open_settings=self._open_settings,
             resumes=self._resumes,
-            max_record_bytes=(rules or LoadRules()).max_record,
-            rejects_torn=rules is not None and rules.on_error == "reject",
+            max_record_bytes=rules.max_record,
+            rejects_torn=rules.on_error == "reject",
         )
 
 

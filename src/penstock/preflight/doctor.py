@@ -307,7 +307,6 @@ class LoadExamination:
 
     # For an RDS instance, its volume is the only disk of the plan.
     plan: LoadPlan
-    server: ServerFacts
     # The routes to S3.
     routes: tuple[S3Bucket, ...]
     outlook: LedgerOutlook
@@ -451,7 +450,6 @@ def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescripti
             plan = plan.with_part(SpaceCheck.name, DiskSpace(disks=(volume,)))
         return LoadExamination(
             plan=plan,
-            server=loader.server,
             routes=_find_routes(plan),
             outlook=outlook,
         )

@@ -25,6 +25,7 @@ from penstock.diagnose.values import CHOICES, Diagnosis, write_remedy
 from penstock.loading.choices import find_choices
 from penstock.loading.pace import plan_sessions
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan
+from support.plans import SERVER, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +88,7 @@ def plan_of(job: LoadJob, objects: tuple[SourceObject, ...], target: Mapping[str
         "header": None,
         "column_map": ColumnMap(columns=()),
         "objects": objects,
-        "sample_compression": "none",
+        "sample": sample_of(objects[0]),
         "allows_suppressed_rows": False,
         "landing": asked.landing.staged() if job.rules.atomic and asked.landing.truncates else asked.landing,
         **target,
@@ -100,6 +101,7 @@ def plan_of(job: LoadJob, objects: tuple[SourceObject, ...], target: Mapping[str
     return LoadPlan(
         load_id="1",
         job=job,
+        server=SERVER,
         targets=(planned,),
         sessions=sessions,
         batch=replace(batch, limit_bytes=None, duration_s=None) if is_single else batch,
@@ -143,7 +145,7 @@ def loads(draw: st.DrawFn) -> tuple[LoadPlan, Housekeeping]:
     )
     compression = cast("Compression", draw(st.sampled_from(["none", "gzip", "zstd", "xz"])))
     copy = CopyChoice(format=draw(st.sampled_from(["text", "binary"])))
-    target = {"indexes": indexes, "sample_compression": compression, "copy": copy}
+    target = {"indexes": indexes, "sample": sample_of(objects[0], compression), "copy": copy}
     route = RoutePlan(via="server") if kind.startswith("s3") and draw(st.booleans()) else RoutePlan()
     house = Housekeeping(settings=draw(st.sampled_from(["none", "auto", "bulk-load"])), no_record=draw(st.booleans()))
     return plan_of(job, objects, target, route=route), house
@@ -176,7 +178,7 @@ def test_more_files_are_advised_only_if_there_are_fewer_than_sessions(load: tupl
     plan, house = load
     remedy = advise("load-decompression", plan, house)
     assert ("more files" in remedy) == (len(plan.targets[0].objects) < 4 and plan.is_repeatable)
-    assert ("zstd" in remedy) == (plan.targets[0].sample_compression in ("gzip", "xz"))
+    assert ("zstd" in remedy) == (plan.targets[0].sample.compression in ("gzip", "xz"))
 
 
 @given(load=loads())

@@ -16,6 +16,7 @@ from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
 from penstock.loading.values.plan import TargetPlan
 from penstock.loading.values.work import ObjectWork
+from support.plans import sample_of
 
 if TYPE_CHECKING:
     from penstock.core.values.dialect import Dialect
@@ -216,7 +217,7 @@ def decide_for(
         header=None,
         column_map=ColumnMap(columns=()),
         objects=sources,
-        sample_compression="none",
+        sample=sample_of(sources[0]),
         allows_suppressed_rows=False,
         refusal=refusal,
     )

@@ -22,6 +22,7 @@ from penstock.loading.imports.route import RouteFacts, choose_route
 from penstock.loading.imports.server import S3Object, compose_import, read_result
 from penstock.loading.values.block import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
+from support.plans import SERVER
 
 _RIGHTS = ImportRights(role="etl", is_available=True, exists=True, is_trusted=True, may_use=True, may_execute=True)
 _FACTS = RouteFacts(rights=_RIGHTS, region="eu-west-1", server_major=18)
@@ -49,6 +50,7 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
     return LoadPlan(
         load_id="1",
         job=LoadJob(targets=(job,), rules=LoadRules(via=via)),
+        server=SERVER,
         targets=(target,),
         sessions=SessionPlan(initial=4, maximum=9, is_adaptive=True, reason="server has 5 CPUs"),
         batch=BatchPlan(),

@@ -26,9 +26,10 @@ from penstock.core.values.inspection import (
     TableCosts,
     TableInspection,
 )
-from penstock.core.values.server import Clock, PoolerFacts, ServerFacts, Unread, refusal
+from penstock.core.values.server import Clock, PoolerFacts, Unread, refusal
 from penstock.core.values.table import TableFacts, TableName
 from penstock.preflight.findings import describe_change, judge, would_load
+from support.plans import SERVER
 
 if TYPE_CHECKING:
     from penstock.core.values.server import Finding
@@ -48,18 +49,6 @@ RIGHTS = Rights(
     may_reload=False,
     may_replicate=False,
     bypasses_row_security=False,
-)
-
-SERVER = ServerFacts(
-    version_num=180004,
-    version="18.4",
-    database="shop",
-    user='o"brien',
-    server_encoding="UTF8",
-    free_connections=90,
-    is_local=False,
-    is_in_recovery=False,
-    address="host=db1",
 )
 
 LEDGER = LedgerState(role=SERVER.user, schema="penstock", owner="owner", exists=True, may_create=True, may_write=True)

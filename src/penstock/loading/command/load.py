@@ -238,10 +238,10 @@ class LoadCommand:
         plan, outlook = loader.foresee(plan)
         warned = [*shown_warnings(), *plan.notices]
         if self.as_json:
-            shown = plan_object(plan, loader.server, outlook=outlook)
+            shown = plan_object(plan, outlook=outlook)
             write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
         else:
-            write_result(describe_plan(plan, loader.server, outlook=outlook))
+            write_result(describe_plan(plan, outlook=outlook))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
         if any(part.is_refusing for part in plan.steps.values()) or connect.find_refusal("load") is not None:

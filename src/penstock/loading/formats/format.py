@@ -196,8 +196,8 @@ class Format(ABC):
 
     def describe(self, target: TargetPlan) -> str:
         """Return the format of a target's files in one line."""
-        packing = "not compressed" if target.sample_compression == "none" else target.sample_compression
-        return f"{self.title(target.own)}, {target.sample_bom or target.dialect.encoding}, {packing}"
+        packing = "not compressed" if target.sample.compression == "none" else target.sample.compression
+        return f"{self.title(target.own)}, {target.sample.bom or target.dialect.encoding}, {packing}"
 
     def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
         """Estimate the bytes of text that are left of objects with this stored size.

@@ -198,7 +198,7 @@ class DelimitedText(Textual):
         return find_header(sample.head, target.dialect, is_whole=sample.is_whole, uri=uri, line=line)
 
     def describe(self, target: TargetPlan) -> str:
-        return describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
+        return describe_dialect(target.dialect, target.sample.compression, bom=target.sample.bom)
 
 
 def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:

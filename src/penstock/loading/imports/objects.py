@@ -355,7 +355,7 @@ class ObjectUnit:
         self, running: ObjectSession, taken: ImportedObject, row: ImportRow, *, now_s: float, has_grown: bool
     ) -> None:
         # The server counts decompressed bytes, which show the progress only if the object is not compressed.
-        is_plain = taken.work.target.sample_compression == "none"
+        is_plain = taken.work.target.sample.compression == "none"
         self.feed.note_progress(taken, rows=row.rows, bytes_read=(row.bytes_read or 0) if is_plain else 0)
         is_shown, state = row.rows is not None, (row.rows, row.bytes_read)
         before, since_s = self._marks.get(taken, (None, now_s))

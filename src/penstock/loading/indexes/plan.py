@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.changes.tables.parts import ForeignKey, TableParts, capture_tree
 from penstock.core.catalogue.tables import is_empty
 from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes
+from penstock.loading.values.plan import stored_size
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
-    from penstock.loading.plan.plan import TargetInput
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
+    from penstock.core.tuning import LoadTuning
+    from penstock.core.values.job import LoadRules
+    from penstock.core.values.table import TableFacts
+    from penstock.loading.values.plan import TargetPlan
 
 
-def plan_indexes(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict[int, frozenset[int]]]:
-    """Return the plan with which indexes and keys of each table are dropped.
+def plan_indexes(
+    targets: Sequence[TargetPlan], rules: LoadRules, connection: Connection, *, tuning: LoadTuning
+) -> list[TargetPlan]:
+    """Return the targets with which indexes and keys of each table are dropped.
 
-    The second result has, by each table's oid, the oids of the tables to which its dropped foreign keys refer. Raises
-    TargetError, ServerError.
+    Their tables lack the references of the foreign keys that are dropped. Raises TargetError, ServerError.
     """
-    targets, freed = list(plan.targets), {}
-    for number, target in enumerate(plan.targets):
-        facts = target.facts
-        if facts is None or not (facts.has_indexes or facts.references):
-            continue
-        if (parts := capture_tree(connection, facts.oid)) is not None:
-            decision = decide(plan, target, parts, connection)
-            # Advice after the load may name what --indexes rebuild would drop in addition.
-            asked = decide_indexes(parts, replace(_gather(plan, target), indexes="rebuild")).plan.dropped
-            dropped = {part.name for part in decision.plan.dropped}
-            droppable = tuple(part.name for part in asked if part.name not in dropped)
-            targets[number] = replace(target, indexes=replace(decision.plan, droppable=droppable))
-            own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
-            freed[facts.oid] = _references(own) - _references(decision.staying)
-    return replace(plan, targets=tuple(targets)), freed
-
-
-def free_references(inputs: Iterable[TargetInput], freed: Mapping[int, frozenset[int]]) -> tuple[TargetInput, ...]:
-    """Return the inputs of a plan without the references of dropped foreign keys."""
-    return tuple(
-        gathered
-        if gathered.facts is None
-        else replace(
-            gathered,
-            facts=replace(
-                gathered.facts, references=gathered.facts.references - freed.get(gathered.facts.oid, frozenset())
-            ),
+    size_bytes = stored_size(targets)
+    return [
+        target
+        if target.facts is None or not (target.facts.has_indexes or target.facts.references)
+        else _plan_table(
+            target, target.facts, gather_facts(target, rules, size_bytes=size_bytes, tuning=tuning), connection
         )
-        for gathered in inputs
+        for target in targets
+    ]
+
+
+def _plan_table(target: TargetPlan, table: TableFacts, facts: IndexPlanFacts, connection: Connection) -> TargetPlan:
+    if (parts := capture_tree(connection, table.oid)) is None:
+        return target
+    decision = decide(parts, facts, connection)
+    # Advice after the load may name what --indexes rebuild would drop in addition.
+    asked = decide_indexes(parts, replace(facts, indexes="rebuild")).plan.dropped
+    dropped = {part.name for part in decision.plan.dropped}
+    droppable = tuple(part.name for part in asked if part.name not in dropped)
+    own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
+    freed = _references(own) - _references(decision.staying)
+    return replace(
+        target,
+        indexes=replace(decision.plan, droppable=droppable),
+        facts=replace(table, references=table.references - freed),
     )
 
 
@@ -58,35 +58,32 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
     return frozenset(key.references_oid for key in keys)
 
 
-def decide(
-    plan: LoadPlan,
-    target: TargetPlan,
-    parts: TableParts,
-    connection: Connection,
-    *,
-    has_dropped: bool = False,
-) -> IndexDecision:
-    """Return which indexes and keys of a table are dropped. `has_dropped`: the load has already dropped some.
+def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> IndexDecision:
+    """Return which indexes and keys of a table are dropped; whether the table is empty is looked up if it matters.
 
     Raises ServerError.
     """
-    facts = replace(_gather(plan, target), has_dropped=has_dropped)
-    if facts.indexes != "auto" or not decide_indexes(parts, facts).is_dropping:
-        return decide_indexes(parts, facts)
-    # Read the table only if the decision depends on whether it is empty.
+    decision = decide_indexes(parts, facts)
+    if facts.indexes != "auto" or not decision.is_dropping:
+        return decision
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
     return decide_indexes(parts, replace(facts, is_empty=is_fresh))
 
 
-def _gather(plan: LoadPlan, target: TargetPlan) -> IndexPlanFacts:
-    """Return the facts for the decision on a table's indexes, as if the table were empty."""
-    rules = plan.job.rules
+def gather_facts(
+    target: TargetPlan, rules: LoadRules, *, size_bytes: int | None, tuning: LoadTuning, has_dropped: bool = False
+) -> IndexPlanFacts:
+    """Return the facts for the decision on a table's indexes, as if the table were empty.
+
+    `size_bytes` is the stored size of all sources of the load; `has_dropped`: the load has already dropped some.
+    """
     return IndexPlanFacts(
         indexes=rules.indexes,
         job=target.job,
         is_empty=True,
-        size_bytes=plan.size_bytes,
+        size_bytes=size_bytes,
+        has_dropped=has_dropped,
         is_truncated=target.is_truncated_first,
         rejects=rules.on_error == "reject",
-        tuning=plan.tuning,
+        tuning=tuning,
     )

@@ -25,7 +25,7 @@ from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.errors import PenstockError, ServerError, TargetError
 from penstock.ledger.locks import find_lock_holder, try_lock
-from penstock.loading.indexes.plan import decide
+from penstock.loading.indexes.plan import decide, gather_facts
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable
@@ -146,7 +146,11 @@ class TableChanges:
         if parts is None:
             raise TargetError(f'table "{target.table}" does not exist any more')
         is_begun = any(change.kind in PART_KINDS for change in records.ours)
-        decision = decide(self._plan, target, parts, connection, has_dropped=is_begun)
+        plan = self._plan
+        facts = gather_facts(
+            target, plan.job.rules, size_bytes=plan.size_bytes, tuning=plan.tuning, has_dropped=is_begun
+        )
+        decision = decide(parts, facts, connection)
         self._check_relied_on(target, decision, records)
         changes = make_changes(parts, request, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 

@@ -29,7 +29,7 @@ from penstock.ledger.values import Claim
 from penstock.loading.land.merge_sorting import settle
 from penstock.loading.land.merges import STATEMENTS, explaining, find_refusal, open_sorter
 from penstock.loading.plan.identity import job_from_json, loaded_columns
-from penstock.loading.plan.plan import rank_tables
+from penstock.loading.plan.order import rank_tables
 from penstock.loading.rejects.explain import shorten_reason
 from penstock.loading.rejects.pieces import form_from_json, make_origin
 from penstock.loading.rejects.reject_file import read_reject_file

@@ -19,7 +19,7 @@ from penstock.core.values.server import refuse
 from penstock.ledger.lookup import look_up
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
-from penstock.loading.plan.plan import TargetInput
+from penstock.loading.plan.target import TargetInput
 from penstock.loading.values.work import ledger_object
 
 if TYPE_CHECKING:

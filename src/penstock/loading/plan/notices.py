@@ -14,7 +14,6 @@ from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LoadRules
 from penstock.core.values.server import ServerFacts
-from penstock.core.values.source import ObjectSample
 from penstock.core.values.table import TableFacts
 from penstock.loading.plan.space import text_bytes
 from penstock.loading.values.plan import CheckpointDecision, LoadPlan, Relation, TargetPlan, VacuumPlan, VacuumStep
@@ -92,14 +91,14 @@ def list_names(names: Sequence[object]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def estimate_records(target: TargetPlan, sample: ObjectSample) -> int | None:
+def estimate_records(target: TargetPlan) -> int | None:
     """Return about how many records a target's objects have, or None if the size of an object is not known."""
-    size_bytes = text_bytes(all_objects((target,)), sample)
-    lines = sample.head.count(b"\n")
+    size_bytes, head = text_bytes(all_objects((target,))), target.sample.head
+    lines = head.count(b"\n")
     if size_bytes is None or not lines:
         return None
     headers = len(target.objects) if target.dialect.has_header else 0
-    return max(0, round(size_bytes * lines / len(sample.head)) - headers)
+    return max(0, round(size_bytes * lines / len(head)) - headers)
 
 
 # The server is not asked for its own block size: only orders of magnitude matter here.

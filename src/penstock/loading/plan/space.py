@@ -14,7 +14,6 @@ from penstock.core.host import measure_disk, measure_files
 from penstock.core.units import format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.dialect import Notice
-from penstock.core.values.source import ObjectSample
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 from penstock.loading.values.work import ObjectWork
@@ -29,18 +28,17 @@ _STAGING_FACTOR = 3.0
 
 def estimate_needs(
     works: Sequence[ObjectWork],
-    samples: Sequence[ObjectSample],
     storages: Sequence[TableStorage],
     *,
     wal_bytes: int | None,
 ) -> list[SpaceNeed]:
     """Return what objects are expected to add to the directories of their tables and of the WAL.
 
-    `samples` and `storages` have one item for each target; `wal_bytes` is the present size of the WAL, None if it is
+    `storages` has one item for each target; `wal_bytes` is the present size of the WAL, None if it is
     unknown. The result lacks targets with an object of unknown size, and directories that the role may not see.
     """
     needs, written_bytes = [], 0
-    for target, storage, needed_bytes in _estimate_targets(works, samples, storages):
+    for target, storage, needed_bytes in _estimate_targets(works, storages):
         written_bytes += needed_bytes or 0
         if storage.path is not None and needed_bytes:
             needs.append(SpaceNeed(path=storage.path, what=_describe_kind(target, storage), needed_bytes=needed_bytes))
@@ -55,22 +53,20 @@ def estimate_needs(
     return [*needs, wal] if growth_bytes > 0 else needs
 
 
-def estimate_wal(
-    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], storages: Sequence[TableStorage]
-) -> int | None:
+def estimate_wal(works: Sequence[ObjectWork], storages: Sequence[TableStorage]) -> int | None:
     """Return how much WAL objects are expected to write, or None if the size of one is unknown; see estimate_needs."""
-    parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, samples, storages)]
+    parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _estimate_targets(
-    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], storages: Sequence[TableStorage]
+    works: Sequence[ObjectWork], storages: Sequence[TableStorage]
 ) -> Iterator[tuple[TargetPlan, TableStorage, int | None]]:
     """Yield the bytes on disk that the objects of each target take, None if the size of one is unknown."""
     for number in sorted({work.target_index for work in works}):
         group = [work for work in works if work.target_index == number]
         target, storage = group[0].target, storages[number]
-        size_bytes = text_bytes(group, samples[number])
+        size_bytes = text_bytes(group)
         factor = _TABLE_FACTOR + _INDEX_FACTOR * storage.index_count
         factor += _STAGING_FACTOR if target.is_staged else 0
         yield target, storage, None if size_bytes is None else round(size_bytes * factor)
@@ -140,17 +136,15 @@ def note_disk(disk: DiskForecast) -> Notice | None:
     return None
 
 
-def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | None:
+def text_bytes(works: Sequence[ObjectWork]) -> float | None:
     """Return how many bytes are left of a target's objects, as text, or None if the size of one is unknown."""
-    size_bytes = total_size(work.source for work in works)
-    return None if size_bytes is None else max(0.0, format_of(works[0].target).text_bytes(works, sample, size_bytes))
+    target, size_bytes = works[0].target, total_size(work.source for work in works)
+    return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
 
 
 @frozen
 class SpaceGuard:
-    """Checks disk space, given a sample of each target's objects. The server must run on this machine."""
-
-    samples: tuple[ObjectSample, ...]
+    """Checks disk space. The server must run on this machine."""
 
     def forecast(self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection) -> list[DiskForecast]:
         """Return what objects are expected to add to this machine's disks, as far as that is known.
@@ -160,7 +154,7 @@ class SpaceGuard:
         storages = _read_storage(plan, connection)
         wal_path = storages[0].wal_path
         wal_bytes = None if wal_path is None else measure_files(Path(wal_path))
-        return forecast_disks(estimate_needs(works, self.samples, storages, wal_bytes=wal_bytes), _measure)
+        return forecast_disks(estimate_needs(works, storages, wal_bytes=wal_bytes), _measure)
 
     def forecast_volume(
         self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
@@ -170,7 +164,7 @@ class SpaceGuard:
         The present size of its WAL is not known, so it may grow by all of max_wal_size. Raises ServerError.
         """
         storages = [replace(each, path=device, wal_path=device) for each in _read_storage(plan, connection)]
-        needs = estimate_needs(works, self.samples, storages, wal_bytes=0)
+        needs = estimate_needs(works, storages, wal_bytes=0)
         return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
 
 

@@ -206,7 +206,7 @@ def _describe_partial(work: ObjectWork, *, line: int, column: int) -> Notice:
         message=f'a record does not name column "{name}", which becomes null in its row',
         uri=uri,
         line=line,
-        hint=f"{describe_conversion(split, uri=uri, compression=target.sample_compression)}.",
+        hint=f"{describe_conversion(split, uri=uri, compression=target.sample.compression)}.",
     )
 
 

@@ -141,7 +141,7 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
         return None
     uri = where.file if isinstance(where, FileLocation) else str(where)
     return explain_misfit(
-        value.encode(), dialect, field_count=field_count, uri=uri, compression=target.sample_compression
+        value.encode(), dialect, field_count=field_count, uri=uri, compression=target.sample.compression
     )
 
 

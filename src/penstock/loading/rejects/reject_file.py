@@ -22,14 +22,14 @@ from penstock.loading.rejects.retry import find_line_end
 _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 
 
-def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[Path]:
+def write_reject_files(load_id: str, path: Path, schema: str, connection: Connection) -> list[Path]:
     """Write all rejected records of a load. Return the files: one for each combination of header, dialect and table.
 
     A file appears only when it is complete, and never replaces one of the load's sources. Without rejected records no
-    file is written. Raises SourceError, ServerError.
+    file is written. `schema` is the ledger's. Raises SourceError, ServerError.
     """
-    store = RejectStore(tools.ledger.schema, load_id)
-    sources = [item.uri for item in list_objects(connection, tools.ledger.schema, load_id)]
+    store = RejectStore(schema, load_id)
+    sources = [item.uri for item in list_objects(connection, schema, load_id)]
     forms = {number: form_from_json(item.form) for number, item in store.read_forms(connection).items()}
     writers: dict[tuple[object, ...], _Writer] = {}
     try:

@@ -12,29 +12,23 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.values.source import ObjectSample
 from penstock.loading.copy.payload import BinaryBlocks, find_obstacle, gain_per_row, make_binary, make_native
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import Column
     from penstock.ledger.rejects import RecordForm
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.work import ObjectWork
 
 
-def choose_formats(plan: LoadPlan, samples: Sequence[ObjectSample], server: ServerFacts) -> LoadPlan:
+def choose_formats(plan: LoadPlan) -> LoadPlan:
     """Return the plan with the format of each table's rows. Raises UsageError, TargetError for --copy-format."""
-    targets = [
-        replace(target, copy=_choose(target, sample, plan, server))
-        for target, sample in zip(plan.targets, samples, strict=True)
-    ]
-    return replace(plan, targets=tuple(targets))
+    return replace(plan, targets=tuple(replace(target, copy=_choose(target, plan)) for target in plan.targets))
 
 
-def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: ServerFacts) -> CopyChoice:
+def _choose(target: TargetPlan, plan: LoadPlan) -> CopyChoice:
     asked = target.job.copy_format
     what = format_of(target).own_copy or ("imports from S3" if plan.route.is_import else None)
     if what is not None:
@@ -44,7 +38,7 @@ def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: Se
     if target.refusal is not None or asked == "text":
         return CopyChoice(reason="as requested" if asked == "text" else "every object is loaded already")
     columns = _find_columns(target, target.column_map.columns)
-    obstacle = _find_rule(target, plan, server) or find_obstacle(target.dialect, target.column_map, columns)
+    obstacle = _find_rule(target, plan) or find_obstacle(target.dialect, target.column_map, columns)
     if obstacle is not None:
         if asked == "binary":
             raise _refuse_binary(target, columns, obstacle)
@@ -54,16 +48,17 @@ def _choose(target: TargetPlan, sample: ObjectSample, plan: LoadPlan, server: Se
     size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_binary_bytes
     if size_bytes is not None and size_bytes < least_bytes:
         return CopyChoice(reason="the load is too small to gain from another format")
-    return _weigh(target, sample, [column for column in columns if column is not None])
+    return _weigh(target, [column for column in columns if column is not None])
 
 
-def _find_rule(target: TargetPlan, plan: LoadPlan, server: ServerFacts) -> str | None:
+def _find_rule(target: TargetPlan, plan: LoadPlan) -> str | None:
     """Return the rule or option that requires text, None if none does."""
+    encoding = plan.server.server_encoding
     rules = (
         ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
         ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
         ("a source can be read only once, and a refused batch is sent again as text", not plan.is_repeatable),
-        (f"the database's encoding is {server.server_encoding}", server.server_encoding != "UTF8"),
+        (f"the database's encoding is {encoding}", encoding != "UTF8"),
     )
     return next((words for words, is_so in rules if is_so), None)
 
@@ -76,9 +71,10 @@ def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacl
     return error(message, detail=f"{obstacle[:1].upper()}{obstacle[1:]}.", hint=hint)
 
 
-def _weigh(target: TargetPlan, sample: ObjectSample, columns: Sequence[Column]) -> CopyChoice:
+def _weigh(target: TargetPlan, columns: Sequence[Column]) -> CopyChoice:
     """Choose the format by the cost model, the widths of values in the sample, and whether the encoder accepts them."""
-    dialect, head = target.dialect, sample.head
+    dialect, sample = target.dialect, target.sample
+    head = sample.head
     form = _native.Form(
         format=dialect.format,
         delimiter=dialect.delimiter.encode(),

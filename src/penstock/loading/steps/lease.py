@@ -24,7 +24,6 @@ from penstock.settings.decide import BULK_LOAD, choose_auto, find_profile, is_to
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
 
 if TYPE_CHECKING:
-    from penstock.core.values.source import ObjectSample
     from penstock.loading.context import LoadTools
     from penstock.loading.values.plan import LoadPlan
     from penstock.settings.backend import SettingsBackend
@@ -43,14 +42,12 @@ class LoadLease:
     def __init__(
         self,
         plan: LoadPlan,
-        samples: Sequence[ObjectSample],
         tools: LoadTools,
         *,
         choice: str,
         is_local: bool,
     ) -> None:
         self._plan = plan
-        self._samples = samples
         self._tools = tools
         self._choice = choice
         self._is_local = is_local
@@ -229,7 +226,7 @@ class LoadLease:
         path = places[0].wal_path
         disk = measure_disk(Path(path)) if self._is_local and path is not None else None
         works = all_objects(self._plan.targets)
-        return estimate_wal(works, self._samples, places), None if disk is None else disk.free_bytes
+        return estimate_wal(works, places), None if disk is None else disk.free_bytes
 
 
 def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> tuple[LeasedSetting, ...]:

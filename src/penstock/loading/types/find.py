@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from penstock.core.errors import UsageError
 from penstock.core.units import format_bytes, format_count
 from penstock.core.values.dialect import Notice
+from penstock.core.values.job import LoadRules
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
@@ -21,6 +23,7 @@ from penstock.loading.formats.probe.json_lines import fold as fold_json
 from penstock.loading.formats.probe.json_lines import unite_names
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.modes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
+from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
 from penstock.loading.types.scan import Findings, merge_findings, scan_folders, scan_objects
 from penstock.loading.values.plan import LoadPlan, TargetPlan, table_after_creation, total_size
@@ -31,15 +34,14 @@ from penstock.loading.warned import WarningLog
 _Targets = list["TargetPlan"]
 
 
-def find_columns(
-    plan: LoadPlan, tools: LoadTools, *, server_encoding: str, find_dependents: Callable[[int, str], Sequence[str]]
-) -> LoadPlan:
+def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
     """Return the plan with the column types of tables to be created, and with the columns to add or widen.
 
     With --types the objects are read to their end. Raises PenstockError.
     """
-    usable = usable_types(server_encoding=server_encoding) | UNCLEAR_DATE
+    usable = usable_types(server_encoding=plan.server.server_encoding) | UNCLEAR_DATE
     targets, notices = list(plan.targets), dict["Notice", None]()
+    find_users = partial(_find_dependents, tools, plan.job.rules)
     from_files = (target for target in targets if target.job.types != "text" or target.job.add_columns)
     tables = dict.fromkeys(target.table for target in from_files)
     for table in tables:
@@ -50,7 +52,7 @@ def find_columns(
         if found is not None and any(format_of(target).is_by_name for target in group):
             group, found = _name_columns(group, found)
         if found is not None:
-            group = [_with_types(target, found, find_dependents) for target in group]
+            group = [_with_types(target, found, find_users) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed, group[0].changes))
             notices |= dict.fromkeys(null_notices(group[0]))
         # How a value with a name is sent depends on the type of its column.
@@ -58,6 +60,16 @@ def find_columns(
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
+
+
+def _find_dependents(tools: LoadTools, rules: LoadRules, oid: int, column: str) -> list[str]:
+    """Return what uses a column; a transient error does not repeat the reading of the files."""
+
+    def find() -> list[str]:
+        with tools.connect.borrow() as connection:
+            return find_dependents(connection, oid=oid, column=column)
+
+    return tools.patiently(find, retry_for_s=rules.retry_for)
 
 
 # ---------------------------------------------------------------- columns that the table lacks
@@ -190,9 +202,7 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     return merge_findings(found, scan_objects(left, tools, wanted=wanted))
 
 
-def _with_types(
-    target: TargetPlan, found: Findings, find_dependents: Callable[[int, str], Sequence[str]]
-) -> TargetPlan:
+def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]]) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
         # Columns may have types of their own.
@@ -213,7 +223,7 @@ def _with_types(
         for name, type_name in widenable(target.facts).items():
             wider = find_wider(facts, name, type_name, found.get(name))
             if wider is not None:
-                dependents, is_delimited = find_dependents(facts.oid, name), format_of(target).is_delimited
+                dependents, is_delimited = find_users(facts.oid, name), format_of(target).is_delimited
                 refuse_widening(facts, wider, dependents, target.dialect, is_delimited=is_delimited)
                 facts = with_type(facts, wider)
                 changes.append(wider)

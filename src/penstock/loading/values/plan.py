@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from penstock.core.values.dialect import Dialect, Notice
     from penstock.core.values.job import LoadJob, TargetJob
     from penstock.core.values.mode import Landing
-    from penstock.core.values.source import Compression, SourceObject
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import ObjectSample, SourceObject
     from penstock.core.values.table import ColumnMap
     from penstock.loading.values.types import ColumnChange, TypedColumn
 
@@ -57,8 +58,8 @@ class TargetPlan:
     # The column map of the first object. Other objects may have their columns in another order.
     column_map: ColumnMap
     objects: tuple[SourceObject, ...]
-    # The compression of the first object.
-    sample_compression: Compression
+    # The beginning of the first object that has text.
+    sample: ObjectSample
     # Whether row triggers may make COPY report fewer rows than it was sent.
     allows_suppressed_rows: bool
     landing: Landing
@@ -68,8 +69,6 @@ class TargetPlan:
     indexes: IndexPlan = field(default_factory=IndexPlan)
     # An estimate of the number of records, made only if each record fires triggers. None if it is not known.
     estimated_records: int | None = None
-    # The encoding of the first object's byte-order mark.
-    sample_bom: str | None = None
     # The staged tables of this load to which the table's foreign keys refer. They get their rows before this table.
     follows: tuple[TableName, ...] = ()
     # The error for files that are loaded already and whose columns the table does not accept. It is raised only if one
@@ -203,6 +202,7 @@ class LoadPlan:
 
     load_id: str
     job: LoadJob
+    server: ServerFacts
     targets: tuple[TargetPlan, ...]
     sessions: SessionPlan
     batch: BatchPlan

@@ -15,7 +15,6 @@ from penstock.loading.views.outcome import describe_steps
 
 if TYPE_CHECKING:
     from penstock.core.values.mode import RoutePlan
-    from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import SourceObject
     from penstock.ledger.values import LedgerOutlook
 
@@ -80,8 +79,9 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
     return instead
 
 
-def describe_plan(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook | None = None) -> list[str]:
+def describe_plan(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> list[str]:
     """Return the whole plan as lines of text."""
+    server = plan.server
     heads = [
         ("server", f"{'embedded ' * server.is_embedded}PostgreSQL {server.version}, {server.address}"),
         ("sessions", describe_sessions(plan.sessions)),
@@ -158,12 +158,12 @@ def describe_route(route: RoutePlan) -> str:
     return f"client: penstock reads the objects and sends the rows ({route.reason})"
 
 
-def plan_object(plan: LoadPlan, server: ServerFacts, *, outlook: LedgerOutlook | None = None) -> dict[str, object]:
+def plan_object(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> dict[str, object]:
     """Return what --json prints of a plan."""
     return {
         "load_id": plan.load_id,
         "state": "planned",
-        "server": asdict(server) | {"name": server.name},
+        "server": asdict(plan.server) | {"name": plan.server.name},
         "sessions": plan.sessions,
         "route": plan.route,
         "is_in_job_order": plan.is_in_job_order,
@@ -194,7 +194,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "dialect": target.dialect,
         "columnar": target.own,
         "copy": target.copy,
-        "compression": target.sample_compression,
+        "compression": target.sample.compression,
         "fields": field_uses(target),
         "constants": dict(target.job.set),
         "folder_columns": folder_columns(target),

@@ -54,7 +54,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         from penstock.preflight.command.screen import render
         from penstock.rds.view import describe_rds_facts
 
-        lines = [] if planned is None else describe_plan(planned.plan, planned.server, outlook=planned.outlook)
+        lines = [] if planned is None else describe_plan(planned.plan, outlook=planned.outlook)
         facts = describe_facts(found.inspection)
         if found.described is not None:
             # The empty row separates the facts of AWS. All rows share their columns.
@@ -73,5 +73,5 @@ def _as_object(found: DoctorResult) -> dict[str, object]:
         "findings": found.findings,
         "facts": found.inspection,
         "rds": None if found.described is None else description_object(found.described),
-        "plan": None if planned is None else plan_object(planned.plan, planned.server, outlook=planned.outlook),
+        "plan": None if planned is None else plan_object(planned.plan, outlook=planned.outlook),
     }

@@ -1,24 +1,19 @@
-"""Makes the plan of a load from the job and the facts: all decisions in one place. Pure.
-
-`--plan` prints the plan, and `run.py` carries it out.
-"""
+"""Plans one target of a load: probes its sample, maps the fields to columns, decides where its rows land. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_sequences, check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
-from penstock.core.values.job import LoadJob, LoadRules, TargetJob
+from penstock.core.values.job import LoadRules, TargetJob
 from penstock.core.values.server import ServerFacts, refuse
 from penstock.core.values.source import ObjectSample, SourceObject
-from penstock.core.values.table import ColumnMap, TableFacts, TableName
+from penstock.core.values.table import ColumnMap, TableFacts
 from penstock.loading.formats import find_format
 from penstock.loading.formats.columns import (
     edge_notice,
@@ -31,7 +26,6 @@ from penstock.loading.formats.columns import (
 )
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.formats.probe.form import validate_options
-from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import (
     added_changes,
     check_changes,
@@ -40,19 +34,10 @@ from penstock.loading.plan.modes import (
     choose_landing,
     describe_notices,
     explain_emptying,
-    refuse_shared_tables,
     with_columns,
 )
-from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
-from penstock.loading.values.plan import (
-    Edge,
-    LoadPlan,
-    TargetPlan,
-    create_table_facts,
-    name_fields,
-    stored_size,
-    table_after_creation,
-)
+from penstock.loading.plan.notices import check_switches, estimate_records, table_notices
+from penstock.loading.values.plan import Edge, TargetPlan, create_table_facts, name_fields, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
@@ -80,136 +65,11 @@ class TargetInput:
     lines_before_emptying: int | None = None
 
 
-def plan_load(
-    job: LoadJob,
-    inputs: Sequence[TargetInput],
-    *,
-    server: ServerFacts,
-    cpu_count: int | None,
-    load_id: str,
-    tuning: LoadTuning = DEFAULT_TUNING,
-) -> LoadPlan:
-    """Return the plan of a load; `cpu_count` is the server's, None if unknown.
+def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
+    """Return the plan of one target as if it were alone, and its notices.
 
     Raises UsageError, TargetError or DataError if the job cannot be done as requested.
     """
-    planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
-    targets = _follow_staged(_stage_together([target for target, _ in planned], is_atomic=job.rules.atomic))
-    _refuse_double_creation(targets)
-    refuse_shared_tables(targets)
-    depends = _rows_depend_on_each_other(inputs, targets)
-    ranks, circles = rank_tables([gathered.facts for gathered in inputs])
-    is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
-    # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
-    is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
-    sessions = plan_sessions(
-        asked=1 if depends or is_single else job.sessions,
-        cpu_count=cpu_count,
-        free_connections=server.free_connections,
-        size_bytes=stored_size(targets),
-    )
-    if is_single:
-        sessions = replace(sessions, reason="all rows are loaded in one transaction")
-    return LoadPlan(
-        load_id=load_id,
-        job=job,
-        batch=replace(tuning.batch, limit_bytes=None, duration_s=None) if is_single else tuning.batch,
-        tuning=tuning,
-        is_repeatable=is_repeatable,
-        targets=tuple(targets),
-        sessions=sessions,
-        is_in_job_order=depends,
-        ranks=ranks,
-        defers_keys=bool(circles) and job.rules.atomic,
-        notices=tuple(notice for _, notices in planned for notice in notices)
-        + ((_DEPENDS_NOTICE,) if depends else ())
-        + circles
-        + tuple(server_notices(server)),
-    )
-
-
-def _is_read_once(source: SourceObject) -> bool:
-    return source.is_pipe and not source.is_spooled
-
-
-# The sessions do not see each other's rows until these are committed, so a referenced row would be missing.
-_DEPENDS_NOTICE = Notice(
-    code="references",
-    message="a foreign key refers to a table of this load: one session, referenced tables first",
-    hint="To use all sessions, drop the key before the load and add it after.",
-)
-
-
-def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return the rank of each table, and a notice for each circle of foreign keys.
-
-    Referenced tables come first; otherwise the order is the given one. None is a table that does not exist yet.
-    """
-    tables = {each.oid: each for each in facts if each is not None}
-    graph = {
-        oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
-    }
-    notices = []
-    while True:
-        try:
-            order = list(TopologicalSorter(graph).static_order())
-            break
-        except CycleError as error:
-            circle = dict.fromkeys(error.args[1])
-            notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
-            # Ignore the keys of this circle; those of other tables still decide the order.
-            for oid in circle:
-                graph[oid] = [other for other in graph[oid] if other not in circle]
-    ranked = sorted(
-        range(len(facts)),
-        key=lambda number: -1 if (each := facts[number]) is None else order.index(each.oid),
-    )
-    return tuple(ranked.index(number) for number in range(len(facts))), tuple(notices)
-
-
-def _notice_circle(names: Sequence[str]) -> Notice:
-    listed = ", ".join(f'"{name}"' for name in names)
-    return Notice(
-        code="references",
-        message=f"foreign keys refer to each other in a circle: {listed}; no order of these tables keeps every key",
-        hint="Have one DEFERRABLE (with --mode append INITIALLY DEFERRED, too) and use --atomic; or drop it before the "
-        "load and add it after.",
-    )
-
-
-def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:
-    """Whether COPY fills a target that has a foreign key to a target of this load, including itself."""
-    loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
-    return any(
-        target.fills_table and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
-        for gathered, target in zip(inputs, targets, strict=True)
-    )
-
-
-def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
-    """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
-    if not is_atomic or all(target.fills_table for target in targets):
-        return targets
-    return [target.staged() for target in targets]
-
-
-def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
-    """Stage each target with a foreign key to a staged table, because its rows must be stored after that table's."""
-    staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
-    following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
-    targets = [each.staged() if each.follows else each for each in following]
-    # Other tables may refer to those just staged.
-    return targets if targets == following else _follow_staged(targets)
-
-
-def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:
-    facts = target.facts
-    if facts is None:
-        return ()
-    return tuple(name for oid, name in staged.items() if oid in facts.references and oid != facts.oid)
-
-
-def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
@@ -245,8 +105,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         edge=edge,
         column_map=ColumnMap(columns=()),
         objects=gathered.objects,
-        sample_compression=sample.compression,
-        sample_bom=sample.bom,
+        sample=sample,
         allows_suppressed_rows=landing.where == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,
@@ -261,7 +120,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
     target = replace(target, column_map=column_map, refusal=refusal)
     if table.row_triggers:
-        target = replace(target, estimated_records=estimate_records(target, sample))
+        target = replace(target, estimated_records=estimate_records(target))
     notices = (*_name_notices(probe, target, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *probe.notices, *notices, *describe_notices(job, table))
 
@@ -368,14 +227,3 @@ def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     if gathered.sample.is_empty:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
-
-
-def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
-    """Raise UsageError if two targets would create the same table with different columns."""
-    created: dict[TableName, tuple[object, ...]] = {}
-    for target in targets:
-        if target.create_columns is None:
-            continue
-        columns = (target.create_columns, target.create_types, target.created_key)
-        if created.setdefault(target.table, columns) != columns:
-            raise UsageError(f'table "{target.table}" would be created twice with different columns')

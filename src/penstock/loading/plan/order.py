@@ -1,0 +1,159 @@
+"""Puts the targets of a load in order: what is staged, who waits for whom, and how many sessions work. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import UsageError
+from penstock.core.values.dialect import Notice
+from penstock.loading.pace import plan_sessions
+from penstock.loading.plan.modes import refuse_shared_tables
+from penstock.loading.plan.notices import server_notices
+from penstock.loading.values.plan import LoadPlan, TargetPlan, stored_size
+
+if TYPE_CHECKING:
+    from penstock.core.tuning import LoadTuning
+    from penstock.core.values.job import LoadJob
+    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.source import SourceObject
+    from penstock.core.values.table import TableFacts, TableName
+
+
+def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
+    """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
+    if not is_atomic or all(target.fills_table for target in targets):
+        return list(targets)
+    return [target.staged() for target in targets]
+
+
+def order_load(
+    job: LoadJob,
+    targets: Sequence[TargetPlan],
+    *,
+    server: ServerFacts,
+    cpu_count: int | None,
+    load_id: str,
+    tuning: LoadTuning,
+) -> LoadPlan:
+    """Return the plan of a load of these targets; `cpu_count` is the server's, None if unknown.
+
+    The foreign keys that the load drops do not count. Raises UsageError or TargetError if two targets cannot be loaded
+    together.
+    """
+    targets = _follow_staged(targets)
+    _refuse_double_creation(targets)
+    refuse_shared_tables(targets)
+    depends = _rows_depend_on_each_other(targets)
+    ranks, circles = rank_tables([target.facts for target in targets])
+    is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
+    # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
+    is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
+    sessions = plan_sessions(
+        asked=1 if depends or is_single else job.sessions,
+        cpu_count=cpu_count,
+        free_connections=server.free_connections,
+        size_bytes=stored_size(targets),
+    )
+    if is_single:
+        sessions = replace(sessions, reason="all rows are loaded in one transaction")
+    return LoadPlan(
+        load_id=load_id,
+        job=job,
+        server=server,
+        batch=replace(tuning.batch, limit_bytes=None, duration_s=None) if is_single else tuning.batch,
+        tuning=tuning,
+        is_repeatable=is_repeatable,
+        targets=tuple(targets),
+        sessions=sessions,
+        is_in_job_order=depends,
+        ranks=ranks,
+        defers_keys=bool(circles) and job.rules.atomic,
+        notices=(*((_DEPENDS_NOTICE,) if depends else ()), *circles, *server_notices(server)),
+    )
+
+
+def _is_read_once(source: SourceObject) -> bool:
+    return source.is_pipe and not source.is_spooled
+
+
+_DEPENDS_NOTICE = Notice(
+    code="references",
+    message="a foreign key refers to a table of this load: one session, referenced tables first",
+    hint="To use all sessions, drop the key before the load and add it after.",
+)
+
+
+def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
+    """Return the rank of each table, and a notice for each circle of foreign keys.
+
+    Referenced tables come first; otherwise the order is the given one. None is a table that does not exist yet.
+    """
+    tables = {each.oid: each for each in facts if each is not None}
+    graph = {
+        oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
+    }
+    notices = []
+    while True:
+        try:
+            order = list(TopologicalSorter(graph).static_order())
+            break
+        except CycleError as error:
+            circle = dict.fromkeys(error.args[1])
+            notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
+            # Ignore the keys of this circle; those of other tables still decide the order.
+            for oid in circle:
+                graph[oid] = [other for other in graph[oid] if other not in circle]
+    ranked = sorted(
+        range(len(facts)),
+        key=lambda number: -1 if (each := facts[number]) is None else order.index(each.oid),
+    )
+    return tuple(ranked.index(number) for number in range(len(facts))), tuple(notices)
+
+
+def _notice_circle(names: Sequence[str]) -> Notice:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return Notice(
+        code="references",
+        message=f"foreign keys refer to each other in a circle: {listed}; no order of these tables keeps every key",
+        hint="Have one DEFERRABLE (with --mode append INITIALLY DEFERRED, too) and use --atomic; or drop it before the "
+        "load and add it after.",
+    )
+
+
+def _rows_depend_on_each_other(targets: Sequence[TargetPlan]) -> bool:
+    """Whether COPY fills a target that has a foreign key to a target of this load, including itself."""
+    loaded = {target.facts.oid for target in targets if target.facts is not None}
+    return any(
+        target.fills_table and target.facts is not None and not loaded.isdisjoint(target.facts.references)
+        for target in targets
+    )
+
+
+def _follow_staged(targets: Sequence[TargetPlan]) -> Sequence[TargetPlan]:
+    """Stage each target with a foreign key to a staged table, because its rows must be stored after that table's."""
+    staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
+    following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
+    targets = [each.staged() if each.follows else each for each in following]
+    # Other tables may refer to those just staged.
+    return targets if targets == following else _follow_staged(targets)
+
+
+def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:
+    facts = target.facts
+    if facts is None:
+        return ()
+    return tuple(name for oid, name in staged.items() if oid in facts.references and oid != facts.oid)
+
+
+def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
+    """Raise UsageError if two targets would create the same table with different columns."""
+    created: dict[TableName, tuple[object, ...]] = {}
+    for target in targets:
+        if target.create_columns is None:
+            continue
+        columns = (target.create_columns, target.create_types, target.created_key)
+        if created.setdefault(target.table, columns) != columns:
+            raise UsageError(f'table "{target.table}" would be created twice with different columns')

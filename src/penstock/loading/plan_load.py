@@ -1,0 +1,148 @@
+"""Plans a load on one page: gather, plan each target, then indexes, order, route, types and formats of COPY.
+
+`--plan` prints the plan, and `run.py` carries it out.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.changes.tables.look import refuse_missing
+from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.closing import log_notice
+from penstock.core.frozen import frozen
+from penstock.core.host import cpu_count
+from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
+from penstock.core.values.dialect import Notice
+from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.loading.claim.decide import refuse_joint
+from penstock.loading.context import LoadTools
+from penstock.loading.imports.instance import plan_by_instance
+from penstock.loading.indexes.plan import plan_indexes
+from penstock.loading.plan.gather import find_objects, gather_inputs
+from penstock.loading.plan.order import order_load, stage_together
+from penstock.loading.plan.target import plan_target
+from penstock.loading.send.formats import choose_formats
+from penstock.loading.warned import WarningLog
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.files.streams import SourceReader
+    from penstock.core.values.accounts import UnreadableObject
+    from penstock.core.values.job import LoadJob, LoadRules
+    from penstock.ledger.lookup import Ledgers
+    from penstock.loading.plan.target import TargetInput
+    from penstock.loading.values.plan import LoadPlan
+
+
+@frozen
+class World:
+    """What a load is planned with."""
+
+    connect: ConnectionFactory
+    sources: SourceReader
+    ledger_schema: str = "penstock"
+    tuning: LoadTuning = DEFAULT_TUNING
+    # Keeps the warnings of the sources and of the server.
+    warnings: WarningLog = field(default_factory=WarningLog)
+    # Shows what the planning waits for.
+    on_notice: Callable[[str], None] = log_notice
+
+
+def plan_load(job: LoadJob, world: World) -> LoadPlan:
+    """Return what a load would do, by its sources, its tables and the server. Changes nothing. Raises PenstockError."""
+    unreadable: list[UnreadableObject] = []
+    with world.connect.borrow() as connection:
+        ledgers = look_for_ledgers(connection, world.ledger_schema)
+        server, job, inputs = gather_inputs(
+            job,
+            sources=world.sources,
+            connection=connection,
+            on_notice=world.warnings.add,
+            on_unreadable=unreadable.append,
+            ledger_schema=world.ledger_schema,
+            has_ledger=ledgers.exists,
+        )
+        server = replace(server, is_embedded=world.connect.is_embedded)
+        oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
+        _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
+
+        planned = [plan_target(gathered, job.rules, server) for gathered in inputs]
+        targets = stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
+
+        # Reading a definition waits for a session that has locked the table against readers.
+        read_definitions = partial(
+            with_lock_retries,
+            connection,
+            relations=oids,
+            deadline_s=job.rules.retry_for,
+            on_blocked=telling_once(world.on_notice, "read the definition of the tables"),
+        )
+        targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
+
+        # Foreign keys that are dropped do not keep the sessions waiting for each other.
+        plan = order_load(
+            job,
+            targets,
+            server=server,
+            cpu_count=cpu_count() if server.is_local else None,
+            load_id=str(uuid.uuid4()),
+            tuning=world.tuning,
+        )
+        notices = tuple(notice for _, of_target in planned for notice in of_target)
+        plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
+        if not server.is_local:
+            plan = plan_by_instance(plan, server, host=connection.info.host)
+        if plan.needs_more_than_copy:
+            from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
+
+            read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
+        if job.rules.via != "client":
+            from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
+
+            plan = plan_route(plan, server, connection, world.sources)
+    refuse_joint(plan)
+    plan = _note_refusal(plan, world.connect)
+    if any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
+        from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
+
+        plan = find_columns(plan, _reading_tools(plan, world))
+    return choose_formats(plan)
+
+
+def _look_into_ledgers(
+    ledgers: Ledgers, inputs: tuple[TargetInput, ...], oids: Sequence[int], connection: Connection, rules: LoadRules
+) -> None:
+    """Raise TargetError if a table misses what an earlier load dropped, or if another ledger knows it."""
+    if oids and ledgers.exists:
+        refuse_missing(connection, ledgers.schema, oids)
+    if ledgers.others and not rules.is_repeating:
+        tables, items = find_objects(inputs)
+        refuse_known_elsewhere(connection, ledgers, tables, items)
+
+
+def _note_refusal(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
+    """Return the plan, with a notice if this connection cannot load: a load can be planned through a pooler."""
+    refusal = connect.find_refusal("load")
+    if refusal is None:
+        return plan
+    is_pooler = connect.pooler is not None
+    notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
+    return replace(plan, notices=(*plan.notices, notice))
+
+
+def _reading_tools(plan: LoadPlan, world: World) -> LoadTools:
+    """Return the tools that read every value of the files."""
+    rules = plan.job.rules
+    return LoadTools(
+        connect=world.connect,
+        sources=world.sources,
+        server_major=plan.server.major,
+        on_notice=world.on_notice,
+        max_record_bytes=rules.max_record,
+        rejects_torn=rules.on_error == "reject",
+    )
