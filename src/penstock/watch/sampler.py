@@ -59,7 +59,7 @@ class Sampler:
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
         # Returns what AWS has reported since the last call. It must not wait.
         take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict,
-        # The limits of the storage. `volume` and `application` are kept in the header.
+        # The limits of the server's storage, which are kept in the header, as is `application`.
         volume: VolumeLimits | None = None,
         application: str | None = None,
         # How often statistics views and devices are read. Views with many rows are read every 10 s.
