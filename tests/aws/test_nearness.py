@@ -48,7 +48,10 @@ OF_GROUP = {"IpProtocol": "tcp", "FromPort": 5432, "ToPort": 5432, "UserIdGroupP
 def test_rules_of_security_groups_admit_an_address(
     rules: list[dict[str, Any]] | None, address: str | None, is_admitted: bool | None
 ) -> None:
-    """Rules for another port, protocol or network admit nobody; one that names another group cannot be told."""
+    """Rules for another port, protocol or network do not admit the address.
+
+    A rule that names another group leaves it unknown.
+    """
     groups = None if rules is None else [{"GroupId": "sg-1", "IpPermissions": rules}]
     raw = instance("orders", VpcSecurityGroups=[{"VpcSecurityGroupId": "sg-1"}])
     found = judge_nearness(raw, groups, host_zone=None, host_address=address)

@@ -1,4 +1,4 @@
-"""What the name of an instance class tells is what EC2 says of it."""
+"""What is computed from the name of an instance class equals what EC2 reports about it."""
 
 from __future__ import annotations
 

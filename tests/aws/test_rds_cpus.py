@@ -1,4 +1,4 @@
-"""CPUs and windows of the instance as AWS tells them, which never fails a load nor keeps it waiting."""
+"""CPUs and windows of the instance as AWS reports them. Asking never makes a load fail or wait."""
 
 from __future__ import annotations
 

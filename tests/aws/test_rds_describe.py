@@ -1,4 +1,4 @@
-"""What is made of AWS's answers: found, identified, read, and told where it was not allowed.
+"""How AWS's answers are used: servers are found, identified and described, and denied calls are reported.
 
 AWS is the fake of support/fake_aws.py; tests/aws/test_rds_moto.py has the same asked of moto's server over HTTP.
 """
@@ -58,7 +58,7 @@ def test_china_names_its_region_behind_rds() -> None:
 
 
 def test_instance_of_another_account_is_not_taken_for_it() -> None:
-    """Names are unique within an account; the host name tells accounts apart."""
+    """Names are unique within an account. The host name distinguishes accounts."""
     with pytest.raises(AwsError, match=r"is not the one at orders\.other\.eu-west-1") as caught:
         describe(FakeAws(instances=[instance("orders")]), f"orders.other.{REGION}.rds.amazonaws.com")
     assert caught.value.detail == f"Its endpoint is {host('orders')}."
@@ -138,7 +138,7 @@ def test_reader_endpoint_without_readers_leads_to_the_writer() -> None:
 def test_custom_endpoint_leads_to_its_members(
     kind: str, static: list[str], excluded: list[str], reached: tuple[str, ...]
 ) -> None:
-    """Its name does not tell the cluster."""
+    """The endpoint's name does not contain the cluster's."""
     aws = shop()
     aws.custom_endpoints = [
         {
@@ -312,7 +312,7 @@ def test_window_that_cannot_be_read_is_a_gap() -> None:
 
 
 def test_denied_calls_leave_gaps_and_the_rest_stands() -> None:
-    """The name of a class tells its vCPUs where EC2 may not be asked."""
+    """If EC2 may not be asked, the number of vCPUs follows from the name of the class."""
     reason = "User: arn:aws:iam::111122223333:user/ann is not authorized"
     aws = FakeAws(
         instances=[instance("orders")],

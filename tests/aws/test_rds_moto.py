@@ -69,7 +69,7 @@ def test_profile_gives_credentials_and_region(
 
 
 def test_endpoint_of_one_service_can_be_overridden(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AWS_ENDPOINT_URL_RDS goes before AWS_ENDPOINT_URL; where nobody answers, that is told."""
+    """AWS_ENDPOINT_URL_RDS overrides AWS_ENDPOINT_URL. An endpoint that does not answer is reported."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_RDS", moto_rds.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     found = describe_instance(

@@ -95,7 +95,7 @@ def test_runs_that_do_not_add_up_are_no_results(rows: int, commits: int, counted
 
 
 def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
-    """The counters are told once the call has returned; the schema is gone afterwards."""
+    """The counters are reported after the call has returned. Afterwards the schema does not exist."""
     result = measure_commits(TINY, to=ConnectionFactory(database))
     (target,) = result.targets
     assert target.check.counted_rows >= target.check.rows == 3_000

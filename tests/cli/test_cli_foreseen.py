@@ -104,7 +104,7 @@ def test_plan_ends_as_the_load_would(penstock: Run, loads: Loads, folder: Path) 
 def test_role_that_may_make_no_ledger_is_told_by_the_plan(
     penstock: Run, loads: Loads, folder: Path, clerk: str
 ) -> None:
-    """As the load would tell it."""
+    """The plan reports it in the same words as the load."""
     loads.execute("GRANT ALL ON t TO public")
     command = ("load", str(folder), "--into", "t", "--to", clerk)
     planned, loaded = penstock(*command, "--plan"), penstock(*command)

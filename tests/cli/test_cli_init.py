@@ -1,4 +1,4 @@
-"""penstock init: a ledger that several roles share, and what a role without rights to it is told."""
+"""penstock init: a ledger that several roles share, and the error for a role without rights to it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def test_ledger_is_shared_and_loads_are_not(
 
 
 def test_ledger_is_the_database_owners(penstock: Run, admin: Loads, roles: tuple[str, str], files: list[str]) -> None:
-    """Whoever runs init; a member of the owner may, a stranger may not and is told who may. Again, it adds roles."""
+    """The database's owner owns the ledger, whoever runs init.
+
+    A member of the owner may run it. Another role gets an error that names the owner. A second init adds roles.
+    """
     ann, bob = roles
     name = psycopg.conninfo.conninfo_to_dict(admin.conninfo)["dbname"]
     admin.execute(f"ALTER DATABASE {name} OWNER TO {ann}")

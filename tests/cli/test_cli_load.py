@@ -239,7 +239,7 @@ def test_json_lines_are_loaded_whole_by_any_dialect_that_leaves_them_alone(
 
 
 def test_record_that_is_too_long_is_an_error(penstock: Run, database18: str, tmp_path: Path) -> None:
-    """A quote that never ends is told with the line where it begins; a record may be allowed to be that long."""
+    """The error for a quote that never ends names the line on which it begins. A larger limit allows the record."""
     _execute(database18, "CREATE TABLE t (id int, name text)")
     path = write_to(tmp_path / "long.csv", 'id,name\n1,a\n2,"' + "x\n" * 750_000)
     common = ("load", str(path), "--into", "t", "--to", database18)
@@ -266,7 +266,7 @@ def test_record_that_is_too_long_is_an_error(penstock: Run, database18: str, tmp
 def test_exit_code_tells_the_kind_of_error(
     penstock: Run, database18: str, people: str, arguments: list[str], code: int
 ) -> None:
-    """Source, target and server errors can be told apart by scripts."""
+    """Scripts can distinguish errors of the source, the target and the server."""
     finished = penstock("load", *(word.format(people=people) for word in arguments), "--to", database18)
     assert finished.code == code
     assert finished.err.startswith("error: ")

@@ -87,7 +87,7 @@ class Tenant:
             connection.execute(statements.encode())
 
     def has_spied(self) -> bool:
-        """Tell whether a function of the role was run in a superuser's session."""
+        """Return whether a function of the role was run in a superuser's session."""
         return self.admin.execute("SELECT is_called FROM spying.seen") == [(True,)]
 
 

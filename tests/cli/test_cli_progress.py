@@ -108,7 +108,7 @@ def test_files_that_are_done_give_way_to_others() -> None:
 
 
 def test_only_commits_left_is_said() -> None:
-    """Once all has been sent there is no time left to tell."""
+    """After all rows are sent, no remaining time is shown."""
     lines = _drawn(_progress(_file(1, is_done=True), _file(2, is_done=True)))
     assert lines[-1].startswith("committing, ")
     assert "left" not in lines[0]

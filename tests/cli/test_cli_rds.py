@@ -70,7 +70,7 @@ def test_certificates_are_told_with_their_end(penstock: Penstock, home: Path, au
 
 
 def test_missing_certificates_are_a_failure(penstock: Penstock, home: Path) -> None:
-    """Every place that was looked at is named, and the exit code tells."""
+    """Every place that was searched is named, and the exit code shows the failure."""
     done = penstock("rds", "certificates")
     assert done.code == 7
     assert f"{home}/.postgresql/root.crt: no such file or directory" in done.out

@@ -352,7 +352,10 @@ def test_full_disk_leaves_no_reject_file(penstock: Run, database18: str, numbers
 def test_json_is_one_object_though_the_reject_file_cannot_be_written(
     penstock: Run, database18: str, numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The load is complete and told so; what failed after is an error on standard error, and the exit code."""
+    """The result says that the load is complete.
+
+    The later failure is an error on standard error, and in the exit code.
+    """
     file = tmp_path / "folder" / "rejects.csv"
     file.parent.mkdir()
     count = RejectStore.count_rejected
@@ -386,7 +389,10 @@ def test_rejects_are_not_discarded_in_place_of_being_written(
 def test_ctrl_c_behind_the_last_row_does_not_hide_what_was_rejected(
     penstock: Run, database18: str, numbers: str, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """It is counted again; where that is interrupted, too, the load is not told as one without rejects."""
+    """Rejected records are counted again.
+
+    If that is interrupted too, the load is not reported as one without rejects.
+    """
     count_rejected = RejectStore.count_rejected
     calls: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What follows a load, as its plan and its outcome tell it."""
+"""What follows a load, as its plan and its outcome report it."""
 
 from __future__ import annotations
 

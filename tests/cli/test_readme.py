@@ -1,4 +1,4 @@
-"""What README tells people to type works."""
+"""The commands in README work."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_cancelled_statement_leaves_nothing(database18: str, path: Path) -> None
 def test_server_that_stops_leaves_no_row(
     new_server: Callable[..., EmbeddedServer], path: Path, mode: str, create: bool
 ) -> None:
-    """A crash or a shutdown in the middle is told as such, and the same load runs once the server is back."""
+    """A crash or a shutdown during a load is reported as such, and the same load runs when the server is back."""
     server = new_server()
     conninfo = server.ensure_running()
     loads = _loads(conninfo)
@@ -245,7 +245,7 @@ def test_interrupt_behind_the_last_row_hides_nothing(
 def test_error_ends_a_load_though_its_pipe_is_silent(
     database18: str, pipe: Path, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    """A bad record is told at once, not when the writer of the pipe has come to its end."""
+    """A bad record is reported at once, not only when the writer of the pipe has ended."""
     loads = Loads(database18)
     process = start()
     end = _write_half(pipe, loads)

@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(416, b"")
             return
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
-        # Whoever asks for one byte is told the truth
+        # A request for one byte gets the true answer
         behind = 10 if "longer" in habits and end > 1 else 0
         self._answer(206, body[start : end + behind], **headers)
 

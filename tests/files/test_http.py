@@ -156,7 +156,7 @@ def test_passing_failures_are_tried_again(web: Web, reader: SourceReader) -> Non
     ],
 )
 def test_refusals_are_told(web: Web, reader: SourceReader, path: str, detail: str) -> None:
-    """What a server does not allow is told in plain words."""
+    """What a server does not allow is reported in plain words."""
     with pytest.raises(SourceError) as caught:
         reader.list([web.url(path)])
     assert caught.value.detail == detail

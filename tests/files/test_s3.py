@@ -177,7 +177,10 @@ def test_copied_object_is_loaded_with_a_warning_that_names_the_other(s3: S3, dat
 
 
 def test_closing_early_ends_the_requests(s3: S3, reader: SourceReader) -> None:
-    """A stream can be closed in its middle, twice too; who reads on is told that it is not whole."""
+    """A stream can be closed before its end, and more than once.
+
+    Reading on then raises an error, because it is not whole.
+    """
     s3.put("big.csv", _noise(9 * PART_BYTES))
     stream = reader.open(reader.list([f"{_ROOT}/big.csv"])[0])
     pieces = iter(stream)

@@ -226,7 +226,7 @@ def test_nothing_that_a_load_leaves_holds_a_secret(planted: Planted, s3: S3, web
 def test_no_failure_tells_a_secret(
     planted: Planted, s3: S3, web: Web, some: Callable[[Sequence[list[str]], int], list[list[str]]]
 ) -> None:
-    """What is refused, mistyped, unreachable or broken is told without the secrets that were given for it."""
+    """Errors about what is refused, mistyped, unreachable or broken do not contain the given secrets."""
     s3.put("a.csv", b"1,a\nbad,b\n")
     signed = _presign(planted, s3, "a.csv")
     word = quote(planted.secrets["userinfo"], safe="")
@@ -310,7 +310,7 @@ def test_no_recording_holds_a_secret(planted: Planted) -> None:
 
 
 def test_token_is_nowhere_but_on_its_way_to_the_server(planted: Planted, s3: S3, tmp_path: Path) -> None:
-    """Tokens of IAM authentication are passwords: neither those that let a load in nor a refused one are told."""
+    """Tokens of IAM authentication are passwords. Neither an accepted nor a refused token is shown."""
     s3.put("a.csv", b"1,a\n2,b\n")
     authority = amazon_like_authority()
     check = FakeTokenCheck(

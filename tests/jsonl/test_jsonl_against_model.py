@@ -231,7 +231,7 @@ def test_loads_equal_the_model(database18: str, tmp_path: Path, file: File) -> N
 
 
 def _has_own_fault(line: str) -> bool:
-    """Tell whether a record is refused before the server sees it."""
+    """Return whether a record is refused before the server sees it."""
     try:
         names = [name.strip().lower() for name in _read(line)]
     except ValueError:

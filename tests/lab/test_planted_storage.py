@@ -107,7 +107,7 @@ def test_random_reads_on_a_volume_of_300_iops_are_limited_by_iops(lab: Lab, inst
 def test_a_table_filled_on_a_volume_of_16_mib_per_s_is_limited_by_throughput(
     lab: Lab, installation: Installation
 ) -> None:
-    """Data and WAL are on the volume. With 1 MiB requests, IOPS and throughput are told apart by the limits."""
+    """Data and WAL are on the volume. With requests of 1 MiB, the limits distinguish IOPS from throughput."""
     with lab_on(lab, installation, "gp3:3GiB:4000:16") as conninfo:
         execute(conninfo, "CREATE TABLE t (id int, pad text)")
         recorded = record(conninfo, FILL, FILL)

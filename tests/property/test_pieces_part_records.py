@@ -99,7 +99,7 @@ def files(draw: DrawFn) -> File:
 
 
 def places_of(pieces: Sequence[Piece]) -> list[tuple[bytes, int, int]]:
-    """Return each record's bytes, start and line as the pieces tell them, which must agree with its end."""
+    """Return each record's bytes, start and line according to the pieces. They must agree with the record's end."""
     found = []
     for piece in pieces:
         for record in range(piece.records):

@@ -120,7 +120,7 @@ class File:
 
     @property
     def fits_nowhere(self) -> bool:
-        """Tell whether there are two records or more, and none has the right number of fields."""
+        """Return whether there are two records or more, and none has the right number of fields."""
         return len(self.records) > 1 and all(record.code == OTHER["few"] for record in self.records)
 
     @property

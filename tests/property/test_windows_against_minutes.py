@@ -52,7 +52,7 @@ def covers(window: Window, minute: int) -> bool:
 
 @given(moments, st.integers(-23, 23))
 def test_near_windows_are_those_of_the_minutes(moment: tuple[Window, datetime], offset_h: int) -> None:
-    """A window is told exactly if one of its minutes begins within three hours, or it is running; in any time zone."""
+    """A window is reported exactly if it is running or one of its minutes begins within three hours, in any zone."""
     window, now = moment
     first = (now - ORIGIN) // MINUTE
     is_running = covers(window, first)

@@ -312,7 +312,7 @@ def test_next_host_is_tried_with_a_token_for_it(
 def test_refused_token_is_told_with_what_to_check(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
 ) -> None:
-    """The server's words, then role, policy and clock; the token itself is not told."""
+    """The error has the server's words, then role, policy and clock. It does not contain the token."""
     checker.users = {"somebody"}
     front = fronts(authority, admit=checker)
     with pytest.raises(ServerError, match="PAM authentication failed") as caught:

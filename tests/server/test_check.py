@@ -51,7 +51,7 @@ BAD = {
 
 def write_file(path: Path, *, line_end: str, delimiter: str = ",", good: str) -> Found:
     """Write a file with each kind of bad record among good ones; return where they are and what they are."""
-    # A first record of one line, by which it is told that a carriage return alone ends lines.
+    # A first record of one line, which shows that a carriage return alone ends lines.
     lines = [delimiter.join(("1", "x", "2024-01-01"))] if line_end == "\r" else []
     found: Found = []
     for number, (bad, (sqlstate, column)) in enumerate(BAD.items()):
@@ -215,7 +215,7 @@ def test_role_that_may_not_read_the_table_is_told_what_a_check_needs(
     assert caught.value.hint == "Have the role granted SELECT on the table, and TEMPORARY on the database."
 
 
-# ---------------------------------------------------------------- how problems are told
+# ---------------------------------------------------------------- how problems are reported
 
 
 def test_problem_names_the_target(loads: Loads, tmp_path: Path) -> None:

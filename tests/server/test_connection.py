@@ -154,7 +154,7 @@ def test_role_is_taken(database: str, user_name: str) -> None:
 
 
 def test_role_that_may_not_be_taken_is_named(user_conninfo: str) -> None:
-    """An ordinary user cannot become a superuser, and is told what to have granted."""
+    """An ordinary user cannot become a superuser. The error names the grant that is needed."""
     with pytest.raises(ServerError) as caught:
         ConnectionFactory(user_conninfo, role="pg_monitor").connect()
     assert caught.value.sqlstate == "42501"
@@ -170,7 +170,7 @@ def test_failed_connection_names_target_and_hides_password() -> None:
 
 
 def test_refusal_by_a_connection_limit_names_the_limit(database: str, user_name: str, user_conninfo: str) -> None:
-    """The password was right, and libpq tells no SQLSTATE."""
+    """The password was right, and libpq reports no SQLSTATE."""
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 0").format(sql.Identifier(user_name)))
     with pytest.raises(ServerError) as caught:

@@ -57,7 +57,7 @@ def truncate(connection: Connection) -> str:
 
 
 def test_free_lock_is_taken_at_once(connection18: Connection, oid: int) -> None:
-    """The result is what the action returns, and nobody is told anything."""
+    """The result is what the action returns, and nothing is reported."""
     told: list[tuple[Blocker, ...]] = []
     result = with_lock_retries(
         connection18, lambda: truncate(connection18), relations=[oid], deadline_s=1, on_blocked=told.append

@@ -1,4 +1,4 @@
-"""Tables of randomly chosen parts are replaced, and pg_dump cannot tell them from what they were."""
+"""Tables of randomly chosen parts are replaced. pg_dump then writes the same as before."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def dump(pg: PgServer, conninfo: str, table: str) -> str:
 
 
 def has_pg_dump(pg: PgServer) -> bool:
-    """Tell whether the server's programs include pg_dump."""
+    """Return whether the server's programs include pg_dump."""
     return pg.server is not None and (pg.server.spec.installation.bin_dir / "pg_dump").exists()
 
 

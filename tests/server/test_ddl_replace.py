@@ -265,7 +265,7 @@ def test_other_sessions_plans_find_the_new_table(connection: Connection, databas
 
 
 def test_error_in_finish_leaves_the_old_table(connection: Connection) -> None:
-    """Rows that violate a constraint are told as such; the new table can be dropped."""
+    """Rows that violate a constraint are reported as such. The new table can be dropped."""
     connection.execute("CREATE TABLE t (a int PRIMARY KEY, b int CHECK (b > 0)); INSERT INTO t VALUES (1, 1)")
     before = capture(connection, "t")
     oid = create_replacement(connection, before, name=NEW)
@@ -321,7 +321,7 @@ def test_finish_and_swap_in_the_callers_transaction(connection: Connection, rich
     ],
 )
 def test_table_altered_during_the_load_is_not_swapped(connection: Connection, change: str, part: str) -> None:
-    """What was changed is told; the change stays, and so does the replacement."""
+    """The change is reported. It stays, and so does the replacement."""
     connection.execute("CREATE TABLE t (a int)")
     definition, oid = prepare(connection, "t")
     connection.execute(change.encode())

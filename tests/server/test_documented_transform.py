@@ -21,7 +21,7 @@ def _block(kind: str) -> str:
 
 @pytest.mark.parametrize("parts", [1, 5])
 def test_last_record_of_each_key_decides(database18: str, tmp_path: Path, parts: int) -> None:
-    """In one file, and in a folder of files whose names tell the order."""
+    """This applies to one file, and to a folder of files in the order of their names."""
     header, *records = _block("csv").splitlines()
     for number in range(parts):
         share = records[number * len(records) // parts : (number + 1) * len(records) // parts]

@@ -147,7 +147,7 @@ def test_partitions_that_come_and_go_meanwhile_get_what_they_would_have_had(
 
 
 def test_rows_of_a_partition_that_was_added_are_looked_at(loads: Loads, path: Path) -> None:
-    """What breaks a key there is told, and the rest stays dropped."""
+    """A row there that violates a key is reported, and the rest stays dropped."""
     die_while_loading(loads, path)
     loads.execute(BARE.replace("301", "300"))
     error = loads.repair().errors[0]
@@ -343,7 +343,7 @@ def test_a_row_that_refers_to_nothing_is_told_once(loads: Loads, path: Path) -> 
 
 
 def test_a_repairs_plan_counts_what_is_attached(loads: Loads, path: Path) -> None:
-    """What stands already, and only waits to be attached, is told apart."""
+    """Parts that exist already and must only be attached are counted separately."""
     die_while_loading(loads, path)
     with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
         assert {(step.name, step.action, step.attached) for step in repairer.plan()} == {

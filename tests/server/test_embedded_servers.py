@@ -270,7 +270,7 @@ def test_other_major_is_refused(new_server: NewServer, servers: ServerPool) -> N
 
 
 def test_failed_start_shows_log(new_server: NewServer) -> None:
-    """An error that only the server's log tells reaches the user."""
+    """An error that is only in the server's log is shown to the user."""
     server = new_server(shared_buffers="nonsense")
     with pytest.raises(LabError, match="could not start the embedded server") as caught:
         server.ensure_running()

@@ -164,7 +164,7 @@ def test_a_key_that_was_made_again_by_hand_is_not_missing(loads: Loads, path: Pa
 def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
     loads: Loads, path: Path, second: Path, mode: str
 ) -> None:
-    """The next load tries, and is refused before its first row; then everybody is told why."""
+    """The next load tries to restore it, and is refused before its first row. Later loads report the reason."""
 
     def die(_number: int) -> None:
         raise Killed
@@ -331,7 +331,7 @@ def test_what_another_role_has_dropped_is_not_given_up(loads: Loads, path: Path)
 
 
 def test_why_is_written_down_by_the_role_that_dropped_alone(loads: Loads, path: Path, second: Path) -> None:
-    """A repair by another role says that it may not, and leaves what it was told before."""
+    """A repair by another role reports that it may not restore the object, and keeps the recorded reason."""
     break_the_key(loads, path)
     loads.execute("CREATE ROLE keys_other LOGIN; GRANT INSERT ON t TO keys_other")
     share_ledger(loads, "keys_other")

@@ -66,7 +66,7 @@ def test_empty_field_behind_the_last_is_dropped_with_a_warning(
 def test_empty_field_behind_the_last_is_dropped_without_a_header(
     loads: Loads, path: Path, columns: list[str] | None
 ) -> None:
-    """The table's columns, or --columns, tell how many fields there are."""
+    """The table's columns, or --columns, determine the number of fields."""
     outcome = loads.run(target(write_to(path, "1,x,\n2,y,\n"), columns=columns, header=False))
     assert loads.rows() == STORED
     assert [warning.code for warning in outcome.warnings] == ["empty-field"]
@@ -74,7 +74,7 @@ def test_empty_field_behind_the_last_is_dropped_without_a_header(
 
 @pytest.mark.parametrize("into", ["t", "made"])
 def test_value_behind_the_last_field_is_never_dropped(loads: Loads, path: Path, into: str) -> None:
-    """Far behind the lines that told of an empty one."""
+    """This applies to a value far behind the lines that showed an empty field."""
     rows = "".join(f"{number},x,\n" for number in range(100_000))
     job = target(write_to(path, f"a,b\n{rows}last,y,value\n"), into=into, create=into == "made")
     with pytest.raises(DataError):

@@ -1,4 +1,4 @@
-"""What a server tells of itself: to a superuser, to an ordinary role, right by right, and with standbys."""
+"""What a server shows of itself: to a superuser, to an ordinary role, right by right, and with standbys."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def inspect(conninfo: str, **options: object) -> Inspection:
-    """Return what the role of a connection string is told."""
+    """Return what the server shows to the role of a connection string."""
     with closing(ConnectionFactory(conninfo, allows_standby=True, **options)) as factory:  # type: ignore[arg-type]
         return examine_server(factory)
 
 
-# ---------------------------------------------------------------- who is told what
+# ---------------------------------------------------------------- what each role can see
 
 
 def test_superuser_is_told_everything(database: str, pg: PgServer) -> None:
@@ -177,7 +177,7 @@ def test_ledger_of_somebody_else_is_distrusted(connection: Connection, database:
 
 
 def test_slot_keeps_wal(connection: Connection, database: str, user_name: str) -> None:
-    """A physical slot that reserves WAL is told with what it retains, to anybody."""
+    """Every role sees a physical slot that reserves WAL, and how much WAL it retains."""
     slot = f"kept_{connection.info.backend_pid}"
     connection.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
     try:
@@ -253,7 +253,7 @@ def test_clock_difference_is_the_servers_lead(user_connection: Connection) -> No
 def test_query_that_a_server_refuses_is_named(
     connection: Connection, user_connection: Connection, user_name: str
 ) -> None:
-    """As on Aurora, which lacks some of replication's functions: the rest is told all the same."""
+    """On Aurora, for example, some functions of replication do not exist. The rest is reported nevertheless."""
     connection.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.pg_get_replication_slots() FROM PUBLIC")
     found = inspect_server(user_connection, pooler=None)
     assert [note.what for note in found.unread] == ["replication slots"]

@@ -52,7 +52,7 @@ def test_file_that_was_loaded_is_known_through_a_symbolic_link(loads: Loads, pat
 
 
 def test_folder_with_a_link_to_one_of_its_files_loads_it_once(loads: Loads, path: Path) -> None:
-    """And tells it, as it tells of folders that it leaves out."""
+    """The load reports this, as it reports folders that it skips."""
     (path.parent / "b.csv").symlink_to(path)
     (path.parent / "deeper").mkdir()
     assert loads.run(target(path.parent)).rows == 2

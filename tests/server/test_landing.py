@@ -1,4 +1,4 @@
-"""Staging tables: the target's types, nobody else's to read, gone when told."""
+"""Staging tables have the target's types, can be read by their owner only, and can be dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loads a truncation has emptied is told by the ledger, not by the server's clock."""
+"""The ledger shows which loads a truncation has emptied, not the server's clock."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_imdb_file_loads_as_it_is(loads: Loads, write: Write) -> None:
 
 
 def test_byte_order_mark_is_no_part_of_the_header(loads: Loads, write: Write) -> None:
-    """A file that a spreadsheet saved loads, and its mark is told."""
+    """A file that a spreadsheet saved can be loaded, and its mark is reported."""
     loads.run(target(write(b"\xef\xbb\xbfa,b\n1,x\n")))
     assert loads.rows() == [(1, "x")]
     assert any("byte-order mark" in warning.message for warning in loads.warnings)
@@ -168,7 +168,7 @@ def test_value_that_its_column_refuses_is_an_error(database18: str, write: Write
 
 
 def test_null_in_a_column_that_has_none_is_an_error(loads: Loads, write: Write) -> None:
-    """The hint tells how nulls are spelled, which is mostly the cause."""
+    """The hint shows how nulls are spelled, because that is mostly the cause."""
     loads.execute("ALTER TABLE t ALTER b SET NOT NULL")
     error = loads.refuse(target(write("a,b\n1,x\n2,\n"), format="csv"))
     assert "SQLSTATE 23502" in str(error.detail)

@@ -25,7 +25,7 @@ _SEEN = """
     CREATE TRIGGER see AFTER INSERT ON t EXECUTE FUNCTION see();
 """
 
-# Of a session that a user would open. The last one tells of postgresql.conf and of postgresql.auto.conf.
+# Settings of a session that a user would open. The last one shows postgresql.conf and postgresql.auto.conf.
 _STATE = (
     "SELECT setdatabase, setrole, setconfig FROM pg_db_role_setting ORDER BY 1, 2",
     "SELECT name, setting, source, reset_val FROM pg_settings WHERE name <> 'application_name' ORDER BY name",

@@ -60,7 +60,7 @@ def test_unlogged_table_is_warned_of(database: str, numbers: Path) -> None:
 
 
 def test_unlogged_partition_is_warned_of(database: str, numbers: Path) -> None:
-    """A partitioned table itself cannot tell."""
+    """A partitioned table itself does not show this."""
     Loads(database).execute(PARTITIONED.format("UNLOGGED"))
     assert warnings(database, numbers) == ['partitions of table "public.t" are unlogged: "public.p"']
 
@@ -85,7 +85,7 @@ def test_table_that_no_publication_has_is_warned_of(
     loads.execute("DELETE FROM penstock.loads")
     expected = [] if is_replicated else ['table "public.t" is not replicated to subscribers']
     assert warnings(database, numbers) == expected
-    # It may be meant: who was told once is not told each night.
+    # It may be intended, so the warning is not repeated each night.
     more = numbers.with_name("more.csv")
     more.write_text("a\n6\n")
     assert warnings(database, more) == []

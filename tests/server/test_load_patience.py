@@ -1,4 +1,4 @@
-"""Faults before the first row and behind the last: waited out once a connection has stood, and told at once before."""
+"""Faults before the first row and after the last: a load waits only if a connection has worked before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes at one table or one load: each tells what happened, with the exit code that stands for it."""
+"""Two processes at one table or one load: each reports what happened, with the exit code for it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_replaced_table_is_named_at_the_swap(loads: Loads, path: Path, tmp_pat
 
 
 def test_a_dropped_table_is_named(loads: Loads, path: Path) -> None:
-    """It is told from one that has another in its place."""
+    """The error differs from the one for a table that another table has replaced."""
     process = Process(loads, path, "replace")
     plan = process.plan()
     loads.execute("DROP TABLE t")

@@ -154,7 +154,7 @@ def test_session_that_fails_last_is_heard_before_anything_commits(
 
 
 def test_files_of_unequal_size_are_loaded_by_all_sessions(loads: Loads, tmp_path: Path) -> None:
-    """Each file's rows are told apart."""
+    """The rows of each file are counted separately."""
     sizes = {"large": 9000, "small": 10, "empty": 0, "middle": 700}
     paths = [write_numbers(tmp_path / name, range(count)) for name, count in sizes.items()]
     outcome = loads.run(target(paths), sessions=3)
@@ -185,7 +185,7 @@ def test_error_in_one_target_leaves_nothing_of_the_others(loads: Loads, tmp_path
 
 @pytest.mark.parametrize("piece_bytes", [64, 1009])
 def test_duplicates_across_sessions_end_as_an_error(loads: Loads, tmp_path: Path, piece_bytes: int) -> None:
-    """Either the server names the key, or sessions that wait for each other's keys are told of.
+    """Either the server names the key, or sessions that wait for each other's keys are reported.
 
     Which of the two depends on which session meets which key first.
     """

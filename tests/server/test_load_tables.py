@@ -313,7 +313,10 @@ def test_created_table_belongs_to_the_role(loads: Loads, path: Path, role: str) 
 
 
 def test_row_level_security_needs_the_right_to_stage(loads: Loads, path: Path, role: str) -> None:
-    """COPY cannot check policies, so records are staged in the ledger's schema; without CREATE there, it is told."""
+    """COPY cannot check policies, so records are staged in the ledger's schema.
+
+    Without CREATE there, an error is reported.
+    """
     loads.execute("CREATE TABLE t (a int, b text); ALTER TABLE t ENABLE ROW LEVEL SECURITY")
     loads.execute("CREATE POLICY small ON t USING (a < 10000)")
     loads.execute(f"GRANT INSERT, SELECT ON t TO {role}")
@@ -343,7 +346,7 @@ def test_read_only_default_refuses_a_load(loads: Loads, path: Path, role: str, m
 def test_role_that_reads_policies_otherwise_can_use_the_ledger(
     loads: Loads, path: Path, role: str, name: str, value: str
 ) -> None:
-    """Its tables have some, which are read, and told from planted ones."""
+    """The ledger's tables have policies, which are read and distinguished from planted ones."""
     loads.execute("CREATE TABLE t (a int, b text)")
     loads.execute(f"GRANT INSERT, SELECT ON t TO {role}; ALTER ROLE {role} SET {name} = {value}")
     assert as_user(loads, role).run(target(path)).rows == 1000

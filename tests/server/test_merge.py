@@ -211,7 +211,7 @@ def test_identity_always_takes_the_files_value(connection: Connection) -> None:
 
 
 def test_partitions_are_counted_right(connection: Connection) -> None:
-    """Where system columns of a row would tell nothing."""
+    """For partitions, the system columns of a row would show nothing."""
     connection.execute(
         "CREATE TABLE public.t (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);"
         " CREATE TABLE public.p1 (v int, id int NOT NULL);"
@@ -259,7 +259,10 @@ def test_suppressed_rows_are_those_of_updates_without_insert_triggers() -> None:
 
 
 def test_insert_new_leaves_rows_as_they_are(connection: Connection) -> None:
-    """Of the files' duplicates the first is inserted; triggers' work and existing rows are told apart."""
+    """The first of duplicates in the files is inserted.
+
+    Rows skipped by triggers and existing rows are counted separately.
+    """
     connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int); INSERT INTO public.t VALUES (1, 0)")
     add_trigger(connection, "INSERT")
     columns = ["id", "v"]
@@ -423,7 +426,7 @@ def test_what_the_server_would_refuse_shows_before_the_load(
 
 
 def test_row_of_another_session_is_counted_as_met(connection: Connection, database: str) -> None:
-    """Though it was not there when the merge began: no look beforehand could have told."""
+    """The row did not exist when the merge began, so no query beforehand could have found it."""
     connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int)")
     columns = ["id", "v"]
     target = stage(connection, columns, [(1, 0, 1, 1), (1, 0, 2, 2)])

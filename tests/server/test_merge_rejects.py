@@ -45,7 +45,7 @@ SETUP = """
     END $$;
 """
 
-# What is put in place of a good record, its code, and the column that is told.
+# What replaces a good record, the code of its error, and the column that the error names.
 BAD = {
     3: ("3,2020-01-01,,1,3,mild", "23502", "s"),
     40: ("40,2020-01-01,no,1,40,mild", "23514", None),

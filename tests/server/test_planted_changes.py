@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Becomes the session's own role, a superuser perhaps, and tells who that is: sequences are not rolled back.
+# Becomes the session's own role, perhaps a superuser, and records which one it is in a sequence, which is not rolled
+# back.
 _SPY = """
     CREATE SEQUENCE seen;
     CREATE FUNCTION spy() RETURNS int LANGUAGE plpgsql AS $$
@@ -130,7 +131,7 @@ def exclusion(definition: str) -> dict[str, Any]:
 
 
 def has_run(loads: Loads) -> bool:
-    """Tell whether the role's function was run as a superuser."""
+    """Return whether the role's function was run as a superuser."""
     return loads.execute("SELECT is_called FROM seen") == [(True,)]
 
 
@@ -204,7 +205,7 @@ def test_a_key_that_a_roles_cast_compares_is_not_dropped(loads: Loads, spy: str,
 def test_a_record_of_nonsense_keeps_nothing_else_from_being_put_back(
     loads: Loads, spy: str, kind: str, record: dict[str, Any]
 ) -> None:
-    """It is told, by the plan too."""
+    """The record is reported, also by the plan."""
     plant(loads, spy, kind, record)
     with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
         assert [step.action for step in repairer.plan()] in (["refuse"], ["forget"])

@@ -104,7 +104,7 @@ def test_plan_through_a_pooler_exits_as_one_that_would_not_load(
 
 
 def test_inspection_through_a_pooler_names_it(pooled: str) -> None:
-    """All facts are told; that the server seems to be on this machine is true of the pooler only."""
+    """All facts are reported. That the server seems to be on this machine is true only for the pooler."""
     with closing(ConnectionFactory(pooled)) as factory:
         found = examine_server(factory)
     assert found.pooler is not None
@@ -131,7 +131,7 @@ def test_role_is_not_taken_through_a_pooler(transaction_pooled: str) -> None:
 
 
 def test_direct_session_has_no_pooler(database: str) -> None:
-    """The server itself tells libpq the backend that answers."""
+    """The server itself sends libpq the pid of the backend that answers."""
     factory = ConnectionFactory(database)
     with factory.connect():
         assert factory.pooler is None

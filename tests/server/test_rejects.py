@@ -37,7 +37,7 @@ def read_rejects(loads: Loads) -> list[tuple[int, str | None, str | None, bytes]
 
 @pytest.mark.parametrize("into", ["t", "made"])
 def test_record_that_is_not_utf8_is_rejected_without_encoding(loads: Loads, tmp_path: Path, into: str) -> None:
-    """One early in the file does not tell that the file is in another encoding."""
+    """One such record early in the file does not prove that the file is in another encoding."""
     (tmp_path / "file.csv").write_bytes(b"a,b\n1,x\n2,Jos\xe9\n3,z\n")
     outcome = loads.run(target(tmp_path / "file.csv", into=into, create=into == "made"), rules=REJECT)
     assert (outcome.rows, outcome.rejected, loads.count(into)) == (2, 1, 2)
@@ -117,7 +117,7 @@ def test_null_that_a_domain_refuses_is_told_so(loads: Loads, tmp_path: Path) -> 
 
 
 def test_value_that_a_domains_check_refuses_is_told_with_its_column(loads: Loads, tmp_path: Path) -> None:
-    """A CHECK of the table names none, though the same code tells of it."""
+    """A CHECK of the table names no column, although it has the same code."""
     loads.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
     loads.execute("CREATE TABLE n (a int, b positive, c positive, CHECK (a < 9))")
     path = write_to(tmp_path / "file.csv", "a,b,c\n1,1,1\n2,1,-1\n3,-1,1\n9,1,1\n")

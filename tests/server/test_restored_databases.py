@@ -188,7 +188,7 @@ def test_oid_decides_where_it_was_recorded(loads: Loads, tmp_path: Path) -> None
 
 
 def test_server_that_does_not_tell_its_identifier_is_loaded_into(loads: Loads, pg18: PgServer, tmp_path: Path) -> None:
-    """The oids of the database and of the ledger tell a restored ledger from its own."""
+    """The oids of the database and of the ledger distinguish a restored ledger from the database's own."""
     path = write(tmp_path / "f")
     role = f"user_{secrets.token_hex(4)}"
     loads.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")

@@ -26,7 +26,8 @@ _TYPES = """
     int2[] tid[] json[] bool[]
 """
 _OPERATORS = "= <> < <= > >= + - * / % || ~ !~ ~~ !~~ ~* -> ->> #>> @> <@ && ^@ &"
-# One function for each pair of types, and an operator of each name for it. What runs tells in which statement.
+# One function for each pair of types, and an operator of each name for it. A function that runs records in which
+# statement it ran.
 PLANT_OPERATORS = """
 DO $plant$
 DECLARE

@@ -90,7 +90,7 @@ def test_column_that_holds_no_numbers_is_a_warning(connection: Connection) -> No
 def test_missing_right_is_a_warning_whose_grant_helps(
     connection: Connection, user_connection: Connection, user_name: str
 ) -> None:
-    """A user with INSERT alone is told; after the grant the sequence moves."""
+    """A user with INSERT alone gets a warning. After the grant the sequence is advanced."""
     load(connection, "serial", [7])
     connection.execute(sql.SQL("GRANT INSERT ON public.t TO {}").format(sql.Identifier(user_name)))
     facts = find_table(user_connection, TableName(schema="public", name="t"))

@@ -37,7 +37,7 @@ def write(path: Path) -> Path:
 
 
 def test_load_that_would_fill_a_disk_is_refused(loads: Loads, tmp_path: Path) -> None:
-    """Nothing is loaded, and nothing is left in the ledger; what is expected is told by its parts."""
+    """Nothing is loaded, and nothing is left in the ledger. The error names the parts of the expected size."""
     job = target(write(tmp_path / "file"), format="csv", has_header=False)
     with pytest.raises(TargetError, match="the load would fill tmpfs") as caught:
         loads.run(job, rules=IMPATIENT)

@@ -40,7 +40,7 @@ def test_there_are_sql_files() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_header_names_its_file_and_variables(file: str) -> None:
-    """What psql is told to set is what the text uses."""
+    """The variables that the header sets for psql are those that the text uses."""
     header = read_header(file)
     used = set(re.findall(r":'(\w+)'", (FOLDER / file).read_text()))
     assert header["file"] == file.rpartition("/")[2]

@@ -36,7 +36,7 @@ NEVER = replace(IMPATIENT, vacuum=False)
 PAUSE = replace(IMPATIENT, autovacuum="pause", vacuum=False)
 _LOOKS = 300
 
-# One trigger of each state, one that an INSERT does not fire, and one that tells what it saw.
+# One trigger of each state, one that an INSERT does not fire, and one that records what it saw.
 TABLE = """
     CREATE TABLE seen (who text, options text[], toast_options text[]);
     CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -258,7 +258,7 @@ def test_role_that_does_not_own_the_table_is_refused(database18: str, people: Pa
 def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the second run was not told to switch anything off."""
+    """This applies also if the second run does not ask to disable anything."""
     setup = TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)"
     loads = Loads(database18, piece_bytes=64, chunk_bytes=64, setup=setup)
     path = write_to(tmp_path / "people.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(501)))
@@ -276,7 +276,7 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
 def test_what_is_set_after_a_load_died_before_its_pause_comes_back(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its record tells of what was before that, and is written anew."""
+    """The load's record has the state before that, and is written again."""
     loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
 
     def die(*_: object) -> None:

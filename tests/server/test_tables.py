@@ -45,7 +45,7 @@ def test_table_and_schema_are_made(connection: Connection) -> None:
 
 
 def test_unqualified_table_goes_to_the_search_path(connection: Connection) -> None:
-    """Its schema is told."""
+    """The result has the table's schema."""
     created = create_table(connection, TableName(schema=None, name="t"), ["a"])
     assert (created.name, created.has_new_schema) == (TableName(schema="public", name="t"), False)
 

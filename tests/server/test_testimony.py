@@ -1,4 +1,4 @@
-"""What is far behind the sample still speaks against the dialect that the sample told."""
+"""Records far behind the sample can contradict the dialect that was found in the sample."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def await_statistic(loads: Loads, name: str, table: str, *, expected: int) -> in
 
 
 def has_statistics(loads: Loads, table: str, *, inherited: bool = False) -> bool:
-    """Tell whether ANALYZE has been there."""
+    """Return whether ANALYZE has run."""
     query = f"SELECT count(*) FROM pg_stats WHERE tablename = '{table}' AND inherited = {inherited}"
     return loads.execute(query) != [(0,)]
 
@@ -239,7 +239,7 @@ def test_users_own_shorter_lock_timeout_stays(database18: str) -> None:
 
 
 def test_interrupt_that_leaves_a_statement_under_way_stays_an_interrupt(database18: str) -> None:
-    """The session can do nothing more, and whoever was told of that would not know of Ctrl-C."""
+    """The session can do nothing more. An error about that would hide the interrupt."""
     connection = ConnectionFactory(database18).connect()
     with pytest.raises(KeyboardInterrupt), vacuum.limited_lock_wait(connection, 5.0):
         connection.pgconn.send_query(b"SELECT pg_sleep(60)")

@@ -132,7 +132,7 @@ def test_value_that_somebody_else_set_stays(rds: FakeGroups, open_settings: Call
 
 
 def test_standing_lease_is_listed_and_restored(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
-    """By any penstock; the tags tell who and why."""
+    """Any penstock can do this. The tags show who took the lease, and why."""
     open_settings().take(request_for(lasts_s=3600.0))
     overview = open_settings().leases().overview()
     (lease,) = overview.leases
@@ -165,7 +165,7 @@ def test_lease_of_another_instance_stays(rds: FakeGroups, open_settings: Callabl
 def test_group_that_is_not_to_be_changed(
     rds: FakeGroups, open_settings: Callable[..., GroupSettings], instances: list[dict[str, Any]], words: str
 ) -> None:
-    """It is told with what to do, and nothing is changed."""
+    """The error says what to do, and nothing is changed."""
     rds.instances = instances
     with pytest.raises(TargetError, match=words) as caught:
         open_settings().take(request_for())
@@ -262,7 +262,7 @@ def test_group_that_is_attached_no_more_is_put_back_too(
 def test_static_parameter_that_waits_for_a_reboot_holds_nothing_up(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:
-    """Somebody else set it while the lease stood; ours are dynamic, and are in force when SQL tells so."""
+    """Somebody else set it during the lease. penstock's own parameters are dynamic, so SQL shows when they apply."""
     open_settings().take(request_for(lasts_s=3600.0))
     rds.instances = [attached("orders", "loads16", "pending-reboot")]
     report = open_settings().leases().restore()

@@ -148,7 +148,7 @@ def test_many_at_once(changed18: ChangedServer) -> None:
     ],
 )
 def test_value_that_somebody_else_changed_stays(changed18: ChangedServer, statement: str, left: str, kept: str) -> None:
-    """It is told, and the others go back."""
+    """The value is reported, and the other settings are restored."""
     with changed18.connect() as connection:
         report, _ = take(connection, request_for())
         changed18.execute(statement)
@@ -319,7 +319,7 @@ def test_line_that_could_not_be_put_back_is_no_ones_lease(changed18: ChangedServ
 
 
 def test_planted_lease_of_another_server_is_no_advice(changed18: ChangedServer) -> None:
-    """The statements that are told for it are run by whoever reads them."""
+    """A reader may run the statements that are shown for it."""
     names = ("archive_command", "checkpoint_timeout", "max_wal_size")
     priors = ("rm", None, "1GB'; ALTER SYSTEM SET archive_command = 'rm")
     lease = request_for("r").lease_id

@@ -73,7 +73,7 @@ def once(act: Callable[[], object]) -> Callable[[int], None]:
 
 
 def test_settings_are_others_during_the_load_only(changed: ChangedServer, path: Path) -> None:
-    """And the outcome tells them line by line."""
+    """The outcome shows the settings line by line."""
     before = changed.snapshot()
     seen: list[str] = []
     outcome = run(changed.conninfo, path, at_piece=once(lambda: seen.append(changed.show("max_wal_size"))))
@@ -147,7 +147,7 @@ def test_load_that_wants_other_values_than_a_lease_that_is_held(
 def test_auto_goes_without_rights_and_a_named_profile_does_not(
     changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who names it is told the GRANTs, before the first row."""
+    """For a named profile, the error shows the GRANTs before the first row."""
     monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
     changed18.execute("CREATE ROLE plain LOGIN", "GRANT CREATE ON DATABASE postgres TO plain", "CREATE SCHEMA plain")
     changed18.execute("ALTER SCHEMA plain OWNER TO plain", "ALTER ROLE plain SET search_path = plain")

@@ -30,7 +30,10 @@ SMALL = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server's settings are and where they come from, as three sources tell; ALTER SYSTEM moves lines."""
+    """The settings of a server and their origins, from three sources.
+
+    Lines are compared without their order, because ALTER SYSTEM moves them.
+    """
 
     settings: list[tuple[Any, ...]]
     files: list[tuple[Any, ...]]

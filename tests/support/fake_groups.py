@@ -22,8 +22,8 @@ _ARN = "arn:aws:rds:eu-west-1:111122223333:pg:"
 class FakeGroups(FakeAws):
     """What there is in a FakeAws, and groups: parameters and tags by the group's name.
 
-    `apply` is told each change of a parameter, None for its default. `lags` is how many more looks find instances
-    "applying" after a change, and `throttled` how many more times an operation is refused.
+    `apply` is called with each change of a parameter, None for its default. `lags` is how many more looks find
+    instances "applying" after a change, and `throttled` how many more times an operation is refused.
     """
 
     parameters: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -222,7 +222,7 @@ class Loads:
         return int(self.execute(f"SELECT count(*) FROM {table}")[0][0])
 
     def has_table(self, name: str) -> bool:
-        """Tell whether a table is there."""
+        """Return whether a table exists."""
         return self.execute(f"SELECT pg_catalog.to_regclass('{name}')") != [(None,)]
 
     def lingering(self) -> int:

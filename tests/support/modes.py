@@ -44,7 +44,7 @@ def landing_tables(loads: Loads) -> list[Any]:
 
 @contextmanager
 def killing_at(statement: int) -> Iterator[list[int]]:
-    """Let the loader die before it sends its statement of that number, from 0; the list tells how many it had sent.
+    """Kill the loader before it sends its statement of that number, from 0. The list shows how many it had sent.
 
     The payloads of COPY and their commands are not counted.
     """

@@ -8,5 +8,5 @@ import psycopg
 
 
 def has_rows(cursor: psycopg.Cursor[Any]) -> bool:
-    """Tell whether a statement returns rows, those of SELECT FROM t too, which have no columns to describe."""
+    """Return whether a statement returns rows, including those of SELECT FROM t, which have no columns to describe."""
     return cursor.pgresult is not None and cursor.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK

@@ -164,7 +164,7 @@ def _error(message: str) -> bytes:
 
 @dataclass
 class FakeTokenCheck:
-    """Checks tokens as Amazon RDS does, as far as its documentation tells. It is a fake.
+    """Checks tokens as Amazon RDS does according to its documentation. It is a fake.
 
     Amazon's own check cannot run here. This one verifies the signature by the published rules of Signature Version 4
     with the one secret key it knows, and endpoint, user, age and lifetime. It knows no policies, no rds_iam and no

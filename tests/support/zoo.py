@@ -222,7 +222,7 @@ ZOO = {
     """,
 }
 
-# What pg_dump leaves out, or cannot tell.
+# What pg_dump skips or does not show.
 _ATTRIBUTES = """
     SELECT n.nspname, t.relname, t.relreplident::text, t.relhasindex, c.relname, i.indisvalid, i.indisready,
            i.indisclustered, i.indisreplident, i.indisprimary, i.indimmediate, i.indnullsdistinct, s.spcname,
@@ -271,7 +271,7 @@ def make_zoo(pg: PgServer, conninfo: str) -> list[str]:
 
 
 def can_describe(pg: PgServer) -> bool:
-    """Tell whether a pg_dump is here that reads the server, its own or a later one's."""
+    """Return whether a pg_dump exists here that can read the server: the server's own or a later version's."""
     return pg.server is not None and _find_pg_dump(pg) is not None
 
 

@@ -75,7 +75,7 @@ def test_each_missing_permission_is_named(place: Place, capfd: pytest.CaptureFix
 
 
 def test_what_only_describes_may_be_denied(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
-    """The route and the bucket's key: it cannot tell."""
+    """The report says that the route and the bucket's key are not known."""
     denied = {
         "DescribeRouteTables": "ec2:DescribeRouteTables",
         "DescribeVpcEndpoints": "ec2:DescribeVpcEndpoints",

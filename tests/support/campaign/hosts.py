@@ -1,7 +1,8 @@
 """Several loaders of one load, by --join: starts them together, and strikes members, the leader, or the server.
 
 A stopped member keeps its backends. To have its objects taken, the backend that shows that it is live is ended, as the
-server ends it if the host does not answer any more; others of it may go on until they are told that it has ended.
+server ends it if the host does not answer any more; other backends of it may continue until they find that it has
+ended.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ def _hit(run: Run, kind: str, before: LedgerView) -> Hit | None:
 def _refuse_failures(run: Run) -> None:
     """Raise AssertionError if a member ended with an error; only those that were killed or interrupted may."""
     for loader in run.loaders:
-        # A process that has planned --mode replace just before the load was complete is told so.
+        # A process that has planned --mode replace just before the load was complete gets an error about that.
         is_late = run.scenario.mode == "replace" and "was replaced after the load was planned" in loader.read_log()
         may_be = (0, 130, -signal.SIGKILL, *((_NOT_ALL,) if run.scenario.theme == "lists" else ()))
         if not loader.is_running() and loader.exit_code not in may_be and not is_late:

@@ -146,7 +146,7 @@ def _become_loader(request: dict[str, Any]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run_load(request)
     except KeyboardInterrupt:
-        # A second interrupt arrived after the load had told how it ended.
+        # A second interrupt arrived after the load had reported how it ended.
         status = 130
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

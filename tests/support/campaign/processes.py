@@ -35,7 +35,7 @@ class LoaderProcess:
         self._ended.set()
 
     def is_running(self) -> bool:
-        """Tell whether the process is there."""
+        """Return whether the process exists."""
         return not self._ended.is_set()
 
     def wait(self, timeout_s: float) -> bool:
@@ -51,7 +51,7 @@ class LoaderProcess:
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.is_running():
-            # It may have ended just now; whoever reaps it is on the way to tell us.
+            # It may have ended just now, and the process that reaps it has not reported that yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 

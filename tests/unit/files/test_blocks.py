@@ -83,7 +83,7 @@ def _objects(draw: st.DrawFn) -> tuple[TextFormat, str, bytes]:
     fields += [f'"x{line_end}y"', f'"{line_end}"'] if file_format == "csv" else []
     records = draw(st.lists(st.lists(st.sampled_from(fields), min_size=1, max_size=3).map(",".join), max_size=30))
     if line_end == "\r" and records:
-        # Only the first line end tells that carriage returns alone are lines.
+        # Only the first line end shows that carriage returns alone end lines.
         records[0] = "first"
     text = line_end.join(records) + draw(st.sampled_from(("", line_end)))
     return file_format, line_end, text.encode()
@@ -131,7 +131,10 @@ def test_last_record_without_a_line_end_is_marked(data: bytes, is_unended: bool)
 
 @pytest.mark.parametrize("length", [1, 2, 3, 100])
 def test_error_names_object_and_line(length: int) -> None:
-    """However the pieces fall; a quote that never ends is told where its record began."""
+    """This does not depend on the pieces.
+
+    The error for a quote that never ends names the line on which its record began.
+    """
     with pytest.raises(DataError, match="unterminated") as caught:
         list(_reader(b'1\n"2\n3"\n"4\n5\n', [length]))
     assert caught.value.detail == "s3://b/file line 4."

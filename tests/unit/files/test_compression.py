@@ -105,7 +105,7 @@ def test_corruption_never_passes_unnoticed(compression: Compression) -> None:
 
 
 def test_corruption_is_before_the_end_of_what_was_read() -> None:
-    """The decompressor does not tell where: the error names the end of the part that it was given."""
+    """The decompressor does not report the place, so the error names the end of the part that it was given."""
     stored = _COMPRESS["gzip"](b"1,2,3\n")
     with pytest.raises(SourceError, match=f"(?m)bad gzip data before byte {len(stored)}$"):
         _decompress(stored[:-8] + bytes(4) + stored[-4:], "gzip")
@@ -299,7 +299,7 @@ def _tar(name: str) -> bytes:
     ],
 )
 def test_archive_is_named_by_its_content_and_its_hint_is_a_command(content: bytes, named: str, command: str) -> None:
-    """The first file in an archive tells what it is; if that is a file to load, the command names it."""
+    """The first file in an archive shows what the archive is. If that file can be loaded, the command names it."""
     for uri in ("my data", "s3://bucket/my data"):
         with pytest.raises(SourceError, match=named) as caught:
             check_is_text(content[:SIGNATURE_BYTES], uri=uri)

@@ -151,7 +151,7 @@ def test_transcoded_pieces_stay_bounded() -> None:
     ],
 )
 def test_byte_order_marks_are_told_apart(mark: bytes, found: tuple[str, int] | None) -> None:
-    """Each mark tells its encoding and length."""
+    """For each mark, the encoding and the length are found."""
     assert detect_bom(mark + b"a\x00b\x00") == found
 
 

@@ -70,7 +70,7 @@ def test_file_named_twice_is_listed_once(folder: Path) -> None:
 
 
 def test_same_file_by_two_paths_is_listed_once_with_a_warning(folder: Path) -> None:
-    """Device and inode tell, whatever the path; what is dropped is said."""
+    """Device and inode identify the file, whatever its path. What is skipped is reported."""
     (folder / "link.csv").symlink_to("a.csv")
     assert _names("a.csv", "./a.csv", "link.csv") == ["a.csv"]
     assert _notices("a.csv", "./a.csv", "link.csv") == [
@@ -89,7 +89,10 @@ def test_folders_that_are_skipped_are_told(folder: Path) -> None:
 
 
 def test_files_of_a_folder_that_are_no_data_by_their_names_are_skipped(folder: Path) -> None:
-    """What is being written, marks and checksums; those that have data are told of, and who names one gets it."""
+    """These are files that are being written, marks and checksums.
+
+    Those with data are reported, and are loaded if they are named.
+    """
     out = folder / "out"
     (out / "_temporary").mkdir(parents=True)
     for name in ("part-0.csv", "part-1.csv.part", "_metadata", ".part-0.csv.crc", "part-0.csv.crc", "_temporary/x.csv"):

@@ -80,7 +80,7 @@ def test_archive_inside_compression_is_refused(tmp_path: Path) -> None:
 
 
 def test_sample_is_the_beginning(tmp_path: Path) -> None:
-    """A sample has the asked length and tells whether it is all; the object can be opened after it."""
+    """A sample has the requested length and says whether it is the whole object, which can be opened afterwards."""
     path = write_to(tmp_path / "data.csv", gzip.compress(_ROWS))
     with SourceReader() as reader:
         source = reader.list([str(path)])[0]

@@ -1,4 +1,4 @@
-"""Which further objects contradict the dialect that the first one has told."""
+"""Which other objects contradict the dialect that was found in the first one."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ _DIALECTS = _dialects()
 
 
 def _is_told(head: bytes, wanted: Rows, *, table_columns: list[str] | None, has_header: bool) -> bool:
-    """Tell whether a file is read as written, or refused, or warned of."""
+    """Return whether a file is read as written, or refused, or loaded with a warning."""
     options = DialectOptions()
     try:
         found = probe_dialect(head, options=options, is_whole=True, table_columns=table_columns, uri="f", bom=None)
@@ -106,7 +106,7 @@ def _is_told(head: bytes, wanted: Rows, *, table_columns: list[str] | None, has_
         return True
     if (found.header is not None) is not has_header:
         return False
-    # Which of null and the empty string was meant, nothing tells.
+    # Nothing shows whether null or the empty string was meant.
     return [[value or None for value in row] for row in rows] == [[value or None for value in row] for row in wanted]
 
 

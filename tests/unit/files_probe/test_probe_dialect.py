@@ -50,7 +50,7 @@ def messages(result: ProbeResult) -> list[tuple[str, int | None, int | None]]:
 
 @pytest.mark.parametrize("table", IMDB_TABLES)
 def test_imdb_files_are_tsv_with_a_header(tmp_path: Path, table: str) -> None:
-    """All seven files' heads are told, cut anywhere, with and without a table."""
+    """The dialect of all seven files is found from their heads, cut anywhere, with and without a table."""
     (file,) = write_imdb(tmp_path, scale=0.0005, tables=[table])
     head = gzip.decompress(file.path.read_bytes())[: 100 * 1024 + 7]
     for table_columns in (None, IMDB_TABLES[table]):
@@ -68,7 +68,7 @@ IMDB_ROWS = (
 
 
 def test_imdb_as_csv_with_tabs_warns_of_quotes_and_nulls() -> None:
-    """The published way to load IMDb is told to mangle it, with line and column."""
+    """For the published way to load IMDb, a warning says with line and column that it changes values."""
     result = probe(IMDB_ROWS, options=DialectOptions(format="csv", delimiter="\t"))
     assert (STRAY_QUOTE, 2, 6) in messages(result)
     assert ("\\N is not null in this dialect, but text", 2, 5) in messages(result)
@@ -107,13 +107,13 @@ def test_imdb_as_text_warns_of_backslashes() -> None:
     ],
 )
 def test_format_and_delimiter(head: bytes, format_name: str, delimiter: str) -> None:
-    """Small files whose dialect a reader would tell at once."""
+    """Small files whose dialect a reader would recognize at once."""
     result = probe(head)
     assert (result.dialect.format, result.dialect.delimiter) == (format_name, delimiter), result.reason
 
 
 def test_tables_column_count_decides_between_delimiters() -> None:
-    """Where commas and semicolons both divide evenly, the table tells."""
+    """If commas and semicolons both divide the records evenly, the table's column count decides."""
     head = b"1,5;2,5\n3,5;4,5\n"
     assert probe(head, table_columns=["a", "b"]).dialect.delimiter == ";"
     assert probe(head, table_columns=["a", "b", "c"]).dialect.delimiter == ","
@@ -294,7 +294,7 @@ def test_given_encoding_is_kept_and_reads_the_header() -> None:
     ],
 )  # fmt: skip
 def test_notices_name_line_and_column(head: bytes, message: str, line: int, column: int | None) -> None:
-    """Each kind of harm is told once, at its first place in the file."""
+    """Each kind of change is reported once, at its first place in the file."""
     assert (message, line, column) in messages(probe(head))
 
 
@@ -328,7 +328,7 @@ def test_copy_escapes_under_tsv_are_told() -> None:
 
 
 def test_utf16_without_mark_is_hinted_at() -> None:
-    """Every other byte is zero; which of two tells the byte order."""
+    """Every other byte is zero. Whether the first or the second byte is zero shows the byte order."""
     for codec, name in (("utf-16-le", "UTF16LE"), ("utf-16-be", "UTF16BE")):
         result = probe("id,name\n1,x\n".encode(codec))
         assert any(f"--encoding={name}" in (notice.hint or "") for notice in result.notices)

@@ -63,7 +63,7 @@ def test_csv_quote_that_does_not_end_is_an_error() -> None:
     ],
 )
 def test_text(record: bytes, fields: list[str | None]) -> None:
-    """Backslashes escape, and null is told before they are decoded."""
+    """Backslashes are escapes, and nulls are recognized before the escapes are decoded."""
     assert split_record(record, TEXT) == fields
 
 

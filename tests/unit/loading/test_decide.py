@@ -152,7 +152,7 @@ def test_rows_that_are_gone_are_a_question(on_emptied: str, done: str | None) ->
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_rows_that_any_load_has_left_are_there(*, is_last: bool) -> None:
-    """In whichever order the ledger tells of the loads: the server's clock may have gone back between them."""
+    """This holds in any order of the loads in the ledger, because the server's clock may have been set back."""
     gone = [replace(LOADED, is_superseded=True), replace(LOADED, target_oid=6), replace(LOADED, rows=0)]
     assert decide(*([*gone, LOADED] if is_last else [LOADED, *gone])) == ["skip -1"]
     with pytest.raises(TargetError, match="after objects were loaded"):

@@ -223,7 +223,7 @@ def test_a_merge_keeps_its_key(mode: str) -> None:
 
 
 def test_a_published_tables_identity_stays() -> None:
-    """Its subscribers could not tell rows apart."""
+    """Without it, the subscribers could not identify rows."""
     dropped, kept, _ = decide(PK, PLAIN, table=replace(TABLE, is_published=True))
     assert dropped == ["i"]
     assert "published" in kept["pk"]

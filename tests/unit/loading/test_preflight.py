@@ -112,7 +112,7 @@ def setting(name: str, value: str, **more: object) -> Setting:
     ],
 )
 def test_how_a_connection_is_protected_is_told(encryption: Encryption, severity: str, words: str) -> None:
-    """By what libpq did, which the mode alone does not tell."""
+    """This is shown by what libpq did, because the mode alone does not show it."""
     (finding,) = (each for each in judge(found(encryption=encryption)) if "sslmode" in each.text)
     assert (finding.severity, finding.subject) == (severity, "connection")
     assert words in finding.text

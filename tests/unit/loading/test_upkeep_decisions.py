@@ -41,7 +41,7 @@ def commands(plan: VacuumPlan) -> list[str]:
 
 
 def test_partition_that_is_as_it_was_is_left_alone() -> None:
-    """What its size and the count of its rows tell."""
+    """The partition's size and the count of its rows show this."""
     before = {leaf.oid: leaf for leaf in (LEAVES[0], replace(LEAVES[1], pages=99), replace(LEAVES[2], inserted=9))}
     assert commands(decide(PARENT, *LEAVES, before=before)) == ["VA p3", "VA p4", "A t"]
 
@@ -107,7 +107,7 @@ def test_checkpoint_follows_a_large_load_for_which_settings_were_changed() -> No
 
 
 def test_aurora_gets_no_checkpoint() -> None:
-    """Not even where it is asked for; and whoever wanted one is told."""
+    """It gets none even if one is requested, and that is reported."""
     for asked in (None, True):
         decision = checkpoint(is_aurora=True, asked=asked)
         assert (decision.is_due, decision.is_refused) == (False, True)
@@ -115,6 +115,6 @@ def test_aurora_gets_no_checkpoint() -> None:
 
 
 def test_missing_right_is_told_and_tried_where_it_is_asked_for() -> None:
-    """Managed services have rules of their own, which no catalogue tells."""
+    """Managed services have their own rules, which no catalogue shows."""
     assert checkpoint(may_checkpoint=False).is_refused
     assert checkpoint(may_checkpoint=False, asked=True).is_due

@@ -88,7 +88,7 @@ def test_no_literal_survives_also_where_the_text_was_cut(statement: str, length:
     ],
 )
 def test_shape_of_a_statement_stays(statement: str, stripped: str) -> None:
-    """Names, parameters and keywords remain; what cannot be told from a literal goes."""
+    """Names, parameters and keywords remain. What cannot be distinguished from a literal is removed."""
     assert strip_literals(statement) == stripped
 
 

@@ -96,7 +96,7 @@ def test_blocks_are_those_of_the_node_itself_and_the_largest_is_first() -> None:
 
 
 def test_one_device_below_both_places_is_named() -> None:
-    """By its own name, or by the disks below it; what cannot be seen is not told."""
+    """It is named by its own name, or by the disks below it. A device that cannot be seen is not named."""
 
     def on(name: str, *disks: str) -> Device:
         return Device(name=name, number="8:0", file_system="ext4", disks=disks, kind="unknown")
