@@ -1,4 +1,4 @@
-"""The kind of change for a temp place, and the proof that temporary files really go there."""
+"""The kind of change for a temp place. Also checks that temporary files really are written there."""
 
 from __future__ import annotations
 
