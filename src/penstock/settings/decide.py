@@ -1,4 +1,4 @@
-"""The profiles, and what they change on a server, what they skip, and why. Pure."""
+"""Has the profiles of settings, and decides what a profile changes on a server and what it skips. Pure."""
 
 from __future__ import annotations
 
