@@ -1,4 +1,4 @@
-"""The names and IAM documents of an import from S3, and the steps that are missing for it, or undo it. Pure.
+"""Plans the steps that prepare a server for imports from S3 or undo that; has the names and IAM documents. Pure.
 
 Source: RDS User Guide, "Importing data from Amazon S3 into an RDS for PostgreSQL DB instance". IAM User Guide, "IAM
 policy elements: Variables and tags", explains * ? $ in a policy.
