@@ -63,7 +63,10 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
 
 
 def _find_dependents(tools: LoadTools, rules: LoadRules, oid: int, column: str) -> list[str]:
-    """Return what uses a column; a transient error does not repeat the reading of the files."""
+    """Return what uses a column.
+
+    After a transient error, only this query is retried, and the files are not read again.
+    """
 
     def find() -> list[str]:
         with tools.connect.borrow() as connection:
