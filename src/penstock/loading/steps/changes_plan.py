@@ -1,4 +1,4 @@
-"""What a load's plan says about the indexes, keys, triggers and autovacuum of its tables. Pure."""
+"""Describes what a planned load does with the indexes, keys, triggers and autovacuum of its tables. Pure."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
     """Return the value to which a sequence must be set, or None if it need not be set.
 
     `end` is the greatest value of the column, or the least if the sequence descends. The next value of an unused
-    sequence is its start value, so a column that ends at the start value collides too.
+    sequence is its start value. So if the column already has this value, the sequence must be set too.
     """
     if end is None:
         return None
