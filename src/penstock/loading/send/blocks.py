@@ -1,4 +1,4 @@
-"""The client's route: objects are read, cut into blocks and sent by COPY sessions."""
+"""The client's route: this process reads objects, cuts them into blocks, and sends these by COPY."""
 
 from __future__ import annotations
 
