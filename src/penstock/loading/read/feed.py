@@ -413,7 +413,7 @@ class BlockFeed:
             thread.start()
 
     def _present_limit(self) -> int:
-        """Return the largest number of readers with which another object may be opened."""
+        """Return how many readers there may be, including one for the next object."""
         is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
         return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
