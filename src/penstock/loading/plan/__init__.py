@@ -1,1 +1,1 @@
-"""The plan of a load: what its files, its tables and the server make of the job."""
+"""Plans a load: decides from the job, its files, its tables and the server what the load will do."""

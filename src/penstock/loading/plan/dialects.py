@@ -21,11 +21,12 @@ def refuse_other_dialects(
 ) -> None:
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
-    Raises SourceError if an object is of no format that can be loaded; TargetError or DataError if its header, or
-    with "records" one of its first records, does not fit the table. Warns of first lines that name a separator, except
-    in the first object.
+    Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if its header does
+    not fit the table or, with depth "records", if one of its first records does not. Warns of first lines that name a
+    separator, except in the first object.
 
-    `refuse_other_pipe` checks pipes: the writer of one may wait until another is read.
+    Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
+    read.
     """
     seen = [work for work in works if not _is_unseen(work)]
     for _, of_target in groupby(seen, key=lambda work: work.target_index):

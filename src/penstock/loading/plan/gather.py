@@ -46,12 +46,11 @@ def gather_inputs(
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
-    The job returned lacks targets without objects, and tables to create whose files are all empty; `on_notice` is
-    called for these. For each target, a few hundred KiB of one object are read: of the first with text that is not
-    loaded according to the ledger in `ledger_schema`, if `has_ledger`. If a target has no object that can be read, but
-    another has, the job lacks it too; `on_unreadable` is called for its first object, and for sources that cannot be
-    listed. Raises SourceError,
-    TargetError, ServerError.
+    The returned job does not have targets without objects, nor tables to create whose files are all empty. `on_notice`
+    is called for these. For each target, a few hundred KiB of one object are read: the first object with text that is
+    not loaded according to the ledger in `ledger_schema`, if `has_ledger` is true. If no object of a target can be
+    read, but one of another target can, the job does not have the former target either. `on_unreadable` is called for
+    its first object, and for sources that cannot be listed. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server):
@@ -150,7 +149,10 @@ def _loses_rows(target: TargetJob, facts: TableFacts | None, connection: Connect
 def _count_lines(
     sample: ObjectSample, objects: Sequence[SourceObject], target: TargetJob, sources: SourceReader
 ) -> int | None:
-    """Return how many lines the longest object has, which is none or a header's; None if one has more."""
+    """Return 0 if all objects are empty, 1 if none has more than one line (a header).
+
+    None if an object has more lines.
+    """
     most = 0
     others = (source for source in objects if source != sample.source and source.size_bytes != 0)
     found = (sources.try_to(partial(sources.sample, source, target.dialect)) for source in others)
@@ -178,7 +180,7 @@ def _find_unknown(
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
-        # A role that may not read the ledger cannot load; the load reports that later.
+        # A role that may not read the ledger cannot load, and the load reports that later.
         return objects
     loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}
     return tuple(
@@ -189,7 +191,7 @@ def _find_unknown(
 
 
 def find_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
-    """Return the tables that exist, by oid, and the objects to be loaded into them; pipes have no names."""
+    """Return the tables that exist, by oid, and the objects to be loaded into them. Pipes are not included."""
     found = [(each, each.facts) for each in inputs if each.facts is not None]
     items = [
         ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
@@ -206,7 +208,7 @@ def _sample_first(
     options: DialectOptions,
     sources: SourceReader,
 ) -> ObjectSample:
-    """Return the sample of the first of the `unknown` objects that has text; if none can be read, of all `objects`.
+    """Return the sample of the first object with text among `unknown`, or `objects` if none of those can be read.
 
     A compressed object may be empty although it has a size.
     """

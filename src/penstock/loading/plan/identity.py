@@ -31,12 +31,12 @@ def describe_meaning(
     settings: Mapping[str, str],
     new_schema: str | None,
 ) -> str:
-    """Return the meaning of a load, which decides the rows that it stores, as JSON: equal for equal loads.
+    """Return a load's meaning as JSON: all that decides which rows the load stores. Equal loads have equal meanings.
 
-    `oids` are the oids of the targets; with 0 the result does not depend on the database. `sources` are the names of
-    each target's sources that do not depend on the current directory; `settings` are the session's settings that decide
-    how a text is read as a value. `new_schema` is the schema of tables that the load creates and whose schema is not
-    given: when the load is resumed, they exist.
+    `oids` are the oids of the targets. With 0 the result does not depend on the database. `sources` are the names of
+    each target's sources, independent of the current directory. `settings` are the session's settings that decide how a
+    text becomes a value. `new_schema` is the schema in which the load creates tables that are given without a schema.
+    It is part of the meaning because these tables exist when the load is resumed.
     """
     targets = [
         _describe_target(target, oid=oid, sources=names, new_schema=new_schema)
@@ -52,7 +52,7 @@ def digest(meaning: str) -> str:
 
 
 def describe_changes(before: str, now: str) -> list[str]:
-    """Return what differs between two meanings, a sentence each.
+    """Return the differences between two meanings, one sentence for each.
 
     >>> one = '{"targets": [], "settings": {"TimeZone": "UTC"}}'
     >>> describe_changes(one, one.replace("UTC", "Europe/Rome"))
@@ -77,7 +77,7 @@ def describe_changes(before: str, now: str) -> list[str]:
 
 
 def loaded_columns(meaning: str, number: int) -> tuple[str, ...]:
-    """Return the columns that a load's meaning has for a target, none if it does not name them.
+    """Return the columns of a target in a load's meaning. The result is empty if the meaning does not name them.
 
     >>> loaded_columns('{"targets": [{"numbers": {"a": 1, "b": 2}}]}', 0)
     ('a', 'b')
@@ -106,7 +106,10 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
 
 
 def _describe_names(options: DialectOptions) -> dict[str, Any]:
-    """Return how names are spelled; nothing by default, so that the identity of other loads does not change."""
+    """Return the options for names that are not at their defaults.
+
+    The identity of loads without such options stays the same.
+    """
     default = DialectOptions()
     return {
         name: getattr(options, name) for name in ("names", "rename") if getattr(options, name) != getattr(default, name)
@@ -114,7 +117,7 @@ def _describe_names(options: DialectOptions) -> dict[str, Any]:
 
 
 def _number_columns(target: TargetPlan) -> dict[str, int | None]:
-    """Return the attribute number of each column: a column that is renamed keeps its number."""
+    """Return the attribute number of each column, because a renamed column keeps its number."""
     numbers = {name: number for number, name in enumerate(target.create_columns or (), 1)}
     if target.facts is not None:
         numbers = {column.name: column.number for column in target.facts.columns}
@@ -129,7 +132,7 @@ def job_to_json(job: LoadJob) -> str:
 def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
     """Return the job that `job_to_json` wrote, of the load `load_id`.
 
-    Raises TargetError if another version of penstock wrote it, and this one does not know all of it.
+    Raises TargetError if another version of penstock wrote the job and this version does not know all of its parts.
     """
     fields = json.loads(text)
     writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None

@@ -176,7 +176,7 @@ def compose_alter(table: TableName, changes: Sequence[ColumnChange]) -> str:
 
 
 def widenable(facts: TableFacts) -> dict[str, str]:
-    """Return the columns that --types widen looks at, with their types: numbers, days and times without a precision."""
+    """Return the columns that --types widen may change, with their types: numbers, days, times without a precision."""
     names = {oid: name for name, oid in TYPE_OIDS.items() if name in KEPT}
     return {
         column.name: names[column.type_oid]
@@ -186,7 +186,7 @@ def widenable(facts: TableFacts) -> dict[str, str]:
 
 
 def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
-    """Return the change that a column of this type needs to keep all values; None if it keeps them as it is."""
+    """Return the change with which a column of this type keeps all values, None if it needs no change."""
     column = facts.column(name)
     if column is None or found is None or found.fits & KEPT[type_name]:
         return None
@@ -201,9 +201,9 @@ def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindin
 
 
 def suggest_change(column: Column, value: str) -> ColumnChange | None:
-    """Return the change after which a column takes a value that the server has refused for its type.
+    """Return the change with which a column accepts a value that the server has refused for the column's type.
 
-    Returns None if the type is not one that penstock chooses, or if the value is a date that DateStyle may make fit.
+    Returns None if penstock does not choose this type, or if the value is a date that fits with another DateStyle.
     """
     name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
     fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | UNCLEAR_DATE)
@@ -214,7 +214,7 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
 
 
 def suggest_kept(type_name: str, value: str) -> str:
-    """Return the type that keeps a value which a column of a type changes.
+    """Return a type that keeps a value unchanged which the type `type_name` changes.
 
     >>> suggest_kept("date", "2026-01-31 10:00"), suggest_kept("numeric(9,2)", "1.005"), suggest_kept("integer", "007")
     ('timestamp', 'numeric', 'text')
@@ -244,7 +244,7 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
 
 
 def null_option(value: str, column: str, dialect: Dialect) -> str:
-    """Return the option that loads a word as null; if --null names the word already, the value was in quotes."""
+    """Return the option that loads a word as null. If --null names the word already, the value was in quotes."""
     if dialect.format == "csv" and value in dialect.nulls:
         return f"--force-null {shlex.quote(column)} if it stands for null"
     too = " (with --null '' too, if empty fields do)" if value else ""
@@ -256,8 +256,8 @@ def refuse_widening(
 ) -> None:
     """Raise DataError if a column cannot be widened, or would become text because of a word for null.
 
-    It cannot be if something depends on it, or if the role is not the table's owner. `is_delimited`: the values are of
-    text in which a word may stand for null.
+    A column cannot be widened if an object depends on it, or if the role is not the table's owner. `is_delimited`: the
+    values are from delimited text, in which a word may stand for null.
     """
     seen = change.decided_by
     assert seen is not None

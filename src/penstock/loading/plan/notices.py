@@ -1,6 +1,6 @@
-"""Warnings about a table or its server before a load, and the VACUUM and CHECKPOINT after it. Pure.
+"""Returns warnings about a table or its server before a load, and decides the VACUUM and CHECKPOINT after it.
 
-Also estimates for how many records triggers will fire, and checks that the role may disable them. Pure.
+Also estimates how many records will fire triggers, and checks that the role may disable triggers. Pure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
 def unpublished_notice(table: TableFacts) -> Notice | None:
     """Return a warning about a table that no publication includes although there are publications.
 
-    It is shown for the table's first load only, since this may be intended.
+    It is shown for the table's first load only, because this may be intended.
     """
     if not table.unpublished or table.is_unlogged or table.unlogged_partitions:
         return None
@@ -122,8 +122,8 @@ def decide_vacuum(
     """Return what to vacuum and to analyze after a load.
 
     `relations` are the tables `filled` (oids) and their partitions. `before` has the partitions by oid as they were
-    when the load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what the
-    load has copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just
+    when the load began, as far as that is known; Partitions that got no rows are skipped. `stored_bytes` is what the
+    load has copied. A table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just
     analyzed.
     """
     steps: list[VacuumStep] = []
@@ -149,7 +149,7 @@ def decide_vacuum(
 
 
 def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
-    """Whether a relation took rows; a partition did if its size or counters differ from those before the load."""
+    """Return whether a relation got rows. A partition did if its size or counters differ from those before the load."""
     if relation.oid == relation.root_oid:
         return True
     old = before.get(relation.oid)
@@ -196,9 +196,9 @@ def decide_checkpoint(
 ) -> CheckpointDecision:
     """Return whether a CHECKPOINT follows a load, and why.
 
-    `asked` is --checkpoint or --no-checkpoint, None if neither was given; `is_leased`: the server's settings were
-    changed for the load; `may_checkpoint`: the role has the right according to the catalogue. With --checkpoint it is
-    tried even without that right, because managed services have rules of their own.
+    `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `is_leased`: the server's
+    settings were changed for the load. `may_checkpoint`: the role has the right according to the catalogue. With
+    --checkpoint it is tried even without that right, because managed services have their own rules.
 
     >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
     True

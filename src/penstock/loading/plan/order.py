@@ -1,4 +1,4 @@
-"""Puts the targets of a load in order: what is staged, who waits for whom, and how many sessions work. Pure."""
+"""Orders the targets of a load: decides which are staged, which come first, and how many sessions work. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def order_load(
     load_id: str,
     tuning: LoadTuning,
 ) -> LoadPlan:
-    """Return the plan of a load of these targets; `cpu_count` is the server's, None if unknown.
+    """Return the plan of a load of these targets. `cpu_count` is the server's, None if it is not known.
 
     The foreign keys that the load drops do not count. Raises UsageError or TargetError if two targets cannot be loaded
     together.
@@ -49,7 +49,8 @@ def order_load(
     depends = _rows_depend_on_each_other(targets)
     ranks, circles = rank_tables([target.facts for target in targets])
     is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
-    # A pipe cannot be read again, so the load cannot be resumed: it is loaded as a whole or not at all.
+    # A load with a pipe cannot be resumed, because a pipe cannot be read again. So it is loaded as a whole or not at
+    # all.
     is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
     sessions = plan_sessions(
         asked=1 if depends or is_single else job.sessions,
@@ -103,7 +104,7 @@ def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tu
         except CycleError as error:
             circle = dict.fromkeys(error.args[1])
             notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
-            # Ignore the keys of this circle; those of other tables still decide the order.
+            # Ignore the foreign keys of this circle. Those of other tables still decide the order.
             for oid in circle:
                 graph[oid] = [other for other in graph[oid] if other not in circle]
     ranked = sorted(
@@ -124,7 +125,7 @@ def _notice_circle(names: Sequence[str]) -> Notice:
 
 
 def _rows_depend_on_each_other(targets: Sequence[TargetPlan]) -> bool:
-    """Whether COPY fills a target that has a foreign key to a target of this load, including itself."""
+    """Return whether COPY fills a target that has a foreign key to a target of this load, including itself."""
     loaded = {target.facts.oid for target in targets if target.facts is not None}
     return any(
         target.fills_table and target.facts is not None and not loaded.isdisjoint(target.facts.references)

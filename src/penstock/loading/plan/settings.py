@@ -1,4 +1,4 @@
-"""What a load's plan says about the server's settings. Pure."""
+"""Describes what a planned load does with the server's settings. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @frozen
 class LoadSettings(PlanPart):
-    """What a load does with the server's settings: `choice` is auto or a profile's name.
+    """What a load does with the server's settings. `choice` is auto or a profile's name.
 
-    `decision` is None if the server was not asked. `reason` is why nothing is changed, None if something is.
+    `decision` is None if the server was not asked. `reason` says why nothing is changed. It is None if settings are
+    changed.
     """
 
     choice: str
@@ -35,7 +36,7 @@ class LoadSettings(PlanPart):
         return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
 
     def describe(self) -> list[str]:
-        """Return what is changed, or why nothing is."""
+        """Return the lines about what is changed, or why nothing is changed."""
         head = f"settings  {self.choice}" + ("" if self.reason is None else f": not changed ({self.reason})")
         changes = () if self.decision is None else describe_decision(self.decision)
         return [head, *(f"  {line}" for line in changes)]

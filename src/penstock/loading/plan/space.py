@@ -19,7 +19,7 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 from penstock.loading.values.work import ObjectWork
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
-# Narrow rows take up to 1.6 times as much; the warning at half of the free space is early enough for these
+# Narrow rows take up to 1.6 times as much. The warning at half of the free space is early enough for these
 # (docs/disk-space.md).
 _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
@@ -34,8 +34,8 @@ def estimate_needs(
 ) -> list[SpaceNeed]:
     """Return what objects are expected to add to the directories of their tables and of the WAL.
 
-    `storages` has one item for each target; `wal_bytes` is the present size of the WAL, None if it is
-    unknown. The result lacks targets with an object of unknown size, and directories that the role may not see.
+    `storages` has one item for each target. `wal_bytes` is the present size of the WAL, None if it is not known. The
+    result does not include targets with an object of unknown size, nor directories that the role may not see.
     """
     needs, written_bytes = [], 0
     for target, storage, needed_bytes in _estimate_targets(works, storages):
@@ -54,7 +54,7 @@ def estimate_needs(
 
 
 def estimate_wal(works: Sequence[ObjectWork], storages: Sequence[TableStorage]) -> int | None:
-    """Return how much WAL objects are expected to write, or None if the size of one is unknown; see estimate_needs."""
+    """Return how much WAL the load of objects is expected to write, None if the size of one is not known."""
     parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
@@ -78,9 +78,9 @@ def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
-    """Return a forecast for each file system; `measure` returns the device and the free bytes of a directory.
+    """Return a forecast for each file system. `measure` returns the device and the free bytes of a directory.
 
-    Directories that `measure` cannot read, for which it returns None, are left out.
+    Directories for which `measure` returns None, because they cannot be read, are skipped.
     """
     by_device: dict[tuple[str, int], list[SpaceNeed]] = {}
     for need in needs:
@@ -94,7 +94,7 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
 
 @frozen
 class DiskSpace(PlanPart):
-    """What the load needs on each disk of the server; `is_ignored`: the load begins even if a disk may fill."""
+    """What the load needs on each disk of the server. `is_ignored`: the load begins even if a disk may become full."""
 
     disks: tuple[DiskForecast, ...]
     is_ignored: bool = False

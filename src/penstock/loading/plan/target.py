@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is of the first object with text that is not known to be loaded, or of the first one with text if all are.
-    `may_be_loaded`: the sample's object is loaded, or may be; then it is not read again. `facts` is None if the table
-    does not exist. `notices` name the files that are not loaded, `unloaded` the objects not known to be loaded.
-    `lines_before_emptying` is how many lines the longest object has if that is one at most, and the load would remove
-    rows from the table; else None.
+    `sample` is that of the first object with text that is not known to be loaded; if all are loaded, of the first with
+    text. If `may_be_loaded` is true, the sample's object is or may be loaded already, and is then not read again.
+    `facts` is None if the table does not exist. `notices` name the files that are not loaded. `unloaded` are the
+    objects that are not known to be loaded. `lines_before_emptying` is the number of lines of the longest object, if it
+    has at most one line and the load would remove rows from the table; otherwise None.
     """
 
     job: TargetJob
@@ -126,7 +126,7 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
 
 
 def _name_notices(probe: ProbeResult, target: TargetPlan, *, uri: str) -> Iterator[Notice]:
-    """Warn of names of the sample, and of its header, that are not taken as they stand."""
+    """Yield warnings about names in the sample, or its header, that are changed before they become columns."""
     job, edge = target.job, target.edge
     if target.create_columns is not None or target.text_columns is not None:
         yield from _naming_notices(probe, job, edge, uri=uri)
@@ -136,7 +136,7 @@ def _name_notices(probe: ProbeResult, target: TargetPlan, *, uri: str) -> Iterat
 
 
 def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
-    """Raise TargetError if the load would remove the table's rows, and has no record in place of them."""
+    """Raise TargetError if the load would remove the table's rows and has no records to replace them."""
     lines = gathered.lines_before_emptying
     if lines == 0 or (lines == 1 and probe.dialect.has_header):
         what = "only a header" if lines else "no record"
@@ -150,9 +150,9 @@ def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
 def _map_sample(
     found: Format, gathered: TargetInput, target: TargetPlan, *, rejects: bool
 ) -> tuple[ColumnMap, PenstockError | None]:
-    """Return the columns that the sample's fields go to, or none, with the error, if all objects are loaded already.
+    """Return the column map of the sample. If all objects are loaded already, an error is returned, not raised.
 
-    Then the error is raised only if an object is loaded again.
+    That error is raised only if an object is loaded again.
     """
     try:
         return found.map_first(gathered.sample, target, rejects=rejects), None
@@ -190,7 +190,10 @@ def _created_columns(found: Format, probe: ProbeResult, gathered: TargetInput, e
 
 
 def _type_created(found: Format, probe: ProbeResult, gathered: TargetInput, *, count: int) -> tuple[str, ...] | None:
-    """Return the types of the columns that are created: those of the file, then text; None if all are text."""
+    """Return the types of columns to be created: the file's own types, then text for the others.
+
+    None if all are text.
+    """
     if not found.is_typed:
         return None
     job, sample = gathered.job, gathered.sample
@@ -201,7 +204,7 @@ def _type_created(found: Format, probe: ProbeResult, gathered: TargetInput, *, c
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
     """Raise DataError if the header could be a record, or if lines before it could be the header of a new table."""
-    # If there are lines before the header, check these first: then the first line is not the header.
+    # Check first for lines before the header, because then the first line is not the header.
     for notice in sorted(probe.notices, key=lambda notice: notice.code != "preamble"):
         if notice.code == "preamble" and is_new:
             raise DataError(notice.message, detail=notice.location, hint=notice.hint)
