@@ -1,4 +1,4 @@
-"""The statements that store staged records, by a merge or by the user's transform, and the server's counts.
+"""Composes and runs the statements that store staged records: merges and the user's transforms. Reads their counts.
 
 The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. The
 position in the files decides which one of several records with the same key is used. The table's unique index decides

@@ -104,7 +104,7 @@ class Staging(Way):
         for landing in self._landings:
             self._lock(landing)
         truncate_due(self._context, [each for each in self._landings if each.target.landing.truncates])
-        # Check before the merges too, because they read the catalogue of the table that the load began with.
+        # Check before the merges too, because they use facts of the table as it was when the load began.
         self._check_tables()
         counts = self._merge_all(note_statement)
         self._check_tables()
