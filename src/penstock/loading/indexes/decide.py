@@ -16,8 +16,8 @@ from penstock.core.units import format_bytes
 from penstock.core.values.change import Indexes, IndexOrKey, IndexPlan
 from penstock.core.values.job import TargetJob
 
-# _LOCKS_PER_PART: locks for an index and its constraint, or for a foreign key and its triggers (2.05 were counted). A
-# load uses at most half of the lock table, because all sessions share it.
+# _LOCKS_PER_PART counts the locks for an index and its constraint, or for a foreign key and its triggers (2.05 were
+# counted). A load uses at most one part in _LOCK_SHARE of the lock table, because all sessions share it.
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 

@@ -59,7 +59,7 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
 
 
 def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> IndexDecision:
-    """Return which indexes and keys of a table are dropped; whether the table is empty is looked up if it matters.
+    """Return which indexes and keys of a table are dropped. Whether the table is empty is read only if that matters.
 
     Raises ServerError.
     """
