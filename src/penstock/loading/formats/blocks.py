@@ -241,8 +241,8 @@ class _Torn(Exception):
 class TornReader(BlockReader):
     """A BlockReader that yields the first line of each torn record as a block with a fault.
 
-    Raises RecordFormError if a line is longer than both a record may be and `longest_line_bytes`, or if data follows
-    the end-of-data marker.
+    Raises RecordFormError if a line is longer than `longest_line_bytes` and than the limit of a record, or if data
+    follows the end-of-data marker.
     """
 
     # How many fields a record must have. None if that is not known, or if a record that spans lines may have any
