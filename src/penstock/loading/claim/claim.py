@@ -263,7 +263,11 @@ def _lead(
     begun: str | None,
     unreadable: Collection[int],
 ) -> ClaimedLoad | NothingToDo:
-    """Claim the load whose lock this process has. Load `begun`, or a load that it has waited for, may be complete."""
+    """Claim the load whose lock this process has.
+
+    `begun` is the load that this process has claimed before. If that load, or one that it has waited for, is complete,
+    nothing is left to do.
+    """
     plan, connection = reader.plan, reader.connection
     for load_id in filter(None, (begun, member.waited_for)):
         known = read_meaning(connection, reader.tools.ledger.schema, load_id)

@@ -328,7 +328,7 @@ def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
 
 
 def describe_left(uris: Sequence[str], load_id: str) -> str:
-    """Return the same as a sentence, for the detail of another error that ends this host's part of the load."""
+    """Return a sentence about objects that a complete load does not have, for the detail of another error."""
     return f"Not part of load {load_id}, and not loaded: {name_objects(uris)}."
 
 

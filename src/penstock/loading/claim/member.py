@@ -264,7 +264,7 @@ class JointMember(Member):
     def _may_take(self, unsent: int) -> bool:
         """Return whether to claim more objects, if `unsent` claimed ones are not sent yet.
 
-        Others must have as many left.
+        This is false once it has its equal share of the objects that are not sent yet.
         """
         seen = self._seen or self.look()
         return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
