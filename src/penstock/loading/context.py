@@ -132,7 +132,8 @@ class Retrying:
     def wait(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error if there must not be one."""
         if isinstance(error, RefusedInBinaryError):
-            # No limit is needed: each time other objects are sent as text, and an error of text is raised.
+            # This needs no limit of attempts, because each time other objects are sent as text. The server's refusal of
+            # text is raised as an ordinary error.
             self._notice(f"{error.message}: sending the objects of this batch as text")
             self.next = replace(self.next, as_text=self.next.as_text | error.objects)
             return

@@ -37,7 +37,7 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
-            # An interrupt may skip the rest of this function.
+            # An interrupt is raised only at the end of this block. The steps are then undone without a connection.
             with holding_interrupts(limit=1):
                 rows = _tidy(load, connection)
                 is_gone = rows is None

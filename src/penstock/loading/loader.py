@@ -161,7 +161,7 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
-        """Return the plan with what its steps will do and their warnings, and what `run` would do with each object.
+        """Return the plan with what its steps will do, and what `run` would do with each object.
 
         Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
         raise before the first row.
@@ -190,12 +190,12 @@ class Loader(Closing):
     ) -> LoadOutcome:
         """Load the plan's objects that are not loaded yet.
 
-        If another load has created the table meanwhile, use that table.
+        If another load has created the table since the plan was made, use that table.
 
         `on_notice` is called with what the load does or waits for. `on_warning` is called with each warning that is not
         among the plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay
-        committed and how to resume. If `on_progress` raises an error, the load ends as by an interrupt, and the error
-        is raised then.
+        committed and how to resume. If `on_progress` raises an error, the load ends as after an interrupt, and then
+        raises that error.
         """
         try:
             return self._run(plan, on_progress, on_notice, on_warning)
@@ -271,7 +271,8 @@ class Loader(Closing):
 
         Every bad record is reported. Raises PenstockError.
 
-        Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
+        Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK constraints are checked.
+        Keys are not.
         """
         from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
 

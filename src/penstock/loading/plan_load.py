@@ -1,4 +1,4 @@
-"""Plans a load on one page: gather, plan each target, then indexes, order, route, types and formats of COPY.
+"""Plans a load: gathers facts, plans each target, then decides indexes, order, route, types and formats of COPY.
 
 `--plan` prints the plan, and `run.py` carries it out.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @frozen
 class World:
-    """What a load is planned with."""
+    """The connections, sources and callbacks with which a load is planned."""
 
     connect: ConnectionFactory
     sources: SourceReader
@@ -54,7 +54,10 @@ class World:
 
 
 def plan_load(job: LoadJob, world: World) -> LoadPlan:
-    """Return what a load would do, by its sources, its tables and the server. Changes nothing. Raises PenstockError."""
+    """Return what a load would do, given its sources, its tables and the server.
+
+    Change nothing. Raises PenstockError.
+    """
     unreadable: list[UnreadableObject] = []
     with world.connect.borrow() as connection:
         ledgers = look_for_ledgers(connection, world.ledger_schema)
@@ -84,7 +87,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         )
         targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
 
-        # Foreign keys that are dropped do not keep the sessions waiting for each other.
+        # Sessions do not wait for each other because of foreign keys that are dropped.
         plan = order_load(
             job,
             targets,
@@ -117,7 +120,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 def _look_into_ledgers(
     ledgers: Ledgers, inputs: tuple[TargetInput, ...], oids: Sequence[int], connection: Connection, rules: LoadRules
 ) -> None:
-    """Raise TargetError if a table misses what an earlier load dropped, or if another ledger knows it."""
+    """Raise TargetError if a table lacks what an earlier load dropped, or if another ledger has recorded the table."""
     if oids and ledgers.exists:
         refuse_missing(connection, ledgers.schema, oids)
     if ledgers.others and not rules.is_repeating:
@@ -126,7 +129,7 @@ def _look_into_ledgers(
 
 
 def _note_refusal(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
-    """Return the plan, with a notice if this connection cannot load: a load can be planned through a pooler."""
+    """Return the plan, with a notice if this connection can plan but not load, such as one through a pooler."""
     refusal = connect.find_refusal("load")
     if refusal is None:
         return plan
