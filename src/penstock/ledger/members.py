@@ -1,4 +1,4 @@
-"""The processes that load one load together: which are live, and which object each has claimed.
+"""Records the processes that work on one load together: which are alive, and which objects each has claimed.
 
 A member is a row of table members, live while a session holds the advisory lock that the row names. Every loading
 transaction first reads and locks its member's row (`compose_fence`). If a member's lock is free, another process ends
@@ -183,12 +183,15 @@ def compose_fence(schema: str, claim: Claim) -> sql.Composed:
 
 
 def compose_register(schema: str) -> sql.Composed:
-    """Return the statement that adds a member and returns its number; it takes `load`, `lock` and `client`."""
+    """Return the statement that adds a member and returns its number.
+
+    Its parameters are `load`, `lock` and `client`.
+    """
     return _compose(_INSERT, schema)
 
 
 def compose_end(schema: str, *, only_dead: bool) -> sql.Composed:
-    """Return the statement that ends a load's members, or only those whose lock is free; it takes `load`.
+    """Return the statement that ends a load's members, or only those whose lock is free. Its parameter is `load`.
 
     It waits for their open transactions.
     """

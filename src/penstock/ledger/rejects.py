@@ -1,4 +1,4 @@
-"""Rejected records: written to the ledger, read, and deleted once they are stored in their table.
+"""Writes rejected records to the ledger, reads them, and deletes them when they are stored in their table.
 
 A role reads only records of its own loads (policy rejects_owner). Methods raise ServerError.
 """
@@ -106,7 +106,7 @@ class RejectCause:
 
 @frozen
 class StoredForm:
-    """The ledger's record of an object with rejected records."""
+    """The table and the form of an object with rejected records, as the ledger stores them."""
 
     uri: str
     # The table into which the object was loaded.
