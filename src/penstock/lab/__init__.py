@@ -1,1 +1,1 @@
-"""Servers of one's own: the embedded one, topologies with standbys, throttled volumes, an S3, and data sets."""
+"""Servers for tests: the embedded server, topologies with standbys, throttled volumes, an S3, and data sets."""

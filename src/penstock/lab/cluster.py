@@ -154,7 +154,7 @@ def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
 def _make_dirs(folder: Path, *, mode: int) -> None:
     """Create a folder and its missing parents with `mode`.
 
-    The umask is ignored, because the account must pass through.
+    The umask is ignored, because the server's account must be able to enter these folders.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
