@@ -1,1 +1,1 @@
-"""What limited a workload or a load: rules over recordings and counts, with evidence and remedies. Pure."""
+"""Finds what limited a workload or a load, by rules over recordings and counts, with evidence and remedies. Pure."""

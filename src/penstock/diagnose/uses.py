@@ -1,4 +1,4 @@
-"""What a workload did on its volume, which limit it reached, and how long it would take on other storage. Pure."""
+"""Measures what a workload did on its volume, and estimates how long it would take on other storage. Pure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _LEAST_QUEUE = 1.0
 # If storage was at its limit for less than this share of the time, faster storage gains little.
 _WORTH = 0.1
 
-# An I/O takes at least this long, so a queue limits the rate on any storage. And no storage is expected to make a
-# workload more than twenty times as fast.
+# The latency of an I/O is at least this long on any storage, so a queue limits the rate. No storage is expected to make
+# a workload more than twenty times as fast.
 _LEAST_LATENCY_S = 0.001
 _MOST_GAIN = 20
 

@@ -1,1 +1,1 @@
-"""The rules for workloads, by what is waited for. Pure."""
+"""The rules for workloads. Each module has the rules for some kinds of waits. Pure."""

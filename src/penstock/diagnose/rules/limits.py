@@ -130,7 +130,10 @@ class MetricIntervals:
 
 
 def _read_minute(at: str) -> int | None:
-    """Return the minute of a time, counted from 1970. None if another program wrote something else."""
+    """Return the minute of a time, counted from 1970.
+
+    None if the text is not a time: another program may have written it.
+    """
     try:
         return int(datetime.fromisoformat(at).timestamp() // _MINUTE_S)
     except (OverflowError, ValueError):
