@@ -18,7 +18,7 @@ class FileLocation:
 
     # A path or URL.
     file: str
-    # Counted from 1. If `part` is given, the number of a row of the file.
+    # A line of the file, counted from 1. If `part` is given, this is the number of a row of the file.
     line: int | None = None
     # The table's column.
     column: str | None = None

@@ -470,7 +470,7 @@ class Interrupts:
     def hold(self, deliver: Callable[[], object]) -> None:
         """Keep an interrupt.
 
-        Deliver it if there are as many as the limit, because the main thread does not handle them.
+        If as many interrupts as the limit are already held back, deliver it at once, because the main thread may hang.
         """
         if len(self._held) >= self._limit:
             deliver()

@@ -1,1 +1,1 @@
-"""How AWS is asked: clients, calls, the instance of an endpoint, and the values of its answers."""
+"""Calls AWS: creates clients, makes calls, finds the instance of an endpoint, and has the values of answers."""

@@ -1,4 +1,4 @@
-"""The facts of a server that a load needs, read in one query with an ordinary user's rights."""
+"""Reads the facts of a server that a load needs, in one query that an ordinary user may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How texts of the server become str, even if they are bytes of no known encoding."""
+"""Converts texts of the server to str, even if their bytes are in no known encoding."""
 
 from __future__ import annotations
 

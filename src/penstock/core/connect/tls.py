@@ -1,4 +1,4 @@
-"""Root certificates of Amazon RDS: where they are searched for, which are found, and how TLS uses them."""
+"""Finds the root certificates of Amazon RDS, and chooses the TLS settings that use them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where bytes come from: listing, reading, decompression and encodings of local and remote objects."""
+"""Lists and reads local and remote objects, decompresses them, and converts their encodings."""

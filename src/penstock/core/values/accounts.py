@@ -1,4 +1,4 @@
-"""Where the time of a load's sessions and readers went, what it did to its files, and what its steps report."""
+"""Values that a load counts: the time of its sessions and readers, the rows of its files, the reports of its steps."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class DialectOptions:
         return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
 
     def find_text_option(self) -> str | None:
-        """Return the name of a given option that is for text only, None without one."""
+        """Return the name of an option that was given and applies to text only, None if no such option was given."""
         given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
         return next((name for name in given if name not in _FOR_ALL_FORMATS), None)
 

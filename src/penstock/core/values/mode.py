@@ -1,4 +1,4 @@
-"""The landings, which say how records get into a table by each mode, and the routes, which say who reads the objects.
+"""The landings (how records get into a table in each mode) and the routes (who reads the objects).
 
 A new landing is one entry here. If it needs a new statement, the statement is added to loading/land/merges.py.
 """

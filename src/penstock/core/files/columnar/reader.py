@@ -47,9 +47,11 @@ _END_BYTES: Final = 8
 class ColumnChunk(NamedTuple):
     """The part of a column that is in one row group."""
 
+    # The column's name. For a nested column, the names of its parents come first, separated by dots.
     path: str
     has_strings: bool
     has_dictionary: bool
+    # The number of values, including those in lists.
     values: int
     decompressed_bytes: int
     compressed_bytes: int
@@ -62,6 +64,7 @@ class Group:
     rows: int
     # The decompressed length.
     size_bytes: int
+    # The chunks of its columns.
     chunks: Sequence[ColumnChunk]
 
 
@@ -186,8 +189,11 @@ _NO_LEAVES: Final = Leaves(int96=frozenset(), intervals=frozenset(), binaries=fr
 class RecordBatch(NamedTuple):
     """Some rows of a file."""
 
+    # The number of the first row in the file, counted from 0.
     start: int
+    # The row group or record batch that contains the rows, as messages name it.
     part: str
+    # One array for each requested column.
     columns: Sequence[Any]
 
     @property
