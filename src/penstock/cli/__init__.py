@@ -1,1 +1,1 @@
-"""The command line: finds a command and runs it; what the options and the output of commands have in common."""
+"""The command line: finds a command and runs it. Has what commands share: options, output and exit codes."""
