@@ -1,1 +1,1 @@
-"""Tables and servers changed for a time, and restored: every change is recorded before it is made."""
+"""Changes tables and servers for a time, and restores them. Every change is recorded before it is made."""

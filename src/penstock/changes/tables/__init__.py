@@ -1,1 +1,1 @@
-"""Changes at tables while a load runs: indexes and keys dropped, triggers disabled, autovacuum paused."""
+"""Changes tables while a load runs: drops indexes and keys, disables triggers, pauses autovacuum; and restores them."""

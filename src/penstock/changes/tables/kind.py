@@ -1,4 +1,4 @@
-"""The kinds of change at tables: their interface, and TableSwitch, which one ALTER TABLE makes and another restores."""
+"""The interface of the kinds of change at tables, and TableSwitch, a kind that ALTER TABLE makes and restores."""
 
 from __future__ import annotations
 

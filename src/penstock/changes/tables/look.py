@@ -239,7 +239,7 @@ def _stands(connection: Connection, change: Change) -> bool:
     try:
         return look_at(capture_for(connection, change), change) in ("gone", "there")
     except TargetError:
-        # Another object has its name, or the columns of the object have changed.
+        # Another object has the recorded name, or the columns of the object have changed.
         return False
 
 
