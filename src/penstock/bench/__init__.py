@@ -1,1 +1,1 @@
-"""The published experiments as comparable runs, which drive the lab and loads together."""
+"""Repeats the published experiments in a comparable way. Uses the lab and loads together."""

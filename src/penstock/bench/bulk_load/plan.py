@@ -1,4 +1,4 @@
-"""The published steps of experiment A, scaled to this machine, and what a run used up. Pure.
+"""Scales the published steps of experiment A to this machine, and finds which resource limited a run. Pure.
 
 There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
 cores here over the vCPUs there. The factor for data and memory, and so for max_wal_size, is the size of

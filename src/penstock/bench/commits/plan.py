@@ -1,4 +1,4 @@
-"""The published times of experiment C, how many rows each batch size inserts, and how times are evaluated. Pure."""
+"""Has the published times of experiment C, plans how many rows each batch size inserts, and evaluates times. Pure."""
 
 from __future__ import annotations
 

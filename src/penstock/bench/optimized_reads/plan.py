@@ -1,4 +1,4 @@
-"""The published times of experiment B, scaled to this machine, and how times are evaluated. Pure.
+"""Scales experiment B to this machine, and compares times with the published ones. Pure.
 
 There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
 cores here over the vCPUs there, so what a core can read and write stays the same. Rows and memory have a second factor,
