@@ -44,7 +44,7 @@ class Order:
     job: str
     access: dict[str, Any]
     ledger_schema: str
-    # libpq's variables.
+    # The environment variables of libpq.
     environment: dict[str, str]
 
     def __repr__(self) -> str:
