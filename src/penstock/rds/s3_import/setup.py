@@ -366,7 +366,7 @@ def _add(error: PenstockError, fact: str) -> None:
 class S3Import(Kind):
     """What an import from S3 needs in AWS and in databases, as a Kind of change.
 
-    `look` returns what exists of changes, and `run` takes steps.
+    `look` returns what exists in AWS and in databases for some changes. `run` takes steps.
     """
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:
