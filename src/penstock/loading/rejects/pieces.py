@@ -233,7 +233,7 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
     """Return the records on the given lines of a COPY of the pieces, None if the lines are not in ascending order.
 
     In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
-    are of the kind that it counts.
+    are of the same kind as the ends of records.
     """
     spots: list[Spot] = []
     passed = 0
