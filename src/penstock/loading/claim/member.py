@@ -46,8 +46,8 @@ _log = logging.getLogger(__name__)
 # Calls a function with a session after the load is complete, and returns the function's result.
 AtEnd = Callable[[Callable[[Connection], LoadShare]], LoadShare]
 
-# What a member does next: load objects that are free, end a load of which nothing is left, report a load that is
-# complete, or claim the load because no process leads it.
+# What a member does next: load free objects ("load"), end a load with nothing left to load ("end"), report a complete
+# load ("complete"), or claim the load because no process leads it ("lead").
 Turn = Literal["load", "end", "complete", "lead"]
 
 # How often to look at the other members. A look costs the server about a millisecond.
