@@ -54,10 +54,7 @@ class World:
 
 
 def plan_load(job: LoadJob, world: World) -> LoadPlan:
-    """Return what a load would do, given its sources, its tables and the server.
-
-    Change nothing. Raises PenstockError.
-    """
+    """Return what a load would do, given its sources, its tables and the server. Raises PenstockError."""
     unreadable: list[UnreadableObject] = []
     with world.connect.borrow() as connection:
         ledgers = look_for_ledgers(connection, world.ledger_schema)
