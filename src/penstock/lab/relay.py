@@ -115,7 +115,8 @@ class Relay:
             now_s = time.monotonic()
             self._free_s = max(self._free_s, now_s) + length_bytes / bytes_per_s
             wait_s = self._free_s - now_s
-        # A shorter wait would take longer than requested. The wait for the next pieces makes up for it.
+        # A very short sleep lasts longer than requested, so it is skipped. The time is added to the wait for the next
+        # pieces.
         if wait_s > _LEAST_WAIT_S:
             time.sleep(wait_s)
 
