@@ -1,4 +1,4 @@
-"""Finds the server to connect to: the one that --to names, that of the PG* variables, or the embedded server."""
+"""Finds the server to connect to: the one in --to, the one in the PG* variables, or the embedded server."""
 
 from __future__ import annotations
 
