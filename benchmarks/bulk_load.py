@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
-from penstock.bench.bulk_load.command import describe_scale
 from penstock.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
@@ -22,6 +21,7 @@ from penstock.bench.bulk_load.table import (
     recovery_rows,
     time_rows,
 )
+from penstock.bench.command import describe_scale
 from penstock.core.plot import draw_plot
 
 if TYPE_CHECKING:

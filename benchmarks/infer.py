@@ -19,7 +19,7 @@ from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.context import LoadTools
 from penstock.loading.loader import Loader
-from penstock.loading.types.scan import scan_objects
+from penstock.loading.types.find import scan_objects
 from penstock.loading.values.types import ALL_TYPES
 from penstock.loading.values.work import all_objects
 

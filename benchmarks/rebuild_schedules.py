@@ -17,8 +17,7 @@ from benchmarks.server import Target, bench_server
 from benchmarks.tpch import INDEXES, KEY, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.changes.context import Context
 from penstock.changes.journal import restore
-from penstock.changes.records import write_changes
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore, write_changes
 from penstock.changes.tables.indexes import drop_parts, make_changes
 from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.kinds import KINDS

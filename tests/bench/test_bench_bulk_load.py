@@ -12,7 +12,7 @@ import pytest
 
 from penstock.bench.bulk_load.plan import BulkLoadExperiment
 from penstock.bench.bulk_load.run import measure_bulk_load, users_target
-from penstock.bench.tables import SCHEMA
+from penstock.bench.ways import SCHEMA
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError, TargetError
 from penstock.lab.datasets.people import IMDB_TABLES

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from cli.conftest import run_process
+from penstock.bench.command import commits
 from penstock.bench.commits import plan
-from penstock.bench.commits.command import commits
 from penstock.bench.commits.plan import (
     QUICK,
     Size,

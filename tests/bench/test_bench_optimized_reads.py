@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.recorded import read_optimized_reads
 
-from penstock.bench.optimized_reads.command import describe_reads, optimized_reads
+from penstock.bench.command import describe_reads, optimized_reads
 from penstock.bench.optimized_reads.plan import (
     FULL,
     QUICK,

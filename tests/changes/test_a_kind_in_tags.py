@@ -20,11 +20,11 @@ import pytest
 
 from penstock.changes.context import Context, Restored
 from penstock.changes.journal import record
-from penstock.changes.repair import plan_repair, repair
 from penstock.changes.store_tags import TagStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.values.change import SERVER, Hold, lock_of, server_change
 from penstock.ledger.locks import try_lock
+from penstock.restore.repair import plan_repair, repair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """How a kind of change is added (ARCHITECTURE.md): pages filled to the brim while a table is loaded, and as they were.
 
-What stands above KIND belongs into src/penstock/changes/tables/switches.py, and KIND into KINDS (kinds.py there).
+What stands above KIND belongs into src/penstock/changes/tables/kinds.py, and KIND into KINDS (kinds.py there).
 Run as a program, this file is penstock with that kind.
 """
 

@@ -20,11 +20,10 @@ import pytest
 from penstock.core.errors import DataError, FileLocation
 from penstock.core.values.job import LoadJob
 from penstock.loading.formats import FORMATS
-from penstock.loading.formats.format import Format
+from penstock.loading.formats.format import Edges, Format
 from penstock.loading.formats.probe.columnar import SENT_DIALECT
 from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.sent import make_object_encoder, make_row_block, make_row_form, watch_rows
-from penstock.loading.formats.sums import Edges
 from penstock.loading.views.plan import describe_plan
 from support.loads import IMPATIENT, Loads, await_end_of_backends, target
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import TableFacts
-    from penstock.loading.formats.format import Opened, ReadTools
-    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.formats.format import Opened, RangeSums, ReadTools
     from penstock.loading.values.block import Block
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork

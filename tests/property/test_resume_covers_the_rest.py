@@ -15,7 +15,7 @@ from penstock.core.errors import DataError
 from penstock.core.values.dialect import Dialect
 from penstock.ledger.values import CommittedRange
 from penstock.loading.formats.blocks import BlockReader, make_cutter
-from penstock.loading.formats.sums import Edges, RangeSums
+from penstock.loading.formats.format import Edges, RangeSums
 from penstock.loading.formats.text import read_missing
 
 if TYPE_CHECKING:

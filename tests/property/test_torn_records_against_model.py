@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import DataError
 from penstock.core.values.dialect import Dialect
 from penstock.loading.formats.blocks import TornReader, make_cutter
-from penstock.loading.formats.sums import Edges
+from penstock.loading.formats.format import Edges
 from penstock.loading.formats.text import read_missing
 from support.torn_model import FIELD_COUNT, Part, make_file, read_model
 

@@ -14,7 +14,7 @@ from penstock.bench.ways import LoadTask, bulk_load_settings
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError
 from penstock.lab.datasets.writer import write_imdb
-from penstock.lab.psql_copy import Psql
+from penstock.lab.programs import Psql
 from penstock.settings.backend import SystemSettings
 
 if TYPE_CHECKING:

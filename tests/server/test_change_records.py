@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.changes.holds import delete_holds, read_holds, shape_lock, write_hold
-from penstock.changes.records import delete_changes, read_changes, write_changes
+from penstock.changes.records import (
+    delete_changes,
+    delete_holds,
+    read_changes,
+    read_holds,
+    shape_lock,
+    write_changes,
+    write_hold,
+)
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.values.change import Change, Hold
 from penstock.core.values.table import TableName

@@ -8,7 +8,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.core.catalogue.staging import POSITION_COLUMNS, drop_landing_table, find_landing_table, make_landing_table
+from penstock.core.catalogue.staging import (
+    POSITION_COLUMNS,
+    drop_landing_table,
+    find_landing_table,
+    make_landing_table,
+)
 from penstock.core.errors import TargetError
 from support.ddl import facts_of
 

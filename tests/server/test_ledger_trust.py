@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.ledger_view import LedgerView
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
 from penstock.core.values.change import SERVER, Hold

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import __version__
 from penstock.api.ledger_view import LedgerView
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
 from penstock.core.values.change import SERVER, Hold

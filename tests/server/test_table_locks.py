@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.core.errors import ServerError
-from penstock.loading.land.locks import TableLocks
+from penstock.loading.land.context import TableLocks
 from support.files import write_to
 from support.loads import AGAIN, Loads, target
 

@@ -18,7 +18,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.temp.replay.replay import replay_statements
 from penstock.temp.replay.run import ReplaySession, find_top_statements, read_totals
-from penstock.temp.replay.view import describe_replay
+from penstock.temp.view import describe_replay
 from support.codes import has_code
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import psycopg
 import pytest
 
 from penstock.api.ledger_view import LedgerView
-from penstock.changes.holds import shape_lock
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore, shape_lock
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
 from penstock.core.values.change import SERVER, Hold, server_change

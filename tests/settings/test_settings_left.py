@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.connect import connect_to
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import Interrupted, TargetError

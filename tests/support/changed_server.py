@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.lab.embedded import EmbeddedServer
 from penstock.settings.backend import system_leases

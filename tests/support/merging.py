@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.land.merge import MergeCounts, find_parts
 from penstock.loading.land.merge_errors import name_by_number
-from penstock.loading.land.merge_whole import merge_whole
+from penstock.loading.land.merges import merge_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

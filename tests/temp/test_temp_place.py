@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError, UsageError

@@ -14,9 +14,8 @@ from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.temp.usage.compare import compare_readings
-from penstock.temp.usage.read import explain_kept, read_usage
-from penstock.temp.usage.usage import temp_usage
-from penstock.temp.usage.view import describe_usage
+from penstock.temp.usage.usage import explain_kept, read_usage, temp_usage
+from penstock.temp.view import describe_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.loading.steps.columns import ColumnChanges
 from penstock.loading.types import find
-from penstock.loading.types.scan import scan_objects
+from penstock.loading.types.find import scan_objects
 from support.loads import Loads, share_ledger
 from support.typed import make_target, types_of
 

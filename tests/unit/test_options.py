@@ -64,14 +64,12 @@ def test_each_option_is_declared_once() -> None:
     ]
     # Options of other commands, whose meaning is another.
     assert {name for name, _ in by_hand} <= {
-        "bench/command/options.py",
-        "bench/optimized_reads/command.py",
+        "bench/command.py",
         "diagnose/command.py",
         "lab/command/server.py",
-        "lab/command/topology.py",
+        "lab/command/lab.py",
         "loading/command/loads.py",
-        "rds/command/certificates.py",
-        "rds/command/show.py",
+        "rds/command.py",
         "watch/command/watch.py",
     }
 

@@ -1,4 +1,8 @@
-"""The ways to load files in experiment A, each as one call. Package `bulk_load` measures them."""
+"""The ways to load files in experiment A, each as one call, and the tables that they load. `bulk_load` measures them.
+
+A benchmark's schema and the demo's database are marked as penstock's, and used by one run at a time. The schema is
+dropped in every case. The database is created in place of the last run's, and kept.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,26 @@ from contextlib import closing, contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from penstock.bench.tables import describe_copy, import_as_published
-from penstock.core.errors import LabError
+from psycopg import sql
+
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.tables import create_table
+from penstock.core.checks import check_standby
+from penstock.core.connect.connection import Connection, ConnectionFactory
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import LabError, ServerError, TargetError
 from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
 from penstock.core.host import client_name
+from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.server import refuse
 from penstock.core.values.table import TableName
 from penstock.lab.datasets.people import IMDB_TABLES
 from penstock.loading.choices import find_setting
 from penstock.loading.context import LoadTools
+from penstock.loading.copy.copy import copy_statement
 from penstock.loading.plan_load import World, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.values.block import CopySpec
@@ -26,11 +39,172 @@ from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import ConnectionFactory
     from penstock.lab.datasets.datafiles import DataFile
-    from penstock.lab.psql_copy import Psql
+    from penstock.lab.programs import Psql
     from penstock.loading.imports.server import S3Object
     from penstock.settings.backend import SettingsBackend
+
+SCHEMA = "penstock_bench"
+
+# The comment that marks the schema as penstock's.
+_MARK = "made by penstock bench, which drops it"
+
+# "commi" in ASCII. The lock allows one experiment at a time in a database.
+_LOCK = 0x636F6D6D69
+
+# The comment that marks the database as penstock's. Only a database with this comment is dropped.
+_DATABASE_MARK = "created by penstock demo, which drops and recreates it at each run"
+
+# "demo" in ASCII. The lock allows one demo at a time on a server.
+_DATABASE_LOCK = 0x64656D6F
+
+
+@contextmanager
+def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Iterator[Connection]:
+    """Create SCHEMA, run the statements of `setup` in it, and provide a session in its database.
+
+    `purpose` is what is measured, as in "measure commits". The schema of a run that was killed is replaced. Needs
+    CREATE on the database. Raises TargetError if the schema exists and is not penstock's, and ServerError for a pooler,
+    for a standby, or if another benchmark is running.
+    """
+    with factory.connect(label="bench") as control:
+        factory.refuse_unwritable(purpose)
+        refuse(check_standby(read_server_facts(control).is_in_recovery, purpose), ServerError)
+        _create_schema(control, setup)
+        try:
+            yield control
+        finally:
+            with translate_errors(f"dropping schema {SCHEMA}"):
+                control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+
+
+def _create_schema(control: Connection, setup: str) -> None:
+    with in_transaction(control, f"creating schema {SCHEMA}"):
+        is_alone, oid, comment = fetch_one(
+            control,
+            "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
+            " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
+            [_LOCK, SCHEMA, SCHEMA],
+        )
+        if not is_alone:
+            raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
+        if oid is not None and comment != _MARK:
+            raise TargetError(
+                f'schema "{SCHEMA}" already exists and was not created by penstock',
+                detail="It lacks the comment of penstock bench.",
+                hint="Name another database in --to, or rename the schema.",
+            )
+        if oid is not None:
+            control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+        control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
+        control.execute(f"SET LOCAL search_path = {SCHEMA}; {setup}".encode())
+
+
+@contextmanager
+def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
+    """Create an empty database in place of the one that an earlier run has kept.
+
+    `factory` connects to another database of the server. Needs CREATEDB. Raises TargetError if the database is not
+    penstock's, and ServerError if another run is in progress or a session is connected to the database.
+    """
+    with factory.connect(label="bench") as control:
+        with translate_errors(f"creating database {name}"):
+            _create_database(control, name)
+        yield
+
+
+def _create_database(control: Connection, name: str) -> None:
+    is_alone, oid, comment = fetch_one(
+        control,
+        "SELECT pg_catalog.pg_try_advisory_lock(%s), d.oid, pg_catalog.shobj_description(d.oid, 'pg_database')"
+        " FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_database AS d ON d.datname = %s",
+        [_DATABASE_LOCK, name],
+    )
+    if not is_alone:
+        raise ServerError("another penstock demo runs on this server", hint="Wait until it ends.")
+    if oid is not None and comment != _DATABASE_MARK:
+        raise TargetError(
+            f'database "{name}" already exists and was not created by penstock',
+            detail="It lacks the comment of penstock demo.",
+            hint="Rename it, or drop it if you do not need it.",
+        )
+    database = sql.Identifier(name)
+    if oid is not None:
+        control.execute(sql.SQL("DROP DATABASE {}").format(database))
+    control.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(database))
+    control.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(database, sql.Literal(_DATABASE_MARK)))
+
+
+# In this format a backslash N is text, and quotes are not data. IMDb's files have both.
+_OPTIONS = r"(FORMAT csv, HEADER true, DELIMITER E'\t')"
+
+
+def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]]) -> None:
+    """Create empty, unindexed text tables (name to columns), in place of those of the last run.
+
+    The schema or the database is the benchmark's own, so nothing else is replaced. Needs CREATE on the schema, or on
+    the database if the schema does not exist. Raises ServerError.
+    """
+    with in_transaction(connection, f"creating the tables of schema {schema}"):
+        for name, columns in tables.items():
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, name)))
+            create_table(connection, TableName(schema=schema, name=name), columns)
+
+
+def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> dict[str, int]:
+    """Return the number of rows of each table. Needs SELECT on them. Raises ServerError."""
+    counts = {}
+    with translate_errors(f"counting the rows of schema {schema}"):
+        for name in tables:
+            query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(sql.Identifier(schema, name))
+            counts[name] = int(fetch_one(connection, query)[0])
+    return counts
+
+
+def checkpoint(connection: Connection) -> None:
+    """Write all dirty pages, so that the next measurement does not include earlier writes.
+
+    Needs superuser, or pg_checkpoint on PostgreSQL 15 and later. Raises ServerError.
+    """
+    with translate_errors("writing a checkpoint"):
+        connection.execute("CHECKPOINT")
+
+
+def read_wal_to_replay(connection: Connection) -> int:
+    """Return how many bytes of WAL the server would replay after a crash. Needs superuser. Raises ServerError."""
+    with translate_errors("reading the last checkpoint"):
+        (wal_bytes,) = fetch_one(
+            connection,
+            "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), redo_lsn)"
+            " FROM pg_catalog.pg_control_checkpoint()",
+        )
+    return int(wal_bytes)
+
+
+def describe_copy(spec: CopySpec) -> str:
+    """Return the text of a COPY FROM STDIN command for psql, for files with a header."""
+    return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"
+
+
+def create_import_functions(connection: Connection) -> None:
+    """Create the extension aws_s3. Needs CREATE on the database and, in a lab, superuser. Raises ServerError."""
+    with translate_errors("creating extension aws_s3"):
+        connection.execute("CREATE EXTENSION IF NOT EXISTS aws_s3 CASCADE")
+
+
+def import_as_published(connection: Connection, schema: str, table: str, place: S3Object) -> None:
+    """Import an object into a table with the options of the article. Raises ServerError.
+
+    Source: AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL.
+    """
+    name = sql.Identifier(schema, table).as_string(connection)
+    with translate_errors(f"importing into {schema}.{table}"):
+        connection.execute(
+            "SELECT aws_s3.table_import_from_s3(%s, '', %s, aws_commons.create_s3_uri(%s, %s, %s))",
+            [name, _OPTIONS, *place],
+        )
+
 
 # COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
 # FORMAT csv would load \N as text and remove quotes, so rows could not be compared.

@@ -1,21 +1,39 @@
-"""Reads and writes the ledger's table of changes: what loads and commands have changed, and the earlier state."""
+"""Stores changes and holds in the tables of a ledger: in the database that is loaded, or in database "postgres".
+
+A change records the earlier state of what a load or a command has changed. A hold records that a load or a command
+needs a table, or the server, to stay changed. The last holder to end restores the table or the server. Most holds are
+valid only while the holder's session has its advisory lock. Holds are read, written and removed under the lock of the
+table or the server, so no load can begin while another session restores.
+
+Changes of the whole server are always in database "postgres", whichever database is loaded. Both ledgers are created
+and checked in the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any
 
 from psycopg import sql
 from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.recorded import to_json
-from penstock.core.values.change import Change
+from penstock.core.frozen import frozen
+from penstock.core.recorded import make_recorded, reading_record, to_json
+from penstock.core.sql import fetch_one
+from penstock.core.values.change import SERVER, Change, Hold
+from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
 from penstock.ledger.committed import BE_DURABLE
-from penstock.ledger.locks import compose_query
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.locks import compose_query, find_lock_holder, try_shape_lock, unlock_shape
+from penstock.ledger.schema import has_ledger, naming_ledger
 
 # The key in a record for the reason why the change could not be restored. Only the record's owner can write a reason.
 _FAILURE = "failure"
@@ -146,3 +164,166 @@ def delete_changes(connection: Connection, schema: str, changes: Sequence[Change
         return connection.execute(
             query, [[change.target_oid for change in changes], [change.number for change in changes]]
         ).rowcount
+
+
+_LOOK_INTERVAL_S = 0.2
+
+
+@contextmanager
+def shape_lock(
+    connection: Connection,
+    target_oid: int,
+    *,
+    on_wait: Callable[[], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the advisory lock for changing a table, or the server if `target_oid` is SERVER, while the block runs.
+
+    Another session can hold the lock for hours while it rebuilds indexes. If this session has to wait, `on_wait` is
+    called once. The lock ends with the session. Raises ServerError.
+    """
+    has_reported = False
+    while not try_shape_lock(connection, target_oid):
+        if on_wait is not None and not has_reported:
+            on_wait()
+            has_reported = True
+        sleep(_LOOK_INTERVAL_S)
+    try:
+        yield
+    finally:
+        if is_usable(connection):
+            unlock_shape(connection, target_oid)
+        else:
+            # Ctrl-C has left a statement running. Closing the session releases the lock.
+            connection.close()
+
+
+def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
+    """Write a hold, or replace the holder's earlier hold. The caller has shape_lock and the holder's own lock.
+
+    If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
+    """
+    query = compose_query(
+        """
+        INSERT INTO {holds} (holder, origin, target_oid, lock_key, names, until, client, reason, server)
+        SELECT %(holder)s, {origin}, %(target)s::bigint::oid,
+               coalesce(%(lock)s, (SELECT l.lock_key FROM ONLY {loads} AS l WHERE l.id = %(holder)s::uuid)), %(names)s,
+               CASE WHEN %(stands)s THEN coalesce(%(until)s::timestamptz, 'infinity') END, %(client)s, %(reason)s,
+               %(server)s::jsonb
+        ON CONFLICT (holder, origin, target_oid) DO UPDATE
+           SET names = excluded.names, until = excluded.until, server = excluded.server
+        """,
+        schema,
+    )
+    with translate_errors("recording a hold"):
+        connection.execute(
+            query,
+            {
+                "holder": hold.holder_id,
+                "target": hold.target_oid,
+                "lock": hold.lock,
+                "names": list(hold.names),
+                "stands": hold.stands,
+                "until": hold.until,
+                "client": hold.client,
+                "reason": hold.reason,
+                "server": None if hold.server is None else Jsonb(asdict(hold.server)),
+            },
+        )
+
+
+def delete_holds(connection: Connection, schema: str, holders: Sequence[str], target_oid: int) -> None:
+    """Remove holds on a table, or on the server. The caller has shape_lock. Raises ServerError, TargetError."""
+    query = compose_query(
+        "DELETE FROM ONLY {holds} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid", schema
+    )
+    with translate_errors("removing a hold"):
+        connection.execute(query, [list(holders), target_oid])
+
+
+def read_holds(
+    connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
+) -> list[Hold]:
+    """Return all holds, or those of one table or holder. `pid` is the backend that has the hold's lock, or None.
+
+    A hold that `stands` needs no lock. For any other hold, only its lock decides whether its holder is alive. Raises
+    ServerError, TargetError.
+    """
+    query = compose_query(
+        """
+        SELECT holder::text AS holder_id, target_oid::bigint, lock_key AS lock, names,
+               coalesce(until > pg_catalog.clock_timestamp(), false) AS stands,
+               CASE WHEN pg_catalog.isfinite(until) THEN until END AS until, owner::text, client, reason, made_at,
+               server
+          FROM ONLY {holds}
+         WHERE origin = {origin}
+           AND (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
+           AND (%(holder)s::uuid IS NULL OR holder = %(holder)s::uuid)
+         ORDER BY made_at, holder
+        """,
+        schema,
+    )
+    with translate_errors("looking for running loads"), connection.cursor(row_factory=kwargs_row(_make_hold)) as cursor:
+        holds = cursor.execute(query, {"target": target_oid, "holder": holder}).fetchall()
+    return [replace(hold, pid=find_lock_holder(connection, hold.lock or "")) for hold in holds]
+
+
+def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any) -> Hold:
+    with reading_record("which server a load has changed"):
+        identity = None if server is None else make_recorded(ServerIdentity, server, part="field")
+    return Hold(names=tuple(names), server=identity, **fields)
+
+
+def read_time(connection: Connection) -> datetime:
+    """Return the current time of the server's clock. Raises ServerError."""
+    with translate_errors("reading the server's time"):
+        now: datetime = fetch_one(connection, "SELECT pg_catalog.clock_timestamp()")[0]
+    return now
+
+
+# Every cluster has this database unless somebody dropped it.
+SERVER_DATABASE = "postgres"
+
+
+@frozen
+class TableStore:
+    """The ledger in a schema of the session's database, as a Store."""
+
+    connection: Connection
+    schema: str = "penstock"
+
+    def exists(self) -> bool:
+        return has_ledger(self.connection, self.schema)
+
+    def ensure(self) -> None:
+        Ledger(self.schema).ensure(self.connection)
+
+    def read_changes(self, oid: int | None = None) -> list[Change]:
+        with naming_ledger(self.schema):
+            return read_changes(self.connection, self.schema, target_oid=oid)
+
+    def read_holds(self, oid: int | None = None) -> list[Hold]:
+        with naming_ledger(self.schema):
+            return read_holds(self.connection, self.schema, target_oid=oid)
+
+    def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
+        with naming_ledger(self.schema), self._writing(hold.target_oid):
+            if stale:
+                delete_changes(self.connection, self.schema, stale)
+            write_hold(self.connection, self.schema, hold)
+            write_changes(self.connection, self.schema, changes)
+
+    def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
+        if changes or holders:
+            with naming_ledger(self.schema), self._writing(oid):
+                delete_changes(self.connection, self.schema, changes)
+                delete_holds(self.connection, self.schema, holders, oid)
+
+    @contextmanager
+    def _writing(self, oid: int) -> Iterator[None]:
+        with in_transaction(self.connection, "recording changes"):
+            if oid == SERVER:
+                # With synchronous_commit off, a crash could lose the record and keep the change. With local, commits
+                # do not wait for standbys.
+                self.connection.execute("SET LOCAL synchronous_commit = 'local'")
+            yield

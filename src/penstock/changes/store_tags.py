@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, Protocol
 
-from penstock.changes.holds import read_time
+from penstock.changes.records import read_time
 from penstock.core.connect.connection import Connection
 from penstock.core.frozen import frozen
 from penstock.core.values.change import SERVER, Change, Hold, lock_of, server_change

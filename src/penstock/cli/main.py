@@ -32,6 +32,7 @@ from penstock.cli.output import (
     OutputError,
     abandon_output,
     begin_output,
+    complete_commands,
     flush_output,
     has_result,
     naming_output_failure,
@@ -42,7 +43,6 @@ from penstock.cli.output import (
     write_message,
     write_result,
 )
-from penstock.cli.typeable import complete_commands
 from penstock.core.errors import Interrupted, PenstockError, UsageError
 from penstock.core.words import hide_secrets
 
@@ -117,15 +117,15 @@ _HEADINGS = MappingProxyType(
         "Temporary work, settings, storage, Amazon RDS": {
             "temp": "penstock.temp.command",
             "settings": "penstock.settings.command",
-            "rds": "penstock.rds.command.rds",
+            "rds": "penstock.rds.command",
             "storage": "penstock.storage.command",
         },
         "To try things on this machine": {
-            "demo": "penstock.bench.bulk_load.command",
+            "demo": "penstock.bench.command",
             "server": "penstock.lab.command.server",
             "lab": "penstock.lab.command.lab",
             "cat": "penstock.lab.command.cat",
-            "bench": "penstock.bench.command.bench",
+            "bench": "penstock.bench.command",
         },
     }
 )
@@ -156,7 +156,8 @@ def load_command(name: str) -> Command:
         hint = f"Perhaps you meant: penstock {near}." if near else "See penstock --help."
         raise UsageError(f'unknown command "{name}"', hint=hint)
     module = import_module(path)
-    command = get_command(module.app if hasattr(module, "app") else _make_app(name, getattr(module, name)))
+    function = getattr(module, name, None)
+    command = get_command(module.app if function is None else _make_app(name, function))
     command.name = name
     assert isinstance(command, typer.core.TyperCommand | typer.core.TyperGroup)
     command.rich_help_panel = next(heading for heading, commands in _HEADINGS.items() if name in commands)

@@ -1,4 +1,7 @@
-"""Options of commands: declared ones as typer's options, those that commands share, and what the shell completes."""
+"""Options of commands: declared ones as typer's options, those that commands share, and what the shell completes.
+
+It also opens the server or the ledger that a command's options name.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,25 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.output import remember_target, show_warning
 from penstock.core.errors import PenstockError
+from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
 from penstock.core.values.options import OptionError, find_option, option_fields, pick
+from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
     from dataclasses import Field
 
     from penstock.api.ledger_view import LedgerView
+    from penstock.core.connect.connection import ConnectionFactory
 
 # How long Tab waits for the server's answer.
 _LIMIT_S = 2.0
@@ -220,3 +227,43 @@ QuietLoad = Annotated[
         "--quiet", help="Show nothing but warnings, errors, a line if records were rejected, and results as JSON."
     ),
 ]
+
+
+def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:
+    """Return the factory for the server that the options name. Raises UsageError, LabError."""
+    from penstock.api.connect import connect_to
+
+    remember_target(options)
+    warn_of_secrets(options.get("to"))
+    return connect_to(**pick(Access, options), allows_standby=allows_standby)
+
+
+def open_ledger(options: Mapping[str, Any]) -> LedgerView:
+    """Return a view of the ledger that the options name. Raises UsageError, LabError."""
+    from penstock.api.ledger_view import LedgerView
+
+    return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
+
+
+def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
+    """Warn if the command line contains secrets, which every user of the machine can read. Raises UsageError."""
+    if any(hide_secrets(source) != source for source in sources):
+        show_warning(
+            Notice(
+                code="secret-visible",
+                message="every user of this machine can read the signed URL",
+                hint="Write it into a job file that only you can read: process lists show command lines.",
+            )
+        )
+    if to is None:
+        return
+    from penstock.core.connect.conninfo import parse_conninfo
+
+    if parse_conninfo(to).keys() & {"password", "sslpassword"}:
+        show_warning(
+            Notice(
+                code="secret-visible",
+                message="every user of this machine can read the password in --to",
+                hint="Use ~/.pgpass or PGPASSWORD: process lists show command lines.",
+            )
+        )

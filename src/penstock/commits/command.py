@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import (
-    SERVER,
-    Json,
-    takes,
-)
+from penstock.cli.options import SERVER, Json, open_target, takes
 from penstock.cli.output import write_message, write_result
-from penstock.cli.target import open_target
 from penstock.commits.view import describe_commits
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.units import format_duration

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.errors import LabError
 from penstock.lab.cluster import (
@@ -28,10 +28,6 @@ from penstock.lab.postmaster import Postmaster, await_settled, find_running, ser
 from penstock.lab.programs import log_tail, run_program
 from penstock.lab.users import ServerUser, choose_server_user
 from penstock.lab.volumes import entering
-
-if TYPE_CHECKING:
-    from penstock.lab.installations import Installation
-    from penstock.lab.users import ServerUser
 
 
 @contextmanager

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadAccounts
     from penstock.core.values.job import Housekeeping
     from penstock.loading.values.outcome import LoadOutcome
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 # The codecs that a reader decompresses with little time.
 _FAST_CODECS = ("none", "zstd", "lz4")

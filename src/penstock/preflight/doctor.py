@@ -76,8 +76,6 @@ if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
     from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.job import Request
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.table import TableName
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
 

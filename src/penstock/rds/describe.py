@@ -18,8 +18,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.clients import AwsClients
-from penstock.core.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
+from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
 from penstock.core.connect.endpoints import parse_endpoint
@@ -29,8 +28,7 @@ from penstock.rds.metrics import ask_local_storage, ask_recent, newest
 from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, read_cluster, read_instance
 
 if TYPE_CHECKING:
-    from penstock.core.aws.calls import Raw
-    from penstock.core.aws.find import Located, Resolve
+    from penstock.core.aws.clients import Located, Resolve
     from penstock.core.connect.endpoints import RdsEndpoint
 
 # Hosts outside EC2 drop packets to this address, so the wait is short.

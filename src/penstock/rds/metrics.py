@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.clients import AwsClients
-from penstock.core.aws.find import find_endpoint, locate_endpoint, resolve_names
+from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, resolve_names
 from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.errors import AwsError
 from penstock.core.values.device import LOCAL_METRICS, METRIC_NAMES, RDS_LOAD, RDS_METRICS, CounterRow

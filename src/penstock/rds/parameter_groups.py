@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.clients import AwsClients
-from penstock.core.aws.find import find_endpoint, resolve_names
+from penstock.core.aws.clients import AwsClients, find_endpoint, resolve_names
 from penstock.core.catalogue.settings import AttachedGroup
 from penstock.core.connect.endpoints import parse_endpoint
 from penstock.core.errors import AwsError

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import LEDGER, Json, Quiet, takes
+from penstock.cli.options import LEDGER, Json, Quiet, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
-from penstock.cli.target import open_target
 from penstock.core.units import format_bytes, format_duration
 from penstock.core.values.change import RepairStep, name_with_attached
 from penstock.core.values.dialect import Notice
@@ -18,7 +17,7 @@ from penstock.core.values.options import pick, split_names
 from penstock.core.words import line_up
 from penstock.loading.views.outcome import describe_server, server_object, staging_object
 from penstock.settings.view import describe_results
-from penstock.temp.place.view import describe_removed, report_object
+from penstock.temp.view import describe_removed, report_object
 
 if TYPE_CHECKING:
     from penstock.restore.repair import RepairOutcome

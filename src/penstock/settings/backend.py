@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.changes.store_table import SERVER_DATABASE, TableStore
+from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.store_tags import TagStore
 from penstock.core.catalogue.catalog import read_table_storage
 from penstock.core.catalogue.facts import read_server_facts

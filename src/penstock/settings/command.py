@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import (
-    SERVER,
-    Json,
-    takes,
-)
+from penstock.cli.options import SERVER, Json, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
-from penstock.cli.target import open_target
 from penstock.core.refusals import REFUSALS
 from penstock.core.values.dialect import Notice
 from penstock.core.values.options import parse_duration

@@ -33,9 +33,8 @@ from penstock.settings.decide import LEASABLE, is_sound, missing_grants, parse_v
 
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
-    from penstock.core.catalogue.settings import AttachedGroup, SettingsFacts
+    from penstock.core.catalogue.settings import AttachedGroup
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Change, Hold
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context
-from penstock.changes.holds import read_time
 from penstock.changes.journal import record, restore
+from penstock.changes.records import read_time
 from penstock.core.catalogue.settings import (
     LeaseReport,
     Profile,

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options import Json, warn_of_secrets
 from penstock.cli.output import write_result
-from penstock.cli.target import warn_of_secrets
 from penstock.core.errors import UsageError
-from penstock.rds.command.show import Profile, Region, To  # noqa: TC001 (typer reads annotations)
+from penstock.rds.command import Profile, Region, To  # noqa: TC001 (typer reads annotations)
 from penstock.storage.view import describe_plan, describe_report, report_object
 
 if TYPE_CHECKING:

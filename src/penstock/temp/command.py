@@ -1,12 +1,250 @@
-"""`penstock temp`: commands for temporary work. Each command is a function in another module of this folder."""
+"""`penstock temp`: commands for temporary work."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from penstock.temp.place.command import check, place, remove
-from penstock.temp.replay.command import replay
-from penstock.temp.usage.command import usage
+from penstock.cli.options import SERVER, Json, Quiet, open_target, takes
+from penstock.cli.output import PROBLEMS, Messages, show_warning, write_message, write_result
+from penstock.core.errors import Interrupted, ServerError, UsageError
+from penstock.core.values.dialect import Notice
+from penstock.core.values.options import parse_counts, parse_duration, split_names
+from penstock.core.values.temp_place import parse_name, parse_scope
+from penstock.temp.view import (
+    check_object,
+    describe_check,
+    describe_placed,
+    describe_plan,
+    describe_removed,
+    describe_replay,
+    describe_usage,
+    replay_object,
+    report_object,
+    usage_object,
+)
+
+if TYPE_CHECKING:
+    from penstock.temp.place.place import PlaceKeeper
+
+# A day. Within a longer time the statistics have probably been reset.
+_LONGEST_S = 86_400.0
+
+
+@takes(SERVER)
+def usage(
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval",
+            min=0.0,
+            metavar="SECONDS",
+            help="Compare two readings so far apart; 0 shows statements since statistics were reset.",
+        ),
+    ] = 60.0,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Show so many statements.")] = 10,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Show which statements and databases write temporary files, and what each tablespace holds now.
+
+    Each statement of the role's own has the reason why it spills, by its plan, and the cheapest remedy.
+    Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
+    those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
+
+    Exit codes: 0 reported; others as for every command.
+    """
+    from penstock.temp.usage.usage import temp_usage
+    from penstock.watch.watching import find_rds_host
+
+    if not interval <= _LONGEST_S:
+        raise UsageError(f"invalid value {interval} for --interval", hint="Give a number of seconds, up to 86400.")
+    report = temp_usage(
+        open_target(options, allows_standby=True),
+        interval_s=interval,
+        top=top,
+        host=find_rds_host(options.get("to")),
+        say=write_message,
+    )
+    write_result(usage_object(report) if as_json else describe_usage(report))
+
+
+Dir = Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="An empty directory of the server's.")]
+ScopeOption = Annotated[
+    str, typer.Option("--scope", metavar="SCOPE", help="Whose temporary work: server, database:NAME or role:NAME.")
+]
+Grant = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE[,ROLE]", help="Let only these roles use it (default: the role of --scope, or else every role)."
+    ),
+]
+SameDevice = Annotated[bool, typer.Option("--same-device", help="Place it there though the data is on the same disk.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing else.")]
+_WRITES = ("read_write", *SERVER)
+
+
+@takes(_WRITES)
+def place(
+    directory: Dir,
+    scope: ScopeOption = "server",
+    grant: Grant = None,
+    same_device: SameDevice = False,
+    plan: Plan = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Have sorts, hashes and temporary tables go to a directory on another disk, and prove that they do.
+
+    Creates a tablespace there, grants its use and sets temp_tablespaces, as a superuser. A sort that spills and a
+    temporary table of a new session are then looked for in it; if they are not found, everything is undone. If it was
+    interrupted, run it again to complete it; penstock temp remove and penstock repair undo it.
+    """
+    from penstock.temp.place.place import PlaceRequest
+
+    request = PlaceRequest(
+        directory=directory,
+        scope=parse_scope(scope),
+        granted=() if grant is None else tuple(map(parse_name, split_names(grant))),
+        allows_same_device=same_device,
+    )
+    with closing(_open(options, is_quiet=quiet)) as keeper:
+        report = keeper.plan(request) if plan else keeper.place(request)
+    if as_json:
+        write_result(report_object(report))
+    elif plan or not quiet:
+        write_result(describe_plan(report) if plan else describe_placed(report))
+
+
+@takes(SERVER)
+def check(as_json: Json = False, **options: Any) -> None:
+    """Check the place for temporary work, and create its directory again if a reboot has removed it.
+
+    Looks for a missing directory, for tables and indexes there that would be lost with the disk, for roles that may not
+    use it, for a changed setting, and at the space that is free. The directory is created if the server runs on this
+    machine and this process may; otherwise the command is shown.
+
+    Exit codes: 0 no problem was found, 5 problems were found; others as for every command.
+    """
+    with closing(_open(options)) as keeper:
+        report = keeper.check()
+    if report is None:
+        write_result({"placement": None} if as_json else "no temporary work is placed")
+        return
+    write_result(check_object(report) if as_json else describe_check(report))
+    if report.problems:
+        raise typer.Exit(PROBLEMS)
+
+
+@takes(_WRITES)
+def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
+    """Undo the place for temporary work: restore temp_tablespaces, and drop the tablespace.
+
+    What somebody else has changed since stays, and is shown. Refused while tables or indexes are there, which are
+    listed; so are temporary files, once the setting is restored: run it again when they are gone.
+    """
+    with closing(_open(options, is_quiet=quiet)) as keeper:
+        report = keeper.remove()
+    for text in report.left:
+        show_warning(Notice(code="settings", message=f"not restored: {text}"))
+    if as_json or not quiet:
+        write_result(report_object(report) if as_json else describe_removed(report))
+
+
+def _open(options: Mapping[str, Any], *, is_quiet: bool = False) -> PlaceKeeper:
+    from penstock.temp.place.place import PlaceKeeper
+
+    return PlaceKeeper(open_target(options, allows_standby=True), tell=Messages(is_quiet=is_quiet).note)
+
+
+SqlFile = Annotated[
+    Path | None,
+    typer.Option("--sql", metavar="FILE", help="Replay the statements of this file, separated by semicolons."),
+]
+Top = Annotated[
+    int | None,
+    typer.Option("--top", min=1, help="Replay the N statements of pg_stat_statements that spilled most."),
+]
+PlaceName = Annotated[
+    str | None,
+    typer.Option(
+        "--place",
+        metavar="TABLESPACE",
+        help="The second place (default: temp_tablespaces as in force for the role). The first is pg_default.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="CONNINFO",
+        help="Compare with this server instead, each with its own temp_tablespaces.",
+    ),
+]
+
+
+@takes(SERVER)
+def replay(
+    sql: SqlFile = None,
+    top: Top = None,
+    setup: Annotated[
+        Path | None,
+        typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
+    ] = None,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once.")
+    ] = "1,2,4",
+    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")] = 5,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
+        "10min"
+    ),
+    place: PlaceName = None,
+    against: Against = None,
+    as_superuser: Annotated[
+        bool, typer.Option("--as-superuser", help="Replay as a superuser, whose functions may do anything.")
+    ] = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Run statements with their temporary work in pg_default and in another place, and compare.
+
+    Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
+    as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only
+    transaction does not prevent what functions do outside of the database: replay as a role that can do no harm.
+
+    Exit codes: 0 compared, 2 both places are the same, or a statement does more than read, 6 a superuser, or a
+    tablespace that the role may not use, 7 every statement failed.
+    """
+    from penstock.temp.replay.replay import replay_statements
+
+    if (sql is None) == (top is None):
+        raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")
+    if against is not None and place is not None:
+        raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
+    result = replay_statements(
+        open_target(options, allows_standby=True),
+        sql=sql,
+        top=top,
+        setup=setup,
+        concurrencies=parse_counts(concurrency, option="--concurrency"),
+        rounds=rounds,
+        timeout_s=parse_duration(timeout, option="--timeout"),
+        place=place,
+        against=None if against is None else open_target({**options, "to": against}, allows_standby=True),
+        allows_superuser=as_superuser,
+        say=write_message,
+    )
+    write_result(replay_object(result) if as_json else describe_replay(result))
+    if result.is_interrupted:
+        raise Interrupted("replay interrupted")
+    if all(each.verdict == "failed" for each in result.comparisons):
+        raise ServerError("no statement could be replayed", hint="What is printed above says why each failed.")
+
 
 app = typer.Typer(
     help="See what queries spill to disk, place that on local disk, and measure what it gains.",

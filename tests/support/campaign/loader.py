@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.core.files.columnar.ranged import RangedFile, RangedObject
     from penstock.core.files.columnar.reader import ColumnarFile
-    from penstock.core.values.columnar import ColumnarFormat
-    from penstock.core.values.source import SourceObject
+    from penstock.core.values.source import ColumnarFormat, SourceObject
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.
 BROKEN = 99

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.recorded import read_bulk_load
 
 from penstock.bench.bulk_load import plan
-from penstock.bench.bulk_load.command import bulk_load, describe_bulk_load
 from penstock.bench.bulk_load.plan import (
     FIRST,
     LARGE,
@@ -27,6 +26,7 @@ from penstock.bench.bulk_load.plan import (
 )
 from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
 from penstock.bench.bulk_load.table import LOAD_HEADING, as_object, chart, load_rows, recovery_rows, time_rows
+from penstock.bench.command import bulk_load, describe_bulk_load
 from penstock.bench.ways import check_rows
 from penstock.core import host as machine
 from penstock.core.errors import LabError, UsageError

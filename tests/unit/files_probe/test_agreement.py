@@ -12,8 +12,7 @@ import pytest
 
 from penstock.core.errors import DataError
 from penstock.core.values.dialect import DialectOptions
-from penstock.loading.formats.probe.agreement import find_contradiction, refuse_unclear_escapes
-from penstock.loading.formats.probe.probing import probe_dialect
+from penstock.loading.formats.probe.probing import find_contradiction, probe_dialect, refuse_unclear_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ import pytest
 
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions, TextFormat
+from penstock.loading.formats.jsonl import is_json_lines, probe_json_lines
 from penstock.loading.formats.probe.content import check_is_delimited
-from penstock.loading.formats.probe.json_lines import is_json_lines, probe_json_lines
 from penstock.loading.formats.probe.probing import probe_dialect
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import pytest
 from penstock.core.errors import PenstockError
 from penstock.core.values.dialect import DialectOptions
 from penstock.loading.formats.columns import naming_notice
-from penstock.loading.formats.probe.agreement import refuse_unclear_escapes
 from penstock.loading.formats.probe.form import make_form, split_record
-from penstock.loading.formats.probe.probing import probe_dialect
+from penstock.loading.formats.probe.probing import probe_dialect, refuse_unclear_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

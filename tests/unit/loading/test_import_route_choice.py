@@ -11,12 +11,11 @@ import pytest
 from penstock.core.aws.values import AssociatedRole
 from penstock.core.errors import ServerError, TargetError, UsageError
 from penstock.core.tuning import BatchPlan
-from penstock.core.values.columnar import ColumnarSample
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import ImportRights, Link, Via
 from penstock.core.values.names import parse_table_name
-from penstock.core.values.source import SourceObject
+from penstock.core.values.source import ColumnarSample, SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.imports.route import RouteFacts, choose_route
 from penstock.loading.imports.server import S3Object, compose_import, read_result

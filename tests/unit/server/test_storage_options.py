@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import doctest
 
-from penstock.changes.tables import switches as autovacuum
-from penstock.changes.tables.switches import AUTOVACUUM, is_off
+from penstock.changes.tables import kinds as autovacuum
+from penstock.changes.tables.kinds import AUTOVACUUM, is_off
 
 
 def test_off_is_read_as_postgresql_reads_it() -> None:

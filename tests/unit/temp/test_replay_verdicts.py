@@ -9,9 +9,9 @@ import pytest
 
 from penstock.core.values.device import Device
 from penstock.temp.replay.run import find_shared
-from penstock.temp.replay.view import describe_replay
 from penstock.temp.statements import find_spills, sum_field
 from penstock.temp.values import Comparison, ReplayResult, StatementRun
+from penstock.temp.view import describe_replay
 
 
 def runs(*seconds: float, written: int = 8192) -> tuple[StatementRun, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.values.device import DeviceRates
 from penstock.temp.usage.compare import find_use_case
-from penstock.temp.usage.read import find_routes, strip_explain
+from penstock.temp.usage.usage import find_routes, strip_explain
 from penstock.temp.usage.values import (
     SettingRow,
     StatementUse,
@@ -17,7 +17,7 @@ from penstock.temp.usage.values import (
     TempTablespaces,
     UsageReport,
 )
-from penstock.temp.usage.view import describe_usage
+from penstock.temp.view import describe_usage
 
 
 def use(query: str, *, local: int = 0) -> StatementUse:

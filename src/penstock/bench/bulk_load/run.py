@@ -27,25 +27,23 @@ from penstock.bench.bulk_load.plan import (
     scale,
     steps_without_volumes,
 )
-from penstock.bench.tables import (
+from penstock.bench.ways import (
     SCHEMA,
+    LoadTask,
+    check_rows,
     checkpoint,
     count_rows,
     create_import_functions,
-    make_staging,
-    new_database,
-    own_schema,
-    read_wal_to_replay,
-)
-from penstock.bench.ways import (
-    LoadTask,
-    check_rows,
     import_on_server,
     import_with_settings,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
     load_with_settings,
+    make_staging,
+    new_database,
+    own_schema,
+    read_wal_to_replay,
     staging_tables,
 )
 from penstock.core.catalogue.facts import read_server_facts
@@ -63,7 +61,7 @@ from penstock.lab.datasets.datafiles import S3Folder
 from penstock.lab.datasets.writer import read_imdb, write_imdb
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.installations import default_installation
-from penstock.lab.psql_copy import Psql
+from penstock.lab.programs import Psql
 from penstock.lab.topology.lab import Lab
 from penstock.loading.imports.server import S3Object
 from penstock.settings.backend import SettingsBackend, SystemSettings

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
-from penstock.bench.tables import SCHEMA, own_schema
+from penstock.bench.ways import SCHEMA, own_schema
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, is_usable, over_own_socket
 from penstock.core.connect.errors import translate_errors

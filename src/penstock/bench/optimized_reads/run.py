@@ -31,8 +31,7 @@ from penstock.bench.optimized_reads.plan import (
     queries,
     scale,
 )
-from penstock.bench.tables import SCHEMA, count_rows, own_schema
-from penstock.bench.ways import check_rows, load_files
+from penstock.bench.ways import SCHEMA, check_rows, count_rows, load_files, own_schema
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors

@@ -1,5 +1,5 @@
 -- autovacuum.sql: the storage parameters of a table and of its partitions, and of their TOAST tables
--- returns changes.tables.switches.OptionsRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.kinds.OptionsRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f autovacuum.sql
 --
 -- A partitioned table has no autovacuum options of its own: autovacuum processes its partitions.

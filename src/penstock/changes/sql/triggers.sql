@@ -1,5 +1,5 @@
 -- triggers.sql: user triggers of a table and its partitions that fire on some of the given events
--- returns changes.tables.switches.TriggerRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.kinds.TriggerRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v events=4 -f triggers.sql
 --
 -- events are bits of tgtype (pg_trigger.h): 4 INSERT, 8 DELETE, 16 UPDATE. In PostgreSQL 14 the partitions' copies of

@@ -22,7 +22,6 @@ from penstock.core.values.accounts import StepProgress
 if TYPE_CHECKING:
     from penstock.changes.context import Context
     from penstock.changes.tables.rebuild_plan import RebuildPlan
-    from penstock.core.connect.connection import Connection
     from penstock.core.values.change import Change
 
 _CANCEL_TIMEOUT_S = 10.0

@@ -54,7 +54,6 @@ from penstock.core.host import cpu_count, memory_bytes
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
     from penstock.changes.tables.kind import TableRequest
-    from penstock.core.connect.connection import Connection
     from penstock.core.values.change import Change, RepairAction
 
 _log = logging.getLogger(__name__)

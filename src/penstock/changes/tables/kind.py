@@ -23,7 +23,6 @@ from penstock.core.values.change import Change
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
     from penstock.changes.tables.look import State
-    from penstock.core.connect.connection import Connection
     from penstock.core.values.change import RepairAction
     from penstock.core.values.job import LoadRules, TargetJob
     from penstock.core.values.table import TableFacts

@@ -29,7 +29,6 @@ from penstock.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.definition import ConstraintRow, IndexRow
-    from penstock.core.values.change import Change
 
 # gone: the table does not exist. there: the object exists as before. begun: the index exists but its constraint or
 # properties are missing, or the foreign key is not validated. made: the partition's object exists but is not attached.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from psycopg import sql
 
@@ -33,9 +33,6 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_many, fetch_one, fetch_rows
 from penstock.core.values.inspection import Archiver, Flavour, FlavourKind, Manager, Mark, Slot
 from penstock.core.values.server import ServerIdentity
-
-if TYPE_CHECKING:
-    from penstock.core.values.inspection import FlavourKind
 
 # The order matters: Aurora has RDS's marks too, and Citus runs on any of the others.
 _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (

@@ -11,9 +11,8 @@ import shlex
 
 from penstock.core.errors import SourceError
 from penstock.core.frozen import frozen
-from penstock.core.values.columnar import ColumnarFormat
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.source import Compression
+from penstock.core.values.source import ColumnarFormat, Compression
 
 # Enough bytes for every signature: the one of tar is at offset 257 and 8 bytes long.
 SIGNATURE_BYTES = 512

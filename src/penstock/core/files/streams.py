@@ -29,10 +29,9 @@ from penstock.core.files.signatures import (
     sniff,
 )
 from penstock.core.units import KIB, MIB
-from penstock.core.values.columnar import FORMAT_NAMES, ColumnarFormat
 from penstock.core.values.dialect import DialectOptions, Notice
 from penstock.core.values.job import MAX_RECORD_BYTES
-from penstock.core.values.source import ObjectSample
+from penstock.core.values.source import FORMAT_NAMES, ColumnarFormat, ObjectSample
 
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile, RangedObject

@@ -19,7 +19,6 @@ from penstock.watch.devices import DATA, WAL, DeviceMeter, DeviceUse, local_metr
 from penstock.watch.waits import ActivityTally, Moment, Shares, name_wait
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import CounterRow
     from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.values import RecordingHeader, Sample
 

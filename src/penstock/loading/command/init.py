@@ -6,13 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import (
-    LEDGER,
-    Json,
-    takes,
-)
+from penstock.cli.options import LEDGER, Json, open_ledger, takes
 from penstock.cli.output import write_result
-from penstock.cli.target import open_ledger
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.options import pick, split_names
 from penstock.loading.views.outcome import describe_server, server_object

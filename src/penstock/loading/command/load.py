@@ -18,19 +18,21 @@ from penstock.cli.options import (
     QuietLoad,
     UnfinishedId,
     flag,
+    open_target,
     takes,
+    warn_of_secrets,
 )
 from penstock.cli.output import (
     REJECTS,
     WOULD_NOT_LOAD,
     Messages,
+    remember_target,
     show_warning,
     shown_warnings,
+    spell_as_keys,
     write_message,
     write_result,
 )
-from penstock.cli.target import open_target, warn_of_secrets
-from penstock.cli.typeable import remember_target, spell_as_keys
 from penstock.core.errors import DataError, FileLocation, LeftOutError, SourceError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.values.job import Access, Housekeeping, Request

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from penstock.cli.options import LEDGER, Json, LoadId, tables, takes
+from penstock.cli.options import LEDGER, Json, LoadId, open_ledger, tables, takes
 from penstock.cli.output import Messages, write_result
-from penstock.cli.target import open_ledger
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
 from penstock.loading.views.outcome import (

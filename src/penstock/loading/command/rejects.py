@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import LEDGER, Json, RejectingId, takes
+from penstock.cli.options import LEDGER, Json, RejectingId, open_ledger, takes
 from penstock.cli.output import REJECTS, Messages, write_result
-from penstock.cli.target import open_ledger
 from penstock.core.errors import UsageError
 from penstock.core.values.names import parse_table_name
 from penstock.loading.command.records import (

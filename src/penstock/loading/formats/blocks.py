@@ -19,7 +19,7 @@ from penstock.core.values.dialect import Dialect
 from penstock.loading.values.block import Block, Segment
 
 if TYPE_CHECKING:
-    from penstock.loading.values.block import LineEnd, Segment
+    from penstock.loading.values.block import LineEnd
 
 # 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.
 HEADER_LIMIT_BYTES = 256 * KIB

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import DataError
 from penstock.core.units import count_nouns
-from penstock.core.values.columnar import ColumnarSample
 from penstock.core.values.dialect import Notice
+from penstock.core.values.source import ColumnarSample
 from penstock.loading.formats.format import Depth, Format, Opened, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.values import CommittedRange
+    from penstock.loading.formats.format import RangeSums
     from penstock.loading.formats.probe.probing import ProbeResult
-    from penstock.loading.formats.sums import RangeSums
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog

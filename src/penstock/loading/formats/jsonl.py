@@ -1,28 +1,177 @@
-"""JSON Lines: each line is a JSON object, whose names are those of columns."""
+"""JSON Lines: each line is a JSON object, whose names are those of columns.
+
+Recognizes JSON Lines, and describes them as probing describes text. The records' names are the header.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from penstock.core.errors import DataError
-from penstock.core.values.dialect import Notice
+from penstock import _native
+from penstock.core.errors import DataError, FileLocation, UsageError
+from penstock.core.files.encodings import client_encoding, iconv_name
+from penstock.core.units import format_bytes
+from penstock.core.values.dialect import Dialect, DialectOptions, Notice
+from penstock.core.values.source import Compression
 from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names
-from penstock.loading.formats.probe.json_lines import find_names, is_json_lines, probe_json_lines, refuse_document
+from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
+from penstock.loading.formats.probe.header import check_is_utf8
+from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.text import Textual
 from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.values.dialect import DialectOptions
     from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.loading.formats.format import Depth
-    from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.warned import WarningLog
+
+# The options for fields of delimited text, which JSON Lines refuses.
+_REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")
+
+
+def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+    """Return whether a sample is JSON Lines: by the options, or because the first lines are objects.
+
+    `is_whole`: the sample is the whole file.
+    """
+    if options.format is not None:
+        return options.format == "jsonl"
+    return recognize(head, is_whole=is_whole) is JSON_LINES
+
+
+def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
+    """Raise UsageError for given options that JSON Lines does not have. `convert` is that of `check_is_utf8`."""
+    default = DialectOptions()
+    for name in _REFUSED:
+        if getattr(options, name) != getattr(default, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} cannot be used with format jsonl",
+                detail="It says how delimited text is written.",
+                hint="If the files are not JSON Lines, name their format with --format.",
+            )
+    if options.encoding is not None and client_encoding(options.encoding) != "UTF8":
+        raise UsageError(
+            f"--encoding {options.encoding} cannot be used with format jsonl",
+            detail="JSON is UTF8; UTF16, UTF32, GBK and GB18030 can be loaded too, as they are converted first.",
+            hint=f"{convert(options.encoding)}.",
+        )
+
+
+def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str:
+    """Return the command that converts a file to UTF-8."""
+    command = f"iconv -f {iconv_name(encoding)} -t UTF-8"
+    found = Content(name="JSON Lines", advice="Convert it to UTF8", command=command, suffix=".utf8")
+    return describe_conversion(found, uri=uri, compression=compression)
+
+
+def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
+    """Raise OtherContent if a sample is JSON, but its records are not one on each line."""
+    found = recognize(head, is_whole=is_whole)
+    if found is not None and found.is_certain:
+        hint = describe_conversion(found, uri=uri, compression=compression)
+        raise OtherContent(f'"{uri}" is {found.name}, not JSON Lines', hint=hint)
+
+
+def probe_json_lines(
+    head: bytes,
+    *,
+    options: DialectOptions,
+    is_whole: bool,
+    table_columns: Collection[str],
+    uri: str,
+    first_line: int = 1,
+    rejects: bool = False,
+    compression: Compression = "none",
+) -> ProbeResult:
+    """Return what probing delimited text returns. Raises UsageError; SourceError for a document over several lines.
+
+    `table_columns` are the columns of the table, none if it is yet to be created. Raises DataError if the sample is not
+    UTF-8, or does not have the whole of a first record.
+    """
+    convert = partial(_describe_iconv, uri=uri, compression=compression)
+    check_json_options(options, convert=convert)
+    refuse_document(head, is_whole=is_whole, uri=uri, compression=compression)
+    if options.encoding is None:
+        check_is_utf8(
+            head,
+            is_whole=is_whole,
+            rejects=rejects,
+            uri=uri,
+            locate=lambda at: (first_line + head.count(b"\n", 0, at), at - head.rfind(b"\n", 0, at)),
+            convert=convert,
+        )
+    if not is_whole and b"\n" not in head.lstrip():
+        location = FileLocation(file=uri, line=first_line)
+        raise DataError(
+            f"the first record is longer than {format_bytes(len(head))}",
+            detail=f"{location}.",
+            hint="If the record is right, raise --max-record; otherwise, check that each record ends with a line feed.",
+            location=location,
+        )
+    names = find_names(head, is_whole=is_whole, table_columns=table_columns)
+    return ProbeResult(
+        dialect=Dialect(
+            format="jsonl",
+            delimiter="\t",
+            quote=None,
+            escape=None,
+            nulls=("\\N",),
+            has_header=False,
+            encoding="UTF8" if options.encoding is None else options.encoding,
+            skip_lines=options.skip_lines,
+        ),
+        header=names,
+        field_count=len(names),
+        shapes=frozenset(),
+        has_row_names=False,
+        notices=(),
+        reason="jsonl: each line is a JSON object",
+    )
+
+
+def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
+    """Return the names in a sample's records, in the order in which they first appear.
+
+    If names differ in case or blanks only, the one that is exactly a column is returned, otherwise the first.
+    """
+    end = len(head) if is_whole else head.rfind(b"\n") + 1
+    found = _native.find_json_types([(head, 0, end)], wanted=0)
+    return unite_names([], [name.decode(errors="replace") for name, _ in found], table_columns=table_columns)
+
+
+def unite_names(known: Collection[str], names: Collection[str], *, table_columns: Collection[str]) -> tuple[str, ...]:
+    """Return `known` and `names` together. Of names that differ in case or blanks only, one is returned.
+
+    Names that are exactly a column take precedence over others.
+
+    >>> unite_names(["id"], ["ID", "C", "b", " B", "c"], table_columns=["b", " B", "c"])
+    ('id', 'c', 'b', ' B')
+    """
+    exact, by_fold = set(table_columns), dict[str, list[str]]()
+    for name in known:
+        by_fold.setdefault(fold(name), []).append(name)
+    for name in names:
+        alike = by_fold.setdefault(fold(name), [])
+        if name in exact and name not in alike:
+            alike[:] = [*(each for each in alike if each in exact), name]
+        elif not alike:
+            alike.append(name)
+    return tuple(name for alike in by_fold.values() for name in alike)
+
+
+def fold(name: str) -> str:
+    """Return a name in lower case without blanks, as names are compared that match no column exactly.
+
+    Source: rust/src/json_lines.rs.
+    """
+    return name.strip(" \t\n\f\r").lower()
 
 
 class JsonLines(Textual):

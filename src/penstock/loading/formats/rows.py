@@ -20,12 +20,11 @@ from penstock.core.files.columnar.binary import Wire, choose_wires, may_differ, 
 from penstock.core.files.columnar.types import TooLong
 from penstock.core.frozen import frozen
 from penstock.core.units import MIB
-from penstock.core.values.columnar import ColumnarSample
-from penstock.core.values.source import Range
+from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
+from penstock.loading.formats.format import Edges
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
-from penstock.loading.formats.sums import Edges
 from penstock.loading.values.block import Block
 from penstock.loading.values.plan import table_after_creation
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile
     from penstock.core.files.columnar.reader import RecordBatch
     from penstock.core.files.columnar.text import TextRows
-    from penstock.loading.formats.format import Format, Opened, ReadTools
-    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.formats.format import Format, Opened, RangeSums, ReadTools
     from penstock.loading.values.work import ObjectWork
 
 # How many bytes of values, in Arrow's form, become one block. A larger block saves some microseconds for each column;

@@ -12,9 +12,9 @@ from penstock.core.units import MIB, format_count
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, find_kept_types, make_form_encoder
 from penstock.loading.formats.blocks import record_error
+from penstock.loading.formats.format import RangeSums, RowSums
 from penstock.loading.formats.probe.columnar import SENT_DIALECT
 from penstock.loading.formats.probe.mangling import explain_misfit
-from penstock.loading.formats.sums import RangeSums, RowSums
 from penstock.loading.values.block import Block
 from penstock.loading.values.plan import table_after_creation
 

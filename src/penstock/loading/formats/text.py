@@ -14,14 +14,18 @@ from penstock.core.errors import DataError, FileLocation
 from penstock.core.files.encodings import client_encoding, normalize_encoding
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
-from penstock.loading.formats.format import Format
-from penstock.loading.formats.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
+from penstock.loading.formats.format import Edges, Format, RangeSums
 from penstock.loading.formats.probe.content import check_is_delimited
 from penstock.loading.formats.probe.form import find_header, split_header
 from penstock.loading.formats.probe.mangling import explain_misfit, find_misfit
-from penstock.loading.formats.probe.probing import probe_dialect, separator_notice
+from penstock.loading.formats.probe.probing import (
+    Contradiction,
+    find_contradiction,
+    probe_dialect,
+    refuse_unclear_escapes,
+    separator_notice,
+)
 from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
-from penstock.loading.formats.sums import Edges, RangeSums
 from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:

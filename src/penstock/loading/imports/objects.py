@@ -36,10 +36,7 @@ from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import LoadedTable
-    from penstock.ledger.values import Claim
-    from penstock.loading.context import LoadTools
     from penstock.loading.values.block import CopySpec
-    from penstock.loading.values.work import ObjectWork
 
 
 @dataclass(slots=True, eq=False)

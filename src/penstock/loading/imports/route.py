@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole
     from penstock.core.files.streams import SourceReader
     from penstock.core.values.source import ObjectSample
-    from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork
 
 CLIENT_REMEDY = "Use --via client."

@@ -12,10 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import PATIENCE_S, Context, Report, Restored
-from penstock.changes.holds import read_holds
 from penstock.changes.journal import CannotRecord, ChangeRecords, change_table, open_records, restore
-from penstock.changes.records import find_changed
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore, find_changed, read_holds
 from penstock.changes.tables.indexes import IndexesAndKeys, make_changes
 from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.kinds import KINDS

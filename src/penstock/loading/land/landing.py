@@ -26,8 +26,7 @@ from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
-from penstock.loading.land.context import TargetLanding, Way
-from penstock.loading.land.direct import refuse_unended
+from penstock.loading.land.context import LockMode, TableLocks, TargetLanding, Way, check_truncatable, refuse_unended
 from penstock.loading.land.exchange import (
     add_foreign_keys,
     capture_table,
@@ -38,7 +37,6 @@ from penstock.loading.land.exchange import (
     refuse_obstacles,
     swap_replacement,
 )
-from penstock.loading.land.locks import LockMode, TableLocks, check_truncatable
 from penstock.loading.land.staging import Staging
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. The
 position in the files decides which one of several records with the same key is used. The table's unique index decides
-whether two keys are equal (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
+whether two keys are equal (merge_key.py). merges.py runs the statement once, merge_sorting.py in stretches.
 The server counts what the statement does with each record: EXPLAIN ANALYZE runs it and returns how many records were
 proposed, how many conflicted with a row of their key, and how many were stored (docs/decisions/0009).
 """

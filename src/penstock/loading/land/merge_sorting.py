@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from psycopg import sql
 
@@ -28,9 +28,6 @@ from penstock.loading.land.merge import MergeCounts, MergeParts, PlanCounts, cou
 from penstock.loading.land.merge_errors import RecordPosition
 from penstock.loading.land.merge_key import same_key, same_lack
 from penstock.loading.rejects.sorting import SortingParts, compose_sorting
-
-if TYPE_CHECKING:
-    from penstock.loading.land.merge import MergeParts
 
 # The statement's text is composed before search_path changes to the user's.
 STORE_COUNTED: Final = """

@@ -1,53 +1,123 @@
 """Stores staged records by one statement for each target, and can reject the records that the table refuses.
 
-The server merges the records in groups. If a group fails, the server finds the bad records in it
-(loading/land/merge_sorting.py). A merge without bad records is not slower (docs/decisions/0012). The bytes of refused
-records are found in their objects (locate.py).
+By default the whole staging table is merged by one statement, and any bad record makes the merge fail. Then the merge
+runs again with the sorter (merge_sorting.py), until the sorter finds a record that fails with the same SQLSTATE. The
+error names this record. The second run is rolled back.
+
+With --on-error reject, the server merges the records in groups. If a group fails, the server finds the bad records in
+it. A merge without bad records is not slower (docs/decisions/0012). The bytes of refused records are found in their
+objects (locate.py).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from penstock.changes.records import find_changed
-from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import rolled_back, translate_errors
+from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.sql import table_identifier
 from penstock.ledger.rejects import Correction, Reject, RejectStore
 from penstock.ledger.schema import has_ledger
 from penstock.loading.land.locate import make_finder
 from penstock.loading.land.merge import (
+    COUNTING,
     MergeCounts,
     MergeParts,
     check_merge,
     check_transform,
     count_staged,
     find_parts,
+    read_plan,
     run_transform,
 )
-from penstock.loading.land.merge_errors import refuse_duplicates
+from penstock.loading.land.merge_errors import explain_merge, name_by_number, refuse_duplicates
 from penstock.loading.land.merge_key import check_key, check_key_names
 from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
-from penstock.loading.land.merge_whole import merge_whole
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
 from penstock.loading.rejects.sorting import find_hindrance
 from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from psycopg import sql
 
-    from penstock.core.connect.connection import Connection
     from penstock.core.values.job import TargetJob, Transform
     from penstock.core.values.table import TableFacts, TableName
     from penstock.loading.land.context import LandingContext, NoteStatement
-    from penstock.loading.land.merge import MergeParts
-    from penstock.loading.land.merge_errors import NameRecord
+    from penstock.loading.land.merge_errors import NameRecord, RecordPosition
     from penstock.loading.values.plan import TargetPlan
+
+_log = logging.getLogger(__name__)
+
+# How many bytes the sorter merges by one statement. A small portion is enough, because the sorter stops between
+# portions once it has found one bad record.
+_PORTION_BYTES = 1024 * 1024
+
+
+def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameRecord = name_by_number) -> MergeCounts:
+    """Store all staged records in the table; without a key, in file order.
+
+    Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
+    DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
+    columns.
+    """
+    if parts.key is None:
+        # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
+        inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
+        staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
+        return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
+    if parts.refuses_duplicates:
+        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
+    row = _run(connection, parts, COUNTING + parts.compose(), name_record=name_record).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    _log.debug("merged by plan %s", plan)
+    return parts.count(read_plan(plan))
+
+
+def _run(
+    connection: Connection, parts: MergeParts, statement: sql.Composed, *, name_record: NameRecord
+) -> psycopg.Cursor[Any]:
+    with (
+        explain_merge(
+            connection,
+            parts.columns,
+            what=f"{'merging' if parts.key else 'inserting'} into {parts.target.name}",
+            name_record=name_record,
+            find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
+            has_key=parts.key is not None,
+        ),
+        users_settings(connection),
+    ):
+        return connection.execute(statement)
+
+
+def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:
+    """Return a record that the table refuses with an SQLSTATE, or None if the sorter cannot be used or finds none."""
+    table = table_identifier(parts.target.name).as_string(connection)
+    found: RecordPosition | None = None
+    # Errors here are ignored, because the original error is reported.
+    with suppress(psycopg.Error, PenstockError), rolled_back(connection):
+        if find_hindrance(connection, table) is None:
+            sorter = MergeSorter(connection, parts, number=0, own_codes=[sqlstate], portion_bytes=_PORTION_BYTES)
+            sorter.merge(limit=0)
+            if not sorter.noted:
+                settle([sorter])
+            for record in sorter.refused.read():
+                found = record.position
+                break
+    return found
 
 
 class MergeStatement:

@@ -20,15 +20,13 @@ from penstock.core.connect.errors import hint_missing_right
 from penstock.core.errors import FileLocation, TargetError
 from penstock.core.values.table import TableName
 from penstock.ledger.schema import find_publications, staging_hint
-from penstock.loading.land.context import TargetLanding, Way
-from penstock.loading.land.direct import truncate_due
+from penstock.loading.land.context import TargetLanding, Way, truncate_due
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.ledger.values import LandedCounts
-    from penstock.loading.land.context import NoteStatement
-    from penstock.loading.land.locks import LockMode
+    from penstock.loading.land.context import LockMode, NoteStatement
     from penstock.loading.land.merge import MergeCounts
     from penstock.loading.land.merge_errors import RecordPosition
     from penstock.loading.values.plan import TargetPlan

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.ledger.values import Coverage
     from penstock.loading.context import LoadTools
-    from penstock.loading.formats.format import Opened
-    from penstock.loading.formats.sums import RangeSums
+    from penstock.loading.formats.format import Opened, RangeSums
     from penstock.loading.read.format_check import FormatCheck
     from penstock.loading.values.work import ObjectWork
 

@@ -41,7 +41,6 @@ from penstock.loading.values.block import CopySpec
 
 if TYPE_CHECKING:
     from penstock.ledger.rejects import RejectStore
-    from penstock.loading.copy.copy import CopySession
     from penstock.loading.read.feed import OpenObject
     from penstock.loading.rejects.explain import RejectLimit
     from penstock.loading.values.block import Block

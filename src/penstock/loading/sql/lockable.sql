@@ -1,5 +1,5 @@
 -- lockable.sql: the given tables and views, in the order of their oids, and whether this role may lock them
--- returns loading.land.locks.LockableRow; needs no privilege; PostgreSQL 14+
+-- returns loading.land.context.LockableRow; needs no privilege; PostgreSQL 14+
 -- psql -v relations='{1259}' -f lockable.sql
 --
 -- Before PostgreSQL 16, INSERT allows ROW EXCLUSIVE and no other mode.

@@ -1,5 +1,5 @@
 -- truncate_referencing.sql: the foreign keys of other tables that refer to a table or to one of its partitions
--- returns loading.land.locks.ReferencingRow; needs no privilege; PostgreSQL 14+
+-- returns loading.land.context.ReferencingRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v together='{1259}' -f truncate_referencing.sql
 --
 -- Keys of tables that the same TRUNCATE names (together) are left out. TRUNCATE refuses a referenced table even if it

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.changes.store_table import TableStore
+from penstock.changes.records import TableStore
 from penstock.core.catalogue.catalog import read_table_storage
 from penstock.core.catalogue.settings import LeasedSetting, LeaseReport, SettingResult
 from penstock.core.errors import PenstockError

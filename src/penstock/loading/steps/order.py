@@ -23,8 +23,7 @@ class Truncation(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Truncate all tables, and record that in the ledger, in one transaction."""
         if load.claimed.landings:
-            from penstock.loading.land.context import LandingContext  # noqa: PLC0415 (24 ms, few loads truncate)
-            from penstock.loading.land.direct import truncate_first  # noqa: PLC0415 (as above)
+            from penstock.loading.land.context import LandingContext, truncate_first  # noqa: PLC0415 (24 ms, few loads truncate)
 
             context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.claimed.claim)
             truncate_first(context, load.claimed.landings)

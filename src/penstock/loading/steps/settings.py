@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.changes.holds import delete_holds, read_holds
+from penstock.changes.records import delete_holds, read_holds
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.values.accounts import Rows

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import (
-    LOAD_OPTIONS,
-    TARGET_OPTIONS,
-    Json,
-    takes,
-)
+from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, Json, takes
 from penstock.cli.output import WOULD_NOT_LOAD, write_drawn, write_result
 from penstock.core.errors import UsageError
 from penstock.loading.views.plan import describe_plan, plan_object

@@ -6,17 +6,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.core.aws.calls import Calls, Raw, explain, name_call, read_code
-from penstock.core.aws.clients import AwsClients
-from penstock.core.aws.find import find_endpoint, locate_endpoint, resolve_names
+from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, resolve_names
 from penstock.core.errors import AwsError
 from penstock.rds.s3_import.values import OWNER_TAG, BucketKey, Call, Owner, PolicyFacts, RoleFacts, S3Route
 from penstock.rds.shapes import read_roles
-
-if TYPE_CHECKING:
-    from penstock.core.aws.calls import Raw
 
 _ANYWHERE = "0.0.0.0/0"
 

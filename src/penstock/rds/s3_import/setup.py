@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.journal import record, restore
-from penstock.changes.store_table import SERVER_DATABASE
+from penstock.changes.records import SERVER_DATABASE
 from penstock.changes.store_tags import TagStore, change_tags, hold_tags
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors

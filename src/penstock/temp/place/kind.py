@@ -44,7 +44,6 @@ from penstock.temp.place.tablespaces import (
 
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
-    from penstock.core.connect.connection import Connection, ConnectionFactory
 
 # This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
-from penstock.changes.store_table import SERVER_DATABASE, TableStore
+from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby

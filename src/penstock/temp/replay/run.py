@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -29,11 +29,8 @@ from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
 from penstock.core.words import hide_secrets
 from penstock.temp.statements import find_spills, sum_field
-from penstock.temp.usage.read import EXPLAIN, compose, find_statements_schema
+from penstock.temp.usage.usage import EXPLAIN, compose, find_statements_schema
 from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import ConnectionFactory
 
 # The columns exist since version 1.8 of the extension (PostgreSQL 13). Both queries exclude a replay's own statements.
 _TOP = """

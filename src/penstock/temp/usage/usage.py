@@ -1,28 +1,329 @@
 """Reports a server's temporary work within an interval: which statements spill and why, and to which tablespaces.
 
-It also reports the devices of the tablespaces.
+It also reports the devices of the tablespaces. It reads pg_stat_statements, the end of the server's log, and the
+settings of tablespaces.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+from psycopg import sql
 
 from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import rolled_back, translate_errors
+from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
-from penstock.core.errors import AwsError
+from penstock.core.errors import AwsError, PenstockError
+from penstock.core.host import find_device, measure_disk, read_counters
+from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.units import MIB
+from penstock.core.values.temp_place import parse_setting
+from penstock.core.words import hide_secrets
 from penstock.temp.statements import begins_to_read
 from penstock.temp.usage.compare import compare_readings, find_logged, find_use_case
-from penstock.temp.usage.read import explain_kept, find_routes, look_at_devices, read_log_end, read_usage, strip_explain
+from penstock.temp.usage.values import (
+    DatabaseUse,
+    DeviceNow,
+    IndexBuild,
+    LogEnd,
+    LogFormat,
+    SettingRow,
+    StatementUse,
+    TablespaceUse,
+    TempTablespaces,
+    UsageReading,
+)
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     from penstock.core.aws.values import LocalStorageMetrics
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.temp.usage.values import StatementUse, UsageReading, UsageReport
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.core.values.device import Device
+    from penstock.temp.usage.values import UsageReport
+
+_MOST_BYTES = 16 * MIB
+
+# The current log file. If the server writes several formats, the first one in the given list is used, which has the
+# most fields.
+_FILE = """
+    SELECT f.format, pg_catalog.pg_current_logfile(f.format)
+      FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
+     WHERE pg_catalog.pg_current_logfile(f.format) IS NOT NULL
+     ORDER BY f.number
+     LIMIT 1
+"""
+_END = """
+    SELECT pg_catalog.pg_read_binary_file(%(path)s, greatest(s.size - %(most)s, 0), %(most)s), s.size > %(most)s
+      FROM pg_catalog.pg_stat_file(%(path)s) AS s
+"""
+
+
+def _formats(connection: Connection) -> list[LogFormat]:
+    """Return the log formats that the server's version has. The server refuses the names of other formats."""
+    return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
+
+
+def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None:
+    """Return the last 16 MiB of the current log, or None and a reason in `missing` if it cannot be used.
+
+    Needs a superuser, or EXECUTE on pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint,
+    bigint). Raises ServerError.
+    """
+    with translate_errors("reading the server's log"):
+        row = connection.execute("SELECT pg_catalog.current_setting('log_temp_files')").fetchone()
+        if row == ("-1",):
+            missing.append("temporary files in the log: log_temp_files is -1: set it to 0 to log all of them")
+            return None
+        try:
+            found = connection.execute(_FILE, [_formats(connection)]).fetchone()
+            if found is None:
+                missing.append("temporary files in the log: the server does not collect it (logging_collector is off)")
+                return None
+            read = connection.execute(_END, {"path": found[1], "most": _MOST_BYTES}).fetchone()
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile):
+            missing.append("temporary files in the log: the role may not read it with pg_read_binary_file")
+            return None
+    assert read is not None
+    text = bytes(read[0]).decode(errors="replace")
+    return LogEnd(
+        path=found[1],
+        format=cast("LogFormat", found[0]),
+        text=text.partition("\n")[2] if read[1] else text,
+    )
+
+
+# Planning takes milliseconds, or seconds if there are many tables.
+_TIMEOUT = "5s"
+_NAME = "penstock_usage"
+
+# If a statement was run with EXPLAIN, as in the published experiment, pg_stat_statements keeps it with EXPLAIN.
+_EXPLAIN = re.compile(r"\s*explain\s*(\([^)]*\)|analy[sz]e|verbose|\s)*", re.IGNORECASE)
+
+
+def strip_explain(query: str) -> str:
+    """Return the statement that an EXPLAIN explains. Any other statement is returned unchanged.
+
+    >>> strip_explain("EXPLAIN (ANALYZE, BUFFERS) SELECT 1")
+    'SELECT 1'
+    """
+    match = _EXPLAIN.match(query)
+    return query if match is None else query[match.end() :]
+
+
+def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
+    """Return the generic plan of a statement, or None if it cannot be planned.
+
+    The statement is prepared, which accepts only one statement, in a read-only transaction that is rolled back.
+    Planning evaluates immutable functions, with the rights of the current role. Raises ServerError if the connection is
+    lost.
+    """
+    try:
+        with translate_errors("planning a statement"), rolled_back(connection):
+            connection.execute("SET TRANSACTION READ ONLY")
+            connection.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT}'".encode())
+            connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+            connection.execute(TO_USERS_SETTINGS)
+            # Binary results make psycopg use the extended protocol, which accepts only one statement.
+            connection.execute(f"PREPARE {_NAME} AS {query}".encode(), binary=True)
+            row = fetch_one(
+                connection,
+                "SELECT pg_catalog.cardinality(p.parameter_types) FROM pg_catalog.pg_prepared_statements AS p"
+                " WHERE p.name = %s",
+                [_NAME],
+            )
+            values = sql.SQL(", ").join([sql.SQL("NULL")] * row[0])
+            given = sql.SQL("({})").format(values) if row[0] else sql.SQL("")
+            statement = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE {}{}").format(sql.Identifier(_NAME), given)
+            found = connection.execute(statement).fetchone()
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        return None
+    finally:
+        # A prepared statement is not rolled back with its transaction.
+        if not connection.closed:
+            with translate_errors("planning a statement"):
+                connection.execute("DEALLOCATE ALL")
+    assert found is not None
+    plan: dict[str, Any] = found[0][0]["Plan"]
+    return plan
+
+
+# A replay runs a statement with this. EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
+EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+
+# A condition on pg_stat_statements AS s. It excludes the statements of a replay and of a placement's proof, which spill
+# too.
+_NOT_OURS = sql.SQL(
+    "(pg_catalog.starts_with(s.query, {}) OR pg_catalog.strpos(s.query, 'penstock_proof') > 0) IS NOT TRUE"
+).format(EXPLAIN)
+
+
+def find_statements_schema(connection: Connection) -> str | None:
+    """Return the schema of pg_stat_statements, or None if this database lacks it. Raises psycopg.Error."""
+    row = connection.execute(
+        "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
+        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def compose(query: LiteralString, *, schema: str) -> sql.Composed:
+    """Return a query with its {schema} and {not_ours} replaced."""
+    return sql.SQL(query).format(schema=sql.Identifier(schema), not_ours=_NOT_OURS)
+
+
+# Rows are read as jsonb, because the columns depend on the extension's version.
+_STATEMENTS = """
+    SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
+      FROM {schema}.pg_stat_statements AS s
+      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.dbid
+      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.userid
+     WHERE s.queryid IS NOT NULL
+       AND {not_ours}
+"""
+_RESET = "SELECT i.stats_reset FROM {schema}.pg_stat_statements_info AS i"
+_REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION pg_stat_statements"
+
+
+def read_usage(connection: Connection) -> UsageReading:
+    """Return a server's present statistics of temporary work. Raises ServerError."""
+    missing: list[str] = []
+    with translate_errors("reading temporary work"):
+        row = fetch_one(
+            connection,
+            "SELECT pg_catalog.current_setting('temp_tablespaces'), pg_catalog.current_setting('block_size')::int,"
+            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')",
+        )
+        settings = fetch_rows(connection, "temp/settings", SettingRow)
+        databases = fetch_rows(connection, "temp/databases", DatabaseUse)
+        tablespaces = fetch_rows(
+            connection, "temp/tablespaces_now" if row[2] else "temp/tablespaces_named", TablespaceUse
+        )
+        builds = fetch_rows(connection, "temp/index_builds", IndexBuild)
+        statements, reset_at = _read_statements(connection, block_bytes=row[1], missing=missing)
+    if not row[2]:
+        missing.append("files on disk and others' statements: the role lacks pg_monitor; GRANT pg_monitor to it")
+    return UsageReading(
+        at_s=time.monotonic(),
+        temp_tablespaces=row[0],
+        statements=tuple(statements),
+        databases=tuple(databases),
+        tablespaces=tuple(tablespaces),
+        settings=tuple(settings),
+        missing=tuple(missing),
+        builds=tuple(builds),
+        statements_reset_at=reset_at,
+    )
+
+
+def _read_statements(
+    connection: Connection, *, block_bytes: int, missing: list[str]
+) -> tuple[list[StatementUse], datetime | None]:
+    """Return all statements, including those that have not spilled, and when the statistics were reset, if known."""
+    schema = find_statements_schema(connection)
+    if schema is None:
+        missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
+        return [], None
+    try:
+        rows = connection.execute(compose(_STATEMENTS, schema=schema)).fetchall()
+    except psycopg.errors.ObjectNotInPrerequisiteState:
+        missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
+        return [], None
+    except psycopg.errors.InsufficientPrivilege as error:
+        missing.append(f"statements: {error.diag.message_primary}, where pg_stat_statements is; GRANT USAGE on it")
+        return [], None
+    reset_at = None
+    if rows and "toplevel" in rows[0][0]:
+        # Column toplevel and view pg_stat_statements_info exist since version 1.9 of the extension.
+        row = connection.execute(compose(_RESET, schema=schema)).fetchone()
+        reset_at = None if row is None else row[0]
+    return [_to_use(found, database, role, block_bytes) for found, database, role in rows], reset_at
+
+
+def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_bytes: int) -> StatementUse:
+    return StatementUse(
+        database=database,
+        role=role,
+        queryid=row["queryid"],
+        query=hide_secrets(row["query"] or ""),
+        calls=row["calls"],
+        total_exec_time_ms=row["total_exec_time"],
+        rows=row["rows"],
+        is_top=row.get("toplevel"),
+        temp_read_bytes=row["temp_blks_read"] * block_bytes,
+        temp_written_bytes=row["temp_blks_written"] * block_bytes,
+        local_read_bytes=row["local_blks_read"] * block_bytes,
+        local_written_bytes=row["local_blks_written"] * block_bytes,
+        temp_read_time_ms=row.get("temp_blk_read_time"),
+        temp_write_time_ms=row.get("temp_blk_write_time"),
+    )
+
+
+# The data directory's tablespace, which temporary work uses if no setting names another one.
+DATA = "pg_default"
+
+
+def find_routes(
+    settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str
+) -> list[TempTablespaces]:
+    """Return which tablespaces each role's temporary work uses, and which names PostgreSQL ignores silently."""
+    known = {each.name for each in tablespaces}
+    routes = [_route("this session", session, known, ())]
+    for row in settings:
+        owner = "" if row.role is None else f'role "{row.role}"'
+        where = "" if row.database is None else f'database "{row.database}"'
+        routes.append(_route(" in ".join(filter(None, (owner, where))) or "every role", row.value, known, row.denied))
+    return routes
+
+
+def _route(whose: str, value: str, known: set[str], denied: Sequence[str]) -> TempTablespaces:
+    names = parse_setting(value)
+    ignored = [f'"{name}" does not exist' for name in names if name and name not in known]
+    ignored += [f'no CREATE on "{name}"' for name in names if name in denied]
+    used = [name or DATA for name in names if (not name or name in known) and name not in denied]
+    return TempTablespaces(whose=whose, tablespaces=tuple(used) or (DATA,), ignored=tuple(ignored))
+
+
+def look_at_devices(tablespaces: Sequence[TablespaceUse]) -> list[DeviceNow]:
+    """Return the device of each tablespace of a server on this machine, with its present counters."""
+    found = list(_find(tablespaces))
+    data = next((device for name, _, device in found if name == DATA), None)
+    now = []
+    for name, path, device in found:
+        disk, counters = measure_disk(path), read_counters(device)
+        is_shared = (
+            data is not None and name != DATA and (device.name == data.name or bool({*device.disks} & {*data.disks}))
+        )
+        now.append(
+            DeviceNow(
+                tablespace=name,
+                device=device.name,
+                kind="shared with the data" if is_shared else device.kind,
+                counters=counters,
+                free_bytes=None if disk is None else disk.free_bytes,
+            )
+        )
+    return now
+
+
+def _find(tablespaces: Sequence[TablespaceUse]) -> Iterator[tuple[str, Path, Device]]:
+    for each in tablespaces:
+        device = None if each.directory is None else find_device(Path(each.directory))
+        if each.directory is not None and device is not None:
+            yield each.name, Path(each.directory), device
 
 
 def temp_usage(

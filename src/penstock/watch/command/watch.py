@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import SERVER, takes
+from penstock.cli.options import SERVER, open_target, takes
 from penstock.cli.output import write_drawn, write_message, write_result
-from penstock.cli.target import open_target
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
 from penstock.watch.command.watched import Watched, report_unread, sample_while

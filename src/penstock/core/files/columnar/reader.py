@@ -28,7 +28,7 @@ from penstock.core.files.columnar.types import (
 )
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MIB
-from penstock.core.values.columnar import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
+from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
 
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile

@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from penstock.core.errors import DataError, SourceError, UsageError
-from penstock.core.values.columnar import FORMAT_NAMES, ColumnarSample
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import TargetJob
+from penstock.core.values.source import FORMAT_NAMES, ColumnarSample
 from penstock.core.values.table import ColumnMap
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult

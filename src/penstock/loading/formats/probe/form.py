@@ -13,8 +13,8 @@ from penstock._native import Form, Records
 from penstock.core.errors import DataError, FileLocation, UsageError
 from penstock.core.files.encodings import decode
 from penstock.core.frozen import frozen
-from penstock.core.values.columnar import ColumnarFormat
 from penstock.core.values.dialect import Dialect, DialectOptions, TextFormat
+from penstock.core.values.source import ColumnarFormat
 
 DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'
@@ -51,7 +51,7 @@ def complete_options(options: DialectOptions, *, format_name: TextFormat, delimi
 def validate_options(options: DialectOptions) -> None:
     """Raise UsageError for given options that COPY would refuse, or that the format does not have."""
     if options.format == "jsonl":
-        # json_lines.py checks these options, also if the format is not given but found.
+        # jsonl.py checks these options, also if the format is not given but found.
         return
     if options.format in ("parquet", "arrow"):
         refuse_text_options(options, options.format)

@@ -1,1 +1,0 @@
-"""`penstock bench`, and what its commands have in common."""
