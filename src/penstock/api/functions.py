@@ -19,7 +19,7 @@ from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions, Notice
-from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules
+from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules, Request
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.options import option_fields, pick
 from penstock.loading.command.export import read_export
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.values.job import Request
     from penstock.core.values.table import TableName
     from penstock.ledger.rejects import RejectCause, RetryOutcome
     from penstock.ledger.values import LoadRecord

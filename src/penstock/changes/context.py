@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.changes.records import shape_lock
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, ServerError, TargetError
 from penstock.core.values.change import SERVER, Change, Hold, Rebuilt, RepairAction
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingResult
-    from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.accounts import StepProgress
     from penstock.core.values.server import ServerIdentity
     from penstock.core.values.temp_place import PlaceReport

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.values.names import init_command, quote_name
-from penstock.core.values.server import Finding, refusal
+from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, refusal
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import Receiver
-    from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts
     from penstock.core.values.table import TableFacts, TableName
 
 OLDEST_MAJOR = 14

@@ -14,6 +14,7 @@ from penstock.core.values.device import (
     CounterRow,
     DeviceCounters,
     DeviceRates,
+    VolumeLimits,
     count_bytes,
     count_ios,
     is_reset,
@@ -23,7 +24,6 @@ from penstock.core.volumes import IO_BYTES, Bucket
 from penstock.watch.devices import DATA, are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import VolumeLimits
     from penstock.watch.values import RecordingHeader, Sample
 
 Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]

@@ -22,15 +22,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from penstock.core.errors import LabError
 from penstock.core.volumes import IO_BYTES, Throttle
 from penstock.lab.programs import run_program
-from penstock.lab.users import is_root
-
-if TYPE_CHECKING:
-    from penstock.lab.users import ServerUser
+from penstock.lab.users import ServerUser, is_root
 
 # Each program, with the Debian package that contains it.
 PACKAGES = {

@@ -8,11 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.host import cpu_count
-from penstock.core.values.accounts import BackendIo, LoadAccounts, ReaderSeconds, SessionSeconds, add_seconds
+from penstock.core.values.accounts import (
+    BackendIo,
+    FileOutcome,
+    LoadAccounts,
+    ReaderSeconds,
+    SessionSeconds,
+    UnreadableObject,
+    add_seconds,
+)
 from penstock.loading.values.outcome import LoadOutcome, StatementOutcome
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import FileOutcome, UnreadableObject
     from penstock.ledger.values import FinishedLoad
     from penstock.loading.attempt import LoadAttempt
 

@@ -21,7 +21,7 @@ from penstock.core.catalogue.definition import PublicationRow
 from penstock.core.catalogue.facts import ask_server_facts
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.core.connect.route import is_loopback
@@ -74,7 +74,6 @@ from penstock.watch.activity import read_moment
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
-    from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.job import Request
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan

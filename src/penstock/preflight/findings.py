@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.aws.values import describe_near
+from penstock.core.aws.values import RdsDescription, Storage, describe_near
 from penstock.core.checks import (
     MORE_CONNECTIONS,
     check_ledger_creation,
@@ -23,7 +23,6 @@ from penstock.loading.plan.space import DiskSpace, describe_disk, describe_short
 from penstock.rds.findings import compose_growth, larger_size
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription, Storage
     from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.values.inspection import Encryption, Inspection, Slot, StandbyRow, TableInspection
     from penstock.core.values.source import S3Bucket

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,18 +18,14 @@ from penstock.cli.output import Messages, write_result
 from penstock.core.connect.certificate import look_at_server
 from penstock.core.connect.conninfo import describe_target, given_settings, parse_conninfo
 from penstock.core.connect.route import parse_tunnel, resolve_tunnel
-from penstock.core.connect.tls import bundle_url, missing_roots, search_roots
+from penstock.core.connect.tls import RootFile, RootSearch, ServerCertificate, bundle_url, missing_roots, search_roots
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.words import line_up
 from penstock.rds.describe import find_full_host
 from penstock.rds.s3_import.aws import RdsS3Import
 from penstock.rds.s3_import.setup import S3ImportSetup
-from penstock.rds.s3_import.values import parse_place
+from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route, parse_place
 from penstock.rds.view import describe_lines, description_object
-
-if TYPE_CHECKING:
-    from penstock.core.connect.tls import RootFile, RootSearch, ServerCertificate
-    from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route
 
 To = Annotated[
     str | None,

@@ -21,7 +21,7 @@ from penstock.core.aws.calls import Calls, Raw
 from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
-from penstock.core.connect.endpoints import parse_endpoint
+from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError, UsageError
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.rds.metrics import ask_local_storage, ask_recent, newest
@@ -29,7 +29,6 @@ from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, rea
 
 if TYPE_CHECKING:
     from penstock.core.aws.clients import Located, Resolve
-    from penstock.core.connect.endpoints import RdsEndpoint
 
 # Hosts outside EC2 drop packets to this address, so the wait is short.
 _METADATA_URL = "http://169.254.169.254"

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.core.aws.values import Window
+from penstock.core.aws.values import (
+    EbsLimits,
+    InstanceClass,
+    Nearness,
+    OptimizedReads,
+    ParameterGroup,
+    PendingMaintenance,
+    RdsCluster,
+    RdsDescription,
+    RdsInstance,
+    Storage,
+    Window,
+)
 from penstock.core.units import GIB, count_nouns, format_bytes, format_count
 from penstock.core.words import line_up
-
-if TYPE_CHECKING:
-    from penstock.core.aws.values import (
-        EbsLimits,
-        InstanceClass,
-        Nearness,
-        OptimizedReads,
-        ParameterGroup,
-        PendingMaintenance,
-        RdsCluster,
-        RdsDescription,
-        RdsInstance,
-        Storage,
-    )
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:

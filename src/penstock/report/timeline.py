@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.frozen import frozen
 from penstock.core.plot import STYLES
 from penstock.core.units import MB
-from penstock.core.values.device import DeviceCounters, is_reset, rates
+from penstock.core.values.device import CounterRow, DeviceCounters, is_reset, rates
 from penstock.watch.devices import DATA, WAL, are_counters, read_device
 from penstock.watch.waits import find_moments, name_wait
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from penstock.core.values.device import CounterRow
     from penstock.watch.values import Sample
 
 # How many bins a drawing has.

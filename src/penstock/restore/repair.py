@@ -24,7 +24,7 @@ from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.values.change import SERVER, Change, Hold, RepairAction, RepairStep
 from penstock.ledger.upkeep import drop_left_staging, find_left_staging
-from penstock.settings.backend import open_backend
+from penstock.settings.backend import SettingsBackend, open_backend
 from penstock.temp.place.kind import TempPlace
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
     from penstock.core.values.server import ServerFacts
     from penstock.ledger.values import LeftStaging
-    from penstock.settings.backend import SettingsBackend
     from penstock.settings.lease import SettingsLeases
 
 _GIVEN_UP = "it will not be rebuilt; to create it by hand: "

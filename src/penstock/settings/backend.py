@@ -15,7 +15,7 @@ from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.store_tags import TagStore
 from penstock.core.catalogue.catalog import read_table_storage
 from penstock.core.catalogue.facts import read_server_facts
-from penstock.core.catalogue.settings import read_facts
+from penstock.core.catalogue.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, read_facts
 from penstock.core.closing import Closing
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import AwsError, ServerError, TargetError, UsageError
@@ -26,7 +26,6 @@ from penstock.settings.kinds import APPLY_LOOK_S, AlterSystem, ParameterGroups, 
 from penstock.settings.lease import LeaseRequest, SettingsLeases, SettingsOverview
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision
     from penstock.core.connect.connection import Connection, ConnectionFactory
 
 _log = logging.getLogger(__name__)

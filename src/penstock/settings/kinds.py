@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from penstock.changes.context import Kind
+from penstock.changes.context import Context, Kind, Restored
 from penstock.core.catalogue.settings import (
+    AttachedGroup,
     SettingResult,
     SettingsDecision,
     SettingsFacts,
@@ -32,8 +33,6 @@ from penstock.core.values.server import ServerIdentity
 from penstock.settings.decide import LEASABLE, is_sound, missing_grants, parse_value, show, to_text, write_number
 
 if TYPE_CHECKING:
-    from penstock.changes.context import Context, Restored
-    from penstock.core.catalogue.settings import AttachedGroup
     from penstock.core.connect.connection import Connection
 
 _log = logging.getLogger(__name__)

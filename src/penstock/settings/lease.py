@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.changes.context import Context
+from penstock.changes.context import Context, Store
 from penstock.changes.journal import record, restore
 from penstock.changes.records import read_time
 from penstock.core.catalogue.settings import (
@@ -34,7 +34,6 @@ from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, sh
 from penstock.settings.kinds import SETTING, Applier, SettingsKind
 
 if TYPE_CHECKING:
-    from penstock.changes.context import Store
     from penstock.core.values.server import ServerIdentity
 
 

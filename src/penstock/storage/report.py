@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.core.aws.values import EbsLimits, RdsDescription, RdsInstance, Storage
 from penstock.core.errors import AwsError, SourceError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.units import GIB, MIB
-from penstock.core.values.device import VolumeLimits
+from penstock.core.values.device import CounterRow, VolumeLimits
 from penstock.core.volumes import (
     VOLUME_KINDS,
     VolumeKind,
@@ -29,9 +28,6 @@ from penstock.diagnose.uses import Demand, Use, UseReader, measure_demand, read_
 from penstock.rds.metrics import read_instance_metrics
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
-
-if TYPE_CHECKING:
-    from penstock.core.values.device import CounterRow
 
 # Storage carries a workload if the workload takes at most this much longer than without a limit of the volume.
 _CARRIES = 1.05

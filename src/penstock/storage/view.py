@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.units import MB, format_count, format_duration
 from penstock.core.words import line_up
-from penstock.diagnose.uses import bucket_of
-from penstock.storage.report import Candidate, modify_command, stop_growth_command
+from penstock.diagnose.uses import Demand, bucket_of
+from penstock.storage.report import Candidate, StorageReport, modify_command, stop_growth_command
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import Storage
     from penstock.core.values.device import VolumeLimits
-    from penstock.diagnose.uses import Demand
-    from penstock.storage.report import StorageReport
 
 _LIMITS = {
     "volume-iops": "the IOPS of the volume",

@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
 from penstock.core.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
-from penstock.core.values.device import LOCAL_STORAGE, CounterRow
-from penstock.core.values.server import Unread
+from penstock.core.values.device import LOCAL_STORAGE, CounterRow, Device, VolumeLimits
+from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import INDEX_READS, STATEMENTS, ActivityReader, flush_statistics, open_reader, read_moment
 from penstock.watch.statements import strip_literals
 from penstock.watch.values import RecordingHeader, Sample, SessionSample
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.values.device import Device, VolumeLimits
-    from penstock.core.values.server import ServerFacts
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0

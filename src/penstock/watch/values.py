@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.frozen import frozen
-from penstock.core.values.device import CounterRow
+from penstock.core.values.device import CounterRow, VolumeLimits
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
-    from penstock.core.values.device import VolumeLimits
     from penstock.core.values.server import Unread
 
 

@@ -22,6 +22,8 @@ from penstock.bench.bulk_load.plan import (
     BulkLoadExperiment,
     BulkLoadMachine,
     BulkLoadRun,
+    BulkLoadStep,
+    Load,
     Recovery,
     StepRuns,
     scale,
@@ -57,7 +59,7 @@ from penstock.core.values.device import VolumeLimits, count_bytes, count_ios
 from penstock.diagnose.examination import examine
 from penstock.diagnose.load import LoadCase, judge_load
 from penstock.diagnose.rules.limits import DeviceIntervals
-from penstock.lab.datasets.datafiles import S3Folder
+from penstock.lab.datasets.datafiles import DataFile, S3Folder
 from penstock.lab.datasets.writer import read_imdb, write_imdb
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.installations import default_installation
@@ -70,10 +72,8 @@ from penstock.watch.sampler import Sampler, sampling_beside
 from penstock.watch.values import Recording, RecordingHeader, Sample
 
 if TYPE_CHECKING:
-    from penstock.bench.bulk_load.plan import BulkLoadStep, Load
     from penstock.core.values.accounts import LoadCounts
     from penstock.diagnose.values import Diagnosis
-    from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape
 
 # A quick run of one file takes two seconds.

@@ -39,13 +39,12 @@ from penstock.core.frozen import frozen
 from penstock.core.host import Machine, find_device, find_devices, read_counters, read_machine
 from penstock.core.sql import fetch_one
 from penstock.core.values.server import ServerFacts
-from penstock.lab.datasets.datafiles import CREATE, TABLES, write_sysbench
+from penstock.lab.datasets.datafiles import CREATE, TABLES, DataFile, write_sysbench
 from penstock.lab.installations import default_installation
 from penstock.lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device, DeviceCounters
-    from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape
 
 _START_TIMEOUT_S = 60

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.changes.tables.rebuild_plan import choose_memory, choose_workers, find_share
+from penstock.changes.tables.rebuild_plan import RebuildPlan, choose_memory, choose_workers, find_share
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
@@ -21,7 +21,6 @@ from penstock.core.values.accounts import StepProgress
 
 if TYPE_CHECKING:
     from penstock.changes.context import Context
-    from penstock.changes.tables.rebuild_plan import RebuildPlan
     from penstock.core.values.change import Change
 
 _CANCEL_TIMEOUT_S = 10.0

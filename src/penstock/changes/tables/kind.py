@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from psycopg import sql
 
-from penstock.changes.context import Kind
+from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.records import delete_changes
 from penstock.changes.tables.parts import lock_relation, malformed_record
 from penstock.changes.tables.rebuild import as_owner
@@ -18,12 +18,10 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.values.change import Change
+from penstock.core.values.change import Change, RepairAction
 
 if TYPE_CHECKING:
-    from penstock.changes.context import Context, Restored
     from penstock.changes.tables.look import State
-    from penstock.core.values.change import RepairAction
     from penstock.core.values.job import LoadRules, TargetJob
     from penstock.core.values.table import TableFacts
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from psycopg import sql
 
 from penstock.changes.tables.indexes import IndexesAndKeys
-from penstock.changes.tables.kind import Switch, TableRequest, TableSwitch
+from penstock.changes.tables.kind import Switch, TableKind, TableRequest, TableSwitch
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
-    from penstock.changes.tables.kind import TableKind
     from penstock.changes.tables.look import State
     from penstock.core.values.change import Change
     from penstock.core.values.mode import TriggerEvent

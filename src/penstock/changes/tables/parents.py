@@ -22,7 +22,13 @@ from penstock.changes.tables.rebuild import (
     restoring,
     table_of,
 )
-from penstock.core.catalogue.definition import compose_create_index, compose_parent_index, local_settings
+from penstock.core.catalogue.definition import (
+    ConstraintRow,
+    IndexRow,
+    compose_create_index,
+    compose_parent_index,
+    local_settings,
+)
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
@@ -30,7 +36,6 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import ConstraintRow, IndexRow
     from penstock.core.values.change import Change
 
 

@@ -27,6 +27,8 @@ from penstock.changes.tables.parts import (
     read_referring_columns,
 )
 from penstock.core.catalogue.definition import (
+    ConstraintRow,
+    IndexRow,
     compose_constraint_comment,
     compose_index,
     compose_index_marks,
@@ -39,7 +41,6 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, fetch_rows
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import ConstraintRow, IndexRow
     from penstock.core.values.change import Change
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -18,10 +18,7 @@ from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import OtherTableError, TableExistsError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
-from penstock.core.values.table import TableName
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import Column
+from penstock.core.values.table import Column, TableName
 
 _log = logging.getLogger(__name__)
 

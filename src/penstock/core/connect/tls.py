@@ -7,17 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from penstock.core.connect.endpoints import is_rds_endpoint, is_rds_proxy, region_of
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from psycopg import pq
 
 
 @frozen

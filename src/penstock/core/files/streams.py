@@ -31,13 +31,19 @@ from penstock.core.files.signatures import (
 from penstock.core.units import KIB, MIB
 from penstock.core.values.dialect import DialectOptions, Notice
 from penstock.core.values.job import MAX_RECORD_BYTES
-from penstock.core.values.source import FORMAT_NAMES, ColumnarFormat, ObjectSample
+from penstock.core.values.source import (
+    FORMAT_NAMES,
+    ColumnarFormat,
+    Compression,
+    ObjectHead,
+    ObjectSample,
+    SourceObject,
+)
 
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile, RangedObject
     from penstock.core.files.columnar.reader import ColumnarFile
     from penstock.core.files.stores import CredentialSource, Stores
-    from penstock.core.values.source import Compression, ObjectHead, SourceObject
 
 # The lines to skip are held in memory until the last of them is found, so their size is limited.
 _SKIPPED_BYTES: Final = 16 * MIB

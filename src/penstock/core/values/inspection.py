@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.frozen import frozen
-from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts
+from penstock.core.values.server import Clock, Finding, LedgerRights, PoolerFacts, ServerFacts, Unread
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import Clock, Finding, Unread
     from penstock.core.values.table import TableFacts, TableName
 
 FlavourKind = Literal[

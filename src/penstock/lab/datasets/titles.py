@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.lab.datasets.datafiles import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
 from penstock.lab.datasets.people import (
     TAIL_MASK,
+    ImdbCounts,
     Phrase,
     cyrillic_titles,
     episode_phrases,
     japanese_titles,
     title_phrases,
 )
-
-if TYPE_CHECKING:
-    from penstock.lab.datasets.people import ImdbCounts
 
 NULL: Final = "\\N"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, create_table
@@ -39,14 +39,11 @@ from penstock.loading.claim.facts import (
 )
 from penstock.loading.claim.member import JointMember, Member
 from penstock.loading.claim.write import ClaimedLoad, ClaimWriter
-from penstock.loading.context import LoadTools
+from penstock.loading.context import LoadTools, Retrying
 from penstock.loading.land.context import TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.work import all_objects
-
-if TYPE_CHECKING:
-    from penstock.loading.context import Retrying
 
 # How often to check if another process has ended, or has opened the load to others.
 _WAIT_S = 0.2

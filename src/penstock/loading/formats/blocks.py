@@ -10,16 +10,12 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.units import KIB, format_bytes
 from penstock.core.values.dialect import Dialect
-from penstock.loading.values.block import Block, Segment
-
-if TYPE_CHECKING:
-    from penstock.loading.values.block import LineEnd
+from penstock.loading.values.block import Block, LineEnd, Segment
 
 # 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.
 HEADER_LIMIT_BYTES = 256 * KIB

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import DataError
 from penstock.core.units import count_nouns
-from penstock.core.values.dialect import Notice
-from penstock.core.values.source import ColumnarSample
-from penstock.loading.formats.format import Depth, Format, Opened, ReadTools
+from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.source import ColumnarSample, ObjectSample
+from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
 if TYPE_CHECKING:
     from penstock.core.files.streams import SourceReader
-    from penstock.core.values.dialect import DialectOptions
     from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.values import CommittedRange
-    from penstock.loading.formats.format import RangeSums
     from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork

@@ -22,7 +22,7 @@ from isal import isal_zlib
 
 from penstock.core.errors import DataError
 from penstock.core.frozen import frozen
-from penstock.core.values.job import MAX_RECORD_BYTES
+from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
 from penstock.core.values.source import ObjectSample, Range
 from penstock.ledger.values import CommittedRange, Coverage, LedgerUnit
 from penstock.loading.formats.columns import map_columns
@@ -33,7 +33,6 @@ from penstock.loading.values.plan import TargetPlan, table_after_creation
 if TYPE_CHECKING:
     from penstock.core.files.streams import SourceReader
     from penstock.core.values.dialect import DialectOptions, Notice
-    from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.rejects import RecordForm

@@ -15,21 +15,19 @@ from penstock.core.errors import DataError, FileLocation, UsageError
 from penstock.core.files.encodings import client_encoding, iconv_name
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, DialectOptions, Notice
-from penstock.core.values.source import Compression
+from penstock.core.values.source import Compression, ObjectSample
 from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names
 from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
 from penstock.loading.formats.probe.header import check_is_utf8
 from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.text import Textual
-from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.loading.formats.format import Depth
-    from penstock.loading.values.plan import TargetPlan
     from penstock.loading.warned import WarningLog
 
 # The options for fields of delimited text, which JSON Lines refuses.

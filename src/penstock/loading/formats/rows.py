@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
@@ -22,19 +22,16 @@ from penstock.core.frozen import frozen
 from penstock.core.units import MIB
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
-from penstock.loading.formats.format import Edges
+from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
 from penstock.loading.values.block import Block
 from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from penstock.core.files.columnar.ranged import RangedFile
     from penstock.core.files.columnar.reader import RecordBatch
     from penstock.core.files.columnar.text import TextRows
-    from penstock.loading.formats.format import Format, Opened, RangeSums, ReadTools
     from penstock.loading.values.work import ObjectWork
 
 # How many bytes of values, in Arrow's form, become one block. A larger block saves some microseconds for each column;

@@ -14,19 +14,20 @@ from penstock.core.errors import DataError, FileLocation
 from penstock.core.files.encodings import client_encoding, normalize_encoding
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
-from penstock.loading.formats.format import Edges, Format, RangeSums
+from penstock.loading.formats.format import Depth, Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.content import check_is_delimited
 from penstock.loading.formats.probe.form import find_header, split_header
 from penstock.loading.formats.probe.mangling import explain_misfit, find_misfit
 from penstock.loading.formats.probe.probing import (
     Contradiction,
+    ProbeResult,
     find_contradiction,
     probe_dialect,
     refuse_unclear_escapes,
     separator_notice,
 )
 from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
-from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.files.streams import ObjectStream
@@ -37,10 +38,7 @@ if TYPE_CHECKING:
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.values import CommittedRange, LedgerUnit
     from penstock.loading.copy.payload import Encoder
-    from penstock.loading.formats.format import Depth, Opened, ReadTools
-    from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.block import Block
-    from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from penstock.changes.tables.parts import ForeignKey, TableParts, capture_tree
 from penstock.core.catalogue.tables import is_empty
 from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes
-from penstock.loading.values.plan import stored_size
+from penstock.loading.values.plan import TargetPlan, stored_size
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.tuning import LoadTuning
     from penstock.core.values.job import LoadRules
     from penstock.core.values.table import TableFacts
-    from penstock.loading.values.plan import TargetPlan
 
 
 def plan_indexes(

@@ -20,13 +20,12 @@ from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import read_missing, refuse_missing
 from penstock.changes.tables.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
 from penstock.core.catalogue.catalog import find_table
-from penstock.core.catalogue.tables import is_empty
+from penstock.core.catalogue.tables import CreatedTable, is_empty
 from penstock.core.errors import PenstockError, ServerError, TargetError
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.loading.indexes.plan import decide, gather_facts
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.tables import CreatedTable
     from penstock.core.connect.connection import Connection
     from penstock.core.values.change import Rebuilt
     from penstock.core.values.table import TableFacts, TableName

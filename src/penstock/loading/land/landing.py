@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from penstock.changes.records import find_changed
 from penstock.changes.tables.parts import capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references
-from penstock.core.catalogue.definition import compose_create
+from penstock.core.catalogue.definition import TableDefinition, compose_create
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
-from penstock.core.values.table import TableName
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
@@ -40,10 +40,8 @@ from penstock.loading.land.exchange import (
 from penstock.loading.land.staging import Staging
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import TableDefinition
     from penstock.core.connect.connection import Connection
     from penstock.core.values.mode import Where
-    from penstock.core.values.table import TableFacts
     from penstock.loading.land.context import LandingContext, NoteStatement
     from penstock.loading.values.plan import LoadPlan, TargetPlan
 

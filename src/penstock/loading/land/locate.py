@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.ledger.committed import read_ranges
-from penstock.ledger.rejects import Reason, RejectStore
+from penstock.ledger.rejects import Reason, Reject, RejectStore
 from penstock.ledger.values import CommittedRange, Coverage
 from penstock.loading.formats import format_of
-from penstock.loading.land.merge_errors import name_by_number
+from penstock.loading.land.merge_errors import RecordPosition, name_by_number
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import shorten_reason
@@ -25,10 +25,8 @@ from penstock.loading.rejects.pieces import Origin, Piece, form_to_json
 from penstock.loading.rejects.sorter import make_reject
 
 if TYPE_CHECKING:
-    from penstock.ledger.rejects import Reject
     from penstock.loading.context import LoadTools
     from penstock.loading.land.context import LandingContext
-    from penstock.loading.land.merge_errors import RecordPosition
     from penstock.loading.values.work import ObjectWork
 
 

@@ -40,13 +40,19 @@ from penstock.loading.land.merge import (
     read_plan,
     run_transform,
 )
-from penstock.loading.land.merge_errors import explain_merge, name_by_number, refuse_duplicates
+from penstock.loading.land.merge_errors import (
+    NameRecord,
+    RecordPosition,
+    explain_merge,
+    name_by_number,
+    refuse_duplicates,
+)
 from penstock.loading.land.merge_key import check_key, check_key_names
 from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
 from penstock.loading.rejects.sorting import find_hindrance
 from penstock.loading.values.outcome import StatementOutcome
-from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -54,8 +60,6 @@ if TYPE_CHECKING:
     from penstock.core.values.job import TargetJob, Transform
     from penstock.core.values.table import TableFacts, TableName
     from penstock.loading.land.context import LandingContext, NoteStatement
-    from penstock.loading.land.merge_errors import NameRecord, RecordPosition
-    from penstock.loading.values.plan import TargetPlan
 
 _log = logging.getLogger(__name__)
 

@@ -20,31 +20,36 @@ from penstock.core.catalogue.staging import make_landing_table, truncate_landing
 from penstock.core.errors import FileLocation, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING
-from penstock.core.values.table import TableName
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.ledger import commit_durably
 from penstock.ledger.locks import try_lock
-from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject, RejectStore, RetryOutcome
+from penstock.ledger.rejects import (
+    FOREIGN_KEY_VIOLATION,
+    Reason,
+    RecordForm,
+    Reject,
+    RejectingLoad,
+    RejectStore,
+    RetryOutcome,
+    StoredForm,
+)
 from penstock.ledger.targets import add_counts, read_landed
-from penstock.ledger.values import Claim
+from penstock.ledger.values import Claim, LandedTarget
 from penstock.loading.land.merge_sorting import settle
 from penstock.loading.land.merges import STATEMENTS, explaining, find_refusal, open_sorter
 from penstock.loading.plan.identity import job_from_json, loaded_columns
 from penstock.loading.plan.order import rank_tables
 from penstock.loading.rejects.explain import shorten_reason
-from penstock.loading.rejects.pieces import form_from_json, make_origin
+from penstock.loading.rejects.pieces import Origin, form_from_json, make_origin
 from penstock.loading.rejects.reject_file import read_reject_file
 from penstock.loading.rejects.retry import Resender, committing, removed_meanwhile
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import TargetJob
-    from penstock.core.values.table import TableFacts
-    from penstock.ledger.rejects import RecordForm, RejectingLoad, StoredForm
-    from penstock.ledger.values import LandedTarget
     from penstock.loading.context import LoadTools
     from penstock.loading.land.merge import MergeCounts
     from penstock.loading.land.merge_errors import RecordPosition
-    from penstock.loading.rejects.pieces import Origin
 
 _TEMPORARY = "pg_temp"
 

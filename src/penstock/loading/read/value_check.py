@@ -15,7 +15,7 @@ from penstock.core.units import format_count
 from penstock.core.values.dialect import Notice
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.values.server import DateOrder
-from penstock.loading.copy.payload import python_codec
+from penstock.loading.copy.payload import Encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.plan.modes import suggest_kept, widenable
 from penstock.loading.values.plan import table_after_creation
@@ -23,7 +23,6 @@ from penstock.loading.values.types import CHANGES, ORDER, Witness
 
 if TYPE_CHECKING:
     from penstock import _native
-    from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.block import Block
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog

@@ -23,12 +23,11 @@ from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.mangling import explain_misfit
 from penstock.loading.plan.modes import compose_alter, null_option, suggest_change
-from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 from penstock.loading.values.types import KEPT, NULL_WORDS
 
 if TYPE_CHECKING:
     from penstock.loading.copy.copy import CopyFailed
-    from penstock.loading.values.plan import TargetPlan
 
 # How much of a value an error quotes.
 _VALUE_SHOWN = 100

@@ -16,14 +16,13 @@ from penstock.core.recorded import make_recorded, reading_record, refuse_unknown
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
-from penstock.loading.copy.payload import make_form_encoder
+from penstock.loading.copy.payload import Encoder, make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
 from penstock.loading.rejects.bisect import MakeCutter, find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}

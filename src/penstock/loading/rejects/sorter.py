@@ -23,11 +23,12 @@ from penstock import _native
 from penstock.core.connect.errors import CopyContext, ServerReport
 from penstock.core.errors import FileLocation
 from penstock.core.tuning import DEFAULT_TUNING
-from penstock.ledger.rejects import Reason, Reject
+from penstock.ledger.rejects import Reason, Reject, RejectStore
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.copy.payload import make_form_encoder
 from penstock.loading.rejects.explain import (
     RECORD_CODES,
+    RejectLimit,
     describe_failure,
     describe_unwritable,
     explain_miscount,
@@ -37,13 +38,10 @@ from penstock.loading.rejects.explain import (
 )
 from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, form_to_json, runs, take_records
 from penstock.loading.rejects.sorting import Hindered, Sorted, Sorter
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.block import Block, CopySpec
 
 if TYPE_CHECKING:
-    from penstock.ledger.rejects import RejectStore
     from penstock.loading.read.feed import OpenObject
-    from penstock.loading.rejects.explain import RejectLimit
-    from penstock.loading.values.block import Block
 
 
 @dataclass(slots=True)

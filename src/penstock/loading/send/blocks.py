@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
-from penstock.loading.context import UnreadableError
+from penstock.loading.context import LoadTools, NextAttempt, UnreadableError
 from penstock.loading.copy.copy import CopySession
-from penstock.loading.read.feed import BlockFeed, reader_limit
+from penstock.loading.read.feed import BlockFeed, OpenObject, reader_limit
 from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
 from penstock.loading.send.formats import open_binary
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.errors import PenstockError
     from penstock.loading.claim.write import ClaimedLoad
-    from penstock.loading.context import LoadTools, NextAttempt
-    from penstock.loading.read.feed import OpenObject
     from penstock.loading.read.format_check import FormatCheck
     from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.loading.copy.payload import BinaryBlocks, find_obstacle, gain_per_row, make_binary, make_native
+from penstock.loading.copy.payload import BinaryBlocks, Encoder, find_obstacle, gain_per_row, make_binary, make_native
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.values.table import Column
     from penstock.ledger.rejects import RecordForm
-    from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.work import ObjectWork
 
 

@@ -15,8 +15,8 @@ from penstock.core.catalogue.catalog import BlockedRow, find_blocked
 from penstock.core.errors import FileLocation, PenstockError, ServerError
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.ledger.committed import insert_ranges, lacks_object
-from penstock.ledger.ledger import taken_over
-from penstock.loading.context import RefusedInBinaryError
+from penstock.ledger.ledger import Ledger, taken_over
+from penstock.loading.context import LoadTools, RefusedInBinaryError
 from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.loading.formats.blocks import make_cutter, record_error
 from penstock.loading.formats.sent import explain_line
@@ -27,10 +27,8 @@ from penstock.loading.send.chunk import Batch, Chunk
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.tuning import BatchPlan
-    from penstock.ledger.ledger import Ledger
     from penstock.ledger.rejects import Reject
     from penstock.ledger.values import Claim
-    from penstock.loading.context import LoadTools
     from penstock.loading.imports.objects import ObjectSession
     from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -54,8 +54,6 @@ from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from penstock.ledger.rejects import RecordForm
     from penstock.loading.values.block import Block
 

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 from penstock.core.values.change import IndexPlan
-from penstock.core.values.mode import CLIENT_ROUTE, RoutePlan
-from penstock.core.values.table import Column, TableFacts, TableName
-from penstock.loading.values.types import TYPE_OIDS
+from penstock.core.values.mode import CLIENT_ROUTE, Landing, RoutePlan
+from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
+from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.core.values.accounts import PlanPart, UnreadableObject
     from penstock.core.values.dialect import Dialect, Notice
     from penstock.core.values.job import LoadJob, TargetJob
-    from penstock.core.values.mode import Landing
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample, SourceObject
-    from penstock.core.values.table import ColumnMap
-    from penstock.loading.values.types import ColumnChange, TypedColumn
 
 _Part = TypeVar("_Part")
 

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, count_nouns, format_bytes, format_count, format_duration
-from penstock.core.values.accounts import Rows, StepPart
+from penstock.core.values.accounts import FileOutcome, Rows, StepPart
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import FileOutcome
     from penstock.core.values.change import Missing
     from penstock.core.values.server import ServerFacts
     from penstock.diagnose.values import Diagnosis

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
-from penstock.changes.context import Kind
+from penstock.changes.context import Context, Kind, Restored
 from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
@@ -41,9 +41,6 @@ from penstock.temp.place.tablespaces import (
     run_statement,
     setting_statement,
 )
-
-if TYPE_CHECKING:
-    from penstock.changes.context import Context, Restored
 
 # This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"

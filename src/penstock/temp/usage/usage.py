@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.facts import read_server_facts
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
@@ -42,16 +42,13 @@ from penstock.temp.usage.values import (
     TablespaceUse,
     TempTablespaces,
     UsageReading,
+    UsageReport,
 )
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
-    from typing import LiteralString
-
     from penstock.core.aws.values import LocalStorageMetrics
-    from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.device import Device
-    from penstock.temp.usage.values import UsageReport
 
 _MOST_BYTES = 16 * MIB
 

@@ -28,11 +28,10 @@ from penstock.core.files.columnar.types import (
 )
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MIB
-from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample
+from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample, Range
 
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile
-    from penstock.core.values.source import Range
 
 # How much of the file's end is read first, in one request to an object store. Most footers are shorter. pyarrow reads
 # as much.
