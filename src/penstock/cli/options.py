@@ -227,6 +227,23 @@ QuietLoad = Annotated[
         "--quiet", help="Show nothing but warnings, errors, a line if records were rejected, and results as JSON."
     ),
 ]
+# The options of commands that ask AWS about a server, without connecting to it.
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="CONNINFO",
+        help="Use the host of this server, given as for psql (default: the PG* variables).",
+    ),
+]
+Region = Annotated[
+    str | None,
+    typer.Option("--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Use this profile of the AWS configuration (default: AWS_PROFILE)."),
+]
 
 
 def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:

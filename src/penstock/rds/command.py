@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.api.connect import connect_to
-from penstock.cli.options import SERVER, Json, Quiet, takes, warn_of_secrets
+from penstock.cli.options import SERVER, Json, Profile, Quiet, Region, To, takes, warn_of_secrets
 from penstock.cli.output import Messages, write_result
 from penstock.core.connect.certificate import look_at_server
 from penstock.core.connect.conninfo import describe_target, given_settings, parse_conninfo
@@ -26,23 +26,6 @@ from penstock.rds.s3_import.aws import RdsS3Import
 from penstock.rds.s3_import.setup import S3ImportSetup
 from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route, parse_place
 from penstock.rds.view import describe_lines, description_object
-
-To = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="CONNINFO",
-        help="Use the host of this server, given as for psql (default: the PG* variables).",
-    ),
-]
-Region = Annotated[
-    str | None,
-    typer.Option("--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."),
-]
-Profile = Annotated[
-    str | None,
-    typer.Option("--profile", metavar="NAME", help="Use this profile of the AWS configuration (default: AWS_PROFILE)."),
-]
 
 
 def show(

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import Json, warn_of_secrets
+from penstock.cli.options import Json, Profile, Region, To, warn_of_secrets
 from penstock.cli.output import write_result
 from penstock.core.errors import UsageError
-from penstock.rds.command import Profile, Region, To  # noqa: TC001 (typer reads annotations)
 from penstock.storage.view import describe_plan, describe_report, report_object
 
 if TYPE_CHECKING:
