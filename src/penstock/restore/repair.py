@@ -28,13 +28,13 @@ from penstock.settings.backend import SettingsBackend, open_backend
 from penstock.temp.place.kind import TempPlace
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import StepProgress
-
-    _Decision = tuple[RepairAction, str]
     from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.accounts import StepProgress
     from penstock.core.values.server import ServerFacts
     from penstock.ledger.values import LeftStaging
     from penstock.settings.lease import SettingsLeases
+
+    _Decision = tuple[RepairAction, str]
 
 _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 

@@ -1,7 +1,7 @@
 """The kinds of change of a table: two switches, and the list of all kinds in the order of restoring.
 
 The switches are user triggers, which are disabled, and autovacuum, which is paused. Each is restored to its prior
-state. Indexes are last in the list, as they can take hours or fail.
+state.
 """
 
 from __future__ import annotations
@@ -174,5 +174,5 @@ AUTOVACUUM_PAUSE = TableSwitch(
     compose_restore=lambda _, change: _compose(change, change.record["value"]),
 )
 
-
+# In the order of restoring. Indexes are last, as they can take hours or fail.
 KINDS: list[TableKind] = [Switch(TRIGGERS), Switch(AUTOVACUUM_PAUSE), IndexesAndKeys()]
