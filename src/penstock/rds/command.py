@@ -1,13 +1,21 @@
-"""`penstock rds`: commands for servers of Amazon RDS."""
+"""`penstock rds`: commands for servers of Amazon RDS.
+
+`penstock rds certificates` reads the certificate that a server shows, and verifies it as libpq's sslmode=verify-full
+does.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import socket
+import ssl
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,10 +23,18 @@ import typer
 from penstock.api.connect import connect_to
 from penstock.cli.options import SERVER, Json, Profile, Quiet, Region, To, takes, warn_of_secrets
 from penstock.cli.output import Messages, write_result
-from penstock.core.connect.certificate import look_at_server
 from penstock.core.connect.conninfo import describe_target, given_settings, parse_conninfo
 from penstock.core.connect.route import parse_tunnel, resolve_tunnel
-from penstock.core.connect.tls import RootFile, RootSearch, ServerCertificate, bundle_url, missing_roots, search_roots
+from penstock.core.connect.tls import (
+    RootFile,
+    RootSearch,
+    ServerCertificate,
+    bundle_url,
+    missing_roots,
+    read_name,
+    search_roots,
+    show_name,
+)
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.words import line_up
 from penstock.rds.describe import find_full_host
@@ -26,6 +42,49 @@ from penstock.rds.s3_import.aws import RdsS3Import
 from penstock.rds.s3_import.setup import S3ImportSetup
 from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route, parse_place
 from penstock.rds.view import describe_lines, description_object
+
+# How many seconds to wait for each answer of the server.
+_LOOK_TIMEOUT_S = 10
+# postgresql.org/docs/current/protocol-message-formats.html, "SSLRequest".
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+
+
+def look_at_server(host: str, port: int, *, roots: Path, address: tuple[str, int] | None = None) -> ServerCertificate:
+    """Return the certificate of a server, verified as libpq verifies it with sslmode=verify-full.
+
+    After the TLS handshake nothing is sent to the server. `address` is the address to connect to instead of `host` and
+    `port`, such as the near end of a tunnel. Raises ServerError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cafile=roots)
+    target = f"{host}:{port}" if address is None else f"{host} at {address[0]}:{address[1]}"
+    try:
+        with socket.create_connection(address or (host, port), timeout=_LOOK_TIMEOUT_S) as plain:
+            plain.sendall(_SSL_REQUEST)
+            if plain.recv(1) != b"S":
+                raise ServerError(f"{target} does not speak TLS", hint="Set rds.force_ssl or ssl on the server.")
+            with context.wrap_socket(plain, server_hostname=host) as encrypted:
+                fields = encrypted.getpeercert() or {}
+    except ssl.SSLCertVerificationError as exc:
+        raise ServerError(
+            f"the certificate of {target} could not be verified",
+            detail=f"{exc.verify_message[:1].upper()}{exc.verify_message[1:]}, with the roots of {roots}.",
+            hint="Check that the host name is the server's own, and that the file has the root that its certificate "
+            "was issued by; aws rds describe-db-instances shows its CACertificateIdentifier.",
+        ) from exc
+    except OSError as exc:
+        raise ServerError(
+            f"could not read the certificate of {target}",
+            detail=f"{exc.strerror or exc}.",
+            hint="Check the host name and port, and that no firewall or security group blocks the connection.",
+            is_transient=True,
+        ) from exc
+    names: dict[str, tuple[tuple[tuple[str, str], ...], ...]] = fields  # type: ignore[assignment]
+    return ServerCertificate(
+        name=show_name(read_name(names["subject"])),
+        issuer=show_name(read_name(names["issuer"])),
+        expires_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(str(fields["notAfter"])), UTC),
+    )
 
 
 def show(
