@@ -19,8 +19,9 @@ $(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcar
 demo: $(STAMP)
 	$(BIN)/penstock demo
 
-# Two processes for each processor: tests wait for servers half of their time.
-PYTEST := $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
+# Two processes for each processor: tests wait for servers half of their time. With PYTHONDONTWRITEBYTECODE, each of them,
+# and each command that a test runs, would compile all modules again: half of the time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
 
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
