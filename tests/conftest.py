@@ -5,6 +5,7 @@
     pg18        the newest version's server only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
     s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
+    ledger18    conninfo of a database on `pg18` that has an empty ledger, which a load would take 30 ms to create
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     seed, rng   what random input starts from
     some        a few of the cases in the first part, all of them in the second
@@ -200,6 +201,12 @@ def database18(pg18: PgServer) -> str:
 def connection(database: str) -> Iterator[psycopg.Connection]:
     """Provide an autocommit connection to an empty database, on each version in turn."""
     with psycopg.connect(database, autocommit=True) as opened:
+@pytest.fixture
+def ledger18(pg18: PgServer) -> str:
+    """Provide a database on `pg18` with an empty ledger, as conninfo: for many loads, each in a database of its own."""
+    return pg18.fresh_database(has_ledger=True)
+
+
         yield opened
 
 
@@ -320,7 +327,7 @@ def _given_server() -> PgServer:
 
 def _embedded_server(servers: ServerPool, major: int) -> PgServer:
     try:
-        server = servers.server(major)
+        return servers.pg_server(major)
     except maven.Unavailable as reason:
         pytest.skip(f"PostgreSQL {major}: {reason}")
     return PgServer(server.conninfo(), major, server)

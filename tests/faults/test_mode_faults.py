@@ -76,9 +76,9 @@ _POINTS = 4
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a database with table t."""
-    return Loads(database18, piece_bytes=32, setup=_SETUP)
+    return Loads(ledger18, piece_bytes=32, setup=_SETUP)
 
 
 @pytest.fixture

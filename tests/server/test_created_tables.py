@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
-    """Provide loads in tiny blocks into an empty database on the newest version."""
-    return Loads(database18, piece_bytes=501)
+def loads(ledger18: str) -> Loads:
+    """Provide loads in tiny blocks into a database with nothing but a ledger, on the newest version."""
+    return Loads(ledger18, piece_bytes=501)
 
 
 @pytest.fixture

@@ -69,9 +69,9 @@ MOVED = """
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a database with a partitioned table."""
-    return Loads(database18, piece_bytes=50, setup=TREE)
+    return Loads(ledger18, piece_bytes=50, setup=TREE)
 
 
 @pytest.fixture

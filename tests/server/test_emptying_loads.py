@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a table with a row."""
-    return Loads(database18, setup="CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x')")
+    return Loads(ledger18, setup="CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x')")
 
 
 def _make_sources(folder: Path, kind: str) -> Any:

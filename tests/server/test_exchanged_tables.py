@@ -36,9 +36,9 @@ WAYS = {
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks and commands into a database with table t."""
-    return Loads(database18, piece_bytes=100, chunk_bytes=100, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
+    return Loads(ledger18, piece_bytes=100, chunk_bytes=100, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
 
 
 def write(path: Path, *, first: int = 0, bad: bool = False) -> Path:

@@ -21,9 +21,9 @@ STORED = [("1", "x"), ("2", "y")]
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t of two texts."""
-    return Loads(database18, piece_bytes=501, setup="CREATE TABLE t (a text, b text)")
+    return Loads(ledger18, piece_bytes=501, setup="CREATE TABLE t (a text, b text)")
 
 
 @pytest.fixture

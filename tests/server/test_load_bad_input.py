@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t (a int, b text)."""
-    return Loads(database18, piece_bytes=501, setup="CREATE TABLE t (a int, b text)")
+    return Loads(ledger18, piece_bytes=501, setup="CREATE TABLE t (a int, b text)")
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a database with table t (a int, b text)."""
-    return Loads(database18, setup="CREATE TABLE t (a int, b text)")
+    return Loads(ledger18, setup="CREATE TABLE t (a int, b text)")
 
 
 @pytest.mark.parametrize("file_format", ["tsv", "csv"])

@@ -38,9 +38,9 @@ CHANGED = replace(IMPATIENT, changed="load")
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks, commands and batches into a database with a table t."""
-    return Loads(database18, piece_bytes=509, chunk_bytes=500, setup="CREATE TABLE t (a int, b text)")
+    return Loads(ledger18, piece_bytes=509, chunk_bytes=500, setup="CREATE TABLE t (a int, b text)")
 
 
 def write(path: Path, *, rows: int = ROWS, bad: int | None = None) -> Path:

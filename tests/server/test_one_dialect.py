@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a database with a table that takes whatever stands in two fields."""
-    return Loads(database18, setup="CREATE TABLE t (a text, b text)")
+    return Loads(ledger18, setup="CREATE TABLE t (a text, b text)")
 
 
 def _write(folder: Path, texts: Sequence[str]) -> list[Path]:

@@ -27,9 +27,9 @@ REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks into a database with tables parent and child, and tree, which refers to itself."""
-    loads = Loads(database18, piece_bytes=501, setup="CREATE TABLE parent (id int PRIMARY KEY)")
+    loads = Loads(ledger18, piece_bytes=501, setup="CREATE TABLE parent (id int PRIMARY KEY)")
     loads.execute("CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent)")
     loads.execute("CREATE TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree)")
     return loads

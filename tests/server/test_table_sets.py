@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide three tables of which each refers to the one before."""
-    loads = Loads(database18, setup="CREATE TABLE a (id int PRIMARY KEY)")
+    loads = Loads(ledger18, setup="CREATE TABLE a (id int PRIMARY KEY)")
     loads.execute("CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a)")
     loads.execute("CREATE TABLE c (id int PRIMARY KEY, b int NOT NULL REFERENCES b) PARTITION BY RANGE (id)")
     loads.execute("CREATE TABLE c1 PARTITION OF c FOR VALUES FROM (0) TO (100000)")

@@ -20,9 +20,9 @@ _STRICT = replace(IMPATIENT, warnings="error")
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide a database with a table of two texts."""
-    return Loads(database18, setup="CREATE TABLE t (a text, b text)")
+    return Loads(ledger18, setup="CREATE TABLE t (a text, b text)")
 
 
 def write(path: Path, tail: str, *, head: str = "") -> Path:

@@ -44,9 +44,9 @@ _ROWS = 3000
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in small blocks into a database with table t."""
-    return Loads(database18, piece_bytes=2000, chunk_bytes=1000, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
+    return Loads(ledger18, piece_bytes=2000, chunk_bytes=1000, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
 
 
 def text_of(first: int, count: int = _ROWS) -> bytes:

@@ -19,9 +19,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.lab.embedded import EmbeddedServer
 from penstock.lab.installations import Installation, find_installations, installation_at, read_version
 from penstock.lab.users import is_root
+from penstock.ledger.ledger import Ledger
 from support import maven
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ TEST_SETTINGS = {
     "max_wal_size": "1GB",
     "min_wal_size": "80MB",
 }
+
+# What databases of tests are copies of, on the servers of a run: without a ledger, and with one.
+_TEMPLATES = ("penstock_template", "penstock_template_ledger")
 
 _NEEDED_SPACE_BYTES = 4 * 1024**3
 
@@ -94,12 +99,16 @@ class PgServer:
 
     _numbers = itertools.count(1)
 
-    def fresh_database(self) -> str:
-        """Create an empty database, dropped when the test ends, and return its conninfo."""
+    def fresh_database(self, *, has_ledger: bool = False) -> str:
+        """Create a database, empty or with an empty ledger, dropped when the test ends; return its conninfo."""
         name = f"penstock_test_{os.getpid()}_{next(self._numbers)}"
-        self._execute(SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(Identifier(name)))
+        template = "template0" if self.server is None else _TEMPLATES[has_ledger]
+        _copy_database(self.conninfo, template, name, major=self.major)
         self._databases.append(name)
-        return make_conninfo(self.conninfo, dbname=name)
+        conninfo = make_conninfo(self.conninfo, dbname=name)
+        if has_ledger and self.server is None:
+            _create_ledger(conninfo)
+        return conninfo
 
     def over_tcp(self, conninfo: str) -> str:
         """Return a conninfo to the same database over TCP."""
@@ -117,6 +126,37 @@ class PgServer:
             connection.execute(statement)
 
 
+def _make_templates(conninfo: str, *, major: int) -> None:
+    """Create the databases that those of tests are copies of.
+
+    The first session in a database writes its cache of the catalogue, which copies have then: it spares the first
+    session in each copy 5 of 11 ms. A ledger is created in 34 ms.
+    """
+    for template, has_ledger in zip(_TEMPLATES, (False, True), strict=True):
+        _copy_database(conninfo, "template0", template, major=major)
+        own = make_conninfo(conninfo, dbname=template)
+        psycopg.connect(own).close()
+        if has_ledger:
+            _create_ledger(own)
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {template} ALLOW_CONNECTIONS false")
+
+
+def _create_ledger(conninfo: str) -> None:
+    with ConnectionFactory(conninfo).connect() as connection:
+        Ledger("penstock").ensure(connection)
+
+
+def _copy_database(conninfo: str, template: str, name: str, *, major: int) -> None:
+    """Create a database in UTF-8 as a copy of another one.
+
+    Copied as files it takes 10 ms, and 23 ms by WAL, the default since PostgreSQL 15.
+    """
+    query = SQL("CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8'").format(Identifier(name), Identifier(template))
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(query + SQL(" STRATEGY file_copy") if major >= 15 else query)
+
+
 class ServerPool:
     """The embedded servers of one test run, below `directory`, each started when it is first asked for.
 
@@ -127,6 +167,7 @@ class ServerPool:
         self.directory = directory
         self._closed = closed
         self._servers: dict[int, EmbeddedServer] = {}
+        self._with_templates: set[int] = set()
         self._missing: dict[int, str] = {}
         self._numbers = itertools.count(1)
 
@@ -142,6 +183,15 @@ class ServerPool:
                 raise
         self._servers[major].ensure_running()
         return self._servers[major]
+
+    def pg_server(self, major: int) -> PgServer:
+        """Return the shared server of a version for a test. Raises maven.Unavailable if it cannot be fetched."""
+        server = self.server(major)
+        conninfo = server.conninfo()
+        if major not in self._with_templates:
+            _make_templates(conninfo, major=major)
+            self._with_templates.add(major)
+        return PgServer(conninfo, major, server)
 
     def installation(self, major: int) -> Installation:
         """Return the installation of a version. Raises maven.Unavailable if it cannot be fetched."""

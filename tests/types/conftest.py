@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
-    """Provide loads into an empty database."""
-    return Loads(database18)
+def loads(ledger18: str) -> Loads:
+    """Provide loads into a database with nothing but a ledger."""
+    return Loads(ledger18)
 
 
 @pytest.fixture
