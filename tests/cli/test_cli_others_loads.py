@@ -57,7 +57,7 @@ def login(admin: Loads, role: str) -> str:
 
 def cut_short(loads: Loads, job: TargetJob) -> str:
     """Kill a load after some batches; return its id."""
-    doomed = Loads(loads.conninfo, role=loads._connect._role, piece_bytes=64)
+    doomed = Loads(loads.conninfo, role=loads.role, piece_bytes=64)
 
     def die(number: int) -> None:
         if number == 8:

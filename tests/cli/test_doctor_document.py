@@ -64,7 +64,7 @@ def test_ordinary_role(server: EmbeddedServer) -> None:
 def test_standby(servers: ServerPool) -> None:
     """It is connected to, though a load would look for a primary."""
     pair = Pair(servers, 18)
-    with psycopg.connect(pair._standby.conninfo(), autocommit=True) as connection:
+    with psycopg.connect(pair.standby.conninfo(), autocommit=True) as connection:
         # What makes the pair of the campaign forget is nothing that a document should warn of.
         for name in ("fsync", "full_page_writes", "autovacuum"):
             connection.execute(f"ALTER SYSTEM SET {name} = on")
@@ -72,9 +72,9 @@ def test_standby(servers: ServerPool) -> None:
         while connection.execute("SHOW autovacuum").fetchone() != ("on",):
             connection.execute("SELECT pg_sleep(0.02)")
     try:
-        shown = run_process("doctor", "--to", pair._standby.conninfo())
+        shown = run_process("doctor", "--to", pair.standby.conninfo())
     finally:
-        for each in pair._servers:
+        for each in pair.servers:
             each.stop("immediate")
     assert shown.code == 9, shown.err
     hold("standby", shown.out)

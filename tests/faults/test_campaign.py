@@ -81,14 +81,14 @@ def test_campaign_notices_damage(
     plant: Plant, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, told: str
 ) -> None:
     """Done by hand, after a load's last fault and before it is held against its files."""
-    finish = campaign._finish
+    finish = campaign.finish
 
     def finish_and_damage(run: campaign.Run) -> None:
         finish(run)
         run.look()
         run.observer.execute(damage.replace("{}", run.table))
 
-    monkeypatch.setattr(campaign, "_finish", finish_and_damage)
+    monkeypatch.setattr(campaign, "finish", finish_and_damage)
     # A theme without servers of its own.
     scenario = campaign.draw_scenario(seed - seed % 20 + 2, majors=(18,), can_mount=False)
     with pytest.raises(campaign.Broken, match=told):

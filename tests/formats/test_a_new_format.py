@@ -148,7 +148,7 @@ def write(path: Path, rows: Iterable[tuple[object, object]]) -> Path:
 def test_new_format_is_planned(loads: Loads, tmp_path: Path) -> None:
     """And a file of another format does not go with it."""
     path = write(tmp_path / "a.txt", [(1, "Ada"), (2, "")])
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         lines = describe_plan(loader.plan(LoadJob(targets=(target(path),), rules=IMPATIENT)))
     assert any(line.split() == ["dialect", "fixed,", "UTF8,", "not", "compressed"] for line in lines)
     assert any(line.split() == ["name", "->", "name", "text"] for line in lines)

@@ -65,11 +65,11 @@ class Member:
             Housekeeping(no_record=True),
             # One object at a time, so that members share even small files.
             tuning=LoadTuning(least_claim_bytes=1),
+            sources=_Listing(hides, self._at_piece),
         )
-        self._loader._sources = _Listing(hides, self._at_piece)
         self._job = LoadJob(targets=tuple(targets), sessions=1, rules=rules)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -100,8 +100,8 @@ class Member:
 
     def join(self) -> None:
         """Wait for its end."""
-        self._thread.join(_PATIENCE_S)
-        assert not self._thread.is_alive(), self.notices
+        self.thread.join(_PATIENCE_S)
+        assert not self.thread.is_alive(), self.notices
 
     def finish(self) -> LoadOutcome | PenstockError:
         """Let it read, and return how it ended."""
@@ -181,7 +181,7 @@ class Cluster:
         """End what is left."""
         for member in self._members:
             member.go(dies_at=0)
-            member._thread.join(_PATIENCE_S)
+            member.thread.join(_PATIENCE_S)
 
 
 @pytest.fixture(params=["append"])

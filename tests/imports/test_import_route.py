@@ -109,7 +109,7 @@ def test_object_replaced_between_the_two_looks_is_undone(s3: S3Lab, loads: Loads
 def test_object_replaced_after_the_listing_is_not_imported(s3: S3Lab, loads: Loads) -> None:
     """The first look has another ETag than the listing."""
     s3.put("d/a.csv", _BODY)
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(job(),), rules=SERVER))
         s3.put("d/a.csv", b"a,b\n3,three\n")
         with pytest.raises(SourceError, match="was replaced while the server imported it"):
@@ -379,7 +379,7 @@ def test_auto_takes_the_client_if_an_object_cannot_be_imported(
     for number in range(20):
         s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
     wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         assert loader.plan(wanted).route.via == "server"
         s3.put(f"d/{key}", body)
         plan = loader.plan(wanted)

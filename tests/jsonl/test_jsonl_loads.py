@@ -140,7 +140,7 @@ def test_types_are_found_in_all_values_of_all_names(loads: Loads, tmp_path: Path
         gzip.compress(_lines({"N": 3_000_000_000, "only": None, "f": 1.5, "s": "x", "ok": False}).encode())
     )
     job = make_target(first, second)
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         from penstock.core.values.job import LoadJob
 
         (planned,) = loader.plan(LoadJob(targets=(job,))).targets

@@ -180,7 +180,7 @@ def _files(draw: DrawFn) -> File:
 
 
 def _run(loads: Loads, file: File, path: Path, *, max_rejects: int | None) -> None:
-    loads._piece_bytes = file.piece_bytes
+    loads.piece_bytes = file.piece_bytes
     job = target(
         path,
         format=file.format,

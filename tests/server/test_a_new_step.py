@@ -117,7 +117,7 @@ def test_a_steps_part_is_in_the_plan_its_text_and_its_json(database18: str, tmp_
     """By its name, which nothing else knows."""
     loads = Loads(database18)
     loads.execute("CREATE TABLE t (a int)")
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         job = LoadJob(targets=(target(write_to(tmp_path / "rows.csv", "a\n1\n")),))
         plan, _ = loader.foresee(loader.plan(job))
         assert plan.steps["pages"] == PagesPlan(now=0)

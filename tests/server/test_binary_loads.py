@@ -54,7 +54,7 @@ def write(path: Path, lines: dict[int, str] | None = None, *, rows: int = ROWS, 
 
 def plan_choice(loads: Loads, job: TargetJob, rules: LoadRules = IMPATIENT) -> CopyChoice:
     """Return the format that is planned for the first target."""
-    with Loader(ConnectionFactory(loads.conninfo), tuning=loads._tuning) as loader:
+    with Loader(ConnectionFactory(loads.conninfo), tuning=loads.tuning) as loader:
         return loader.plan(LoadJob(targets=(job,), rules=rules)).targets[0].copy
 
 
@@ -194,7 +194,7 @@ def test_a_load_resumes_in_the_other_format(loads: Loads, tmp_path: Path, first:
 
 
 def _run_planned(loads: Loads, job: TargetJob, between: Callable[[], object]) -> LoadOutcome:
-    with Loader(ConnectionFactory(loads.conninfo), tuning=loads._tuning) as loader:
+    with Loader(ConnectionFactory(loads.conninfo), tuning=loads.tuning) as loader:
         plan = loader.plan(LoadJob(targets=(job,), sessions=2, rules=IMPATIENT))
         between()
         return loader.run(plan, on_notice=loads.notices.append)

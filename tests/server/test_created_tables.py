@@ -240,7 +240,7 @@ def test_loads_that_create_one_table_at_once_share_it(loads: Loads, tmp_path: Pa
     """All were planned while it did not exist: one creates it, and the others use it."""
     paths = [write_to(tmp_path / f"{number}.csv", f"a,b\n{number},x\n") for number in range(4)]
     with ExitStack() as stack:
-        loaders = [stack.enter_context(loads._loader()) for _ in paths]
+        loaders = [stack.enter_context(loads.loader()) for _ in paths]
         plans = [
             loader.plan(LoadJob(targets=(target(path, create=True),), rules=IMPATIENT))
             for loader, path in zip(loaders, paths, strict=True)
@@ -254,7 +254,7 @@ def test_loads_that_create_one_table_at_once_share_it(loads: Loads, tmp_path: Pa
 def test_table_that_was_created_with_other_columns_is_refused(loads: Loads, tmp_path: Path) -> None:
     """As if it had existed when the load was planned."""
     first, second = (write_to(tmp_path / f"{head}.csv", f"{head},b\n1,x\n") for head in "ac")
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(second, create=True),), rules=IMPATIENT))
         loads.run(target(first, create=True))
         with pytest.raises(TargetError, match='column "c" of the file does not exist'):

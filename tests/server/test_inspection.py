@@ -270,13 +270,13 @@ def pair(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Pair]:
     """Provide a primary and its synchronous standby."""
     made = Pair(servers, request.param)
     yield made
-    for server in made._servers:
+    for server in made.servers:
         server.stop("immediate")
 
 
 def test_standby_is_told_with_lag(pair: Pair) -> None:
     """By its application name, with what it has not replayed."""
-    [standby] = inspect(pair._primary.conninfo()).standbys or ()
+    [standby] = inspect(pair.primary.conninfo()).standbys or ()
     assert (standby.name, standby.state, standby.sync_state) == ("standby", "streaming", "sync")
     assert standby.lag_bytes is not None
     assert standby.lag_bytes >= 0
@@ -284,28 +284,28 @@ def test_standby_is_told_with_lag(pair: Pair) -> None:
 
 def test_standby_is_hidden_from_an_ordinary_role(pair: Pair) -> None:
     """That there is one is seen; all else is None."""
-    with psycopg.connect(pair._primary.conninfo(), autocommit=True) as connection:
+    with psycopg.connect(pair.primary.conninfo(), autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS onlooker")
         connection.execute("CREATE ROLE onlooker LOGIN")
-    [standby] = inspect(pair._primary.conninfo(), role="onlooker").standbys or ()
+    [standby] = inspect(pair.primary.conninfo(), role="onlooker").standbys or ()
     assert (standby.state, standby.sync_state, standby.lag_bytes) == (None, None, None)
 
 
 def test_standby_itself_is_told_with_its_primary(pair: Pair) -> None:
     """It is in recovery, its receiver streams, and nothing of the inspection fails there."""
-    found = inspect(pair._standby.conninfo())
+    found = inspect(pair.standby.conninfo())
     assert found.server.is_in_recovery
     assert found.unread == ()
     assert found.receiver is not None
     assert found.receiver.status == "streaming"
-    assert found.receiver.sender_host == str(pair._primary.spec.files.socket_dir)
+    assert found.receiver.sender_host == str(pair.primary.spec.files.socket_dir)
     assert (found.receiver.lag_bytes or 0) >= 0
 
 
 def test_load_and_doctor_refuse_a_standby_with_the_same_words(pair: Pair, tmp_path: Path) -> None:
     """The load refuses it before it looks for the table, if the connection string accepts a standby."""
     (tmp_path / "t.csv").write_text("a\n1\n")
-    where: dict[str, Any] = {"to": f"{pair._standby.conninfo()} target_session_attrs=any", "into": "t", "create": True}
+    where: dict[str, Any] = {"to": f"{pair.standby.conninfo()} target_session_attrs=any", "into": "t", "create": True}
     (found,) = (each for each in doctor(**where).findings if each.severity == "refusal")
     with pytest.raises(TargetError) as caught:
         load(tmp_path / "t.csv", **where)
@@ -320,14 +320,14 @@ def test_load_into_a_standby_is_not_told_to_use_read_write(pair: Pair, tmp_path:
     """No option makes a standby writable."""
     (tmp_path / "t.csv").write_text("a\n1\n")
     with pytest.raises(PenstockError) as caught:
-        load(tmp_path / "t.csv", to=f"{pair._standby.conninfo()}{options}", into="t", create=True)
+        load(tmp_path / "t.csv", to=f"{pair.standby.conninfo()}{options}", into="t", create=True)
     assert "primary" in (caught.value.hint or "")
     assert "--read-write" not in (caught.value.hint or "")
 
 
 def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
     """As every read replica of Amazon RDS does; the first attempt, for a primary, has used the password."""
-    socket = str(pair._standby.spec.files.socket_dir / ".s.PGSQL.5432")
+    socket = str(pair.standby.spec.files.socket_dir / ".s.PGSQL.5432")
     admit: Callable[[str, str], str | None] = lambda _, password: None if password == "right" else "wrong"  # noqa: E731
     front = TlsFront(amazon_like_authority(), "replica", socket, admit=admit)
     given = f"host=replica hostaddr=127.0.0.1 port={front.port} user=postgres dbname=postgres"
@@ -343,7 +343,7 @@ def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
 
 def test_primary_of_several_hosts_is_preferred(pair: Pair) -> None:
     """Who will do with a standby still gets the primary where there is one."""
-    hosts = ",".join(str(server.spec.files.socket_dir) for server in (pair._standby, pair._primary))
+    hosts = ",".join(str(server.spec.files.socket_dir) for server in (pair.standby, pair.primary))
     assert not inspect(f"host={hosts} port=5432,5432 user=postgres dbname=postgres").server.is_in_recovery
 
 

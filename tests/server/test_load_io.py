@@ -57,7 +57,7 @@ def test_io_of_a_second_load_does_not_include_the_first(database18: str, tmp_pat
     loads = Loads(database18, setup=SETUP)
     large = write_csv(tmp_path / "large.csv", [f"{number},{'x' * 100}" for number in range(ROWS)])
     small = write_csv(tmp_path / "small.csv", ["1,x"])
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         found = []
         for path in (large, small):
             outcome = loader.run(loader.plan(LoadJob(targets=(target(path),))))

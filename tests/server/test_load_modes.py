@@ -89,7 +89,7 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
     assert loads18.count() == 0
     monkeypatch.undo()
     loads18.execute("INSERT INTO t VALUES (1, 'old')")
-    with loads18._loader() as loader, pytest.raises(PenstockError) as caught:
+    with loads18.loader() as loader, pytest.raises(PenstockError) as caught:
         plan = loader.plan(LoadJob(targets=(job,), rules=LoadRules(retry_for=0.0)))
         monkeypatch.setattr("penstock.loading.steps.order.Truncation.before", fail)
         loader.run(plan)

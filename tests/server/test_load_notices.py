@@ -147,7 +147,7 @@ def test_facts_name_the_triggers_that_an_insert_fires(connection: Connection) ->
 def test_plan_knows_how_often_row_triggers_fire(database18: str, numbers: Path) -> None:
     """As often as the files have records."""
     loads = Loads(database18, setup=TRIGGERS)
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         from penstock.core.values.job import LoadJob
 
         plan = loader.plan(LoadJob(targets=(replace(target(numbers)),)))

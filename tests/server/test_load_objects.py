@@ -139,7 +139,7 @@ def test_sessions_that_cannot_connect_leave_the_work_to_the_first(database18: st
     loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     name = sql.Identifier(conninfo_to_dict(database18)["dbname"])
     path = write_to(tmp_path / "file.csv", "".join(f"{number},b\n" for number in range(50_000)))
-    with loads._loader() as loader, psycopg.connect(make_conninfo(database18, dbname="postgres")) as admin:
+    with loads.loader() as loader, psycopg.connect(make_conninfo(database18, dbname="postgres")) as admin:
         admin.autocommit = True
         plan = loader.plan(LoadJob(targets=(target(path, format="csv", has_header=False),), sessions=4))
         admin.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
@@ -152,7 +152,7 @@ def test_sequence_that_is_gone_at_the_end_does_not_fail_the_load(loads: Loads, t
     """The rows are in by then, and whoever read of a failure would load them again."""
     loads.execute("CREATE TABLE s (id serial, b text)")
     path = write_to(tmp_path / "file.csv", "id,b\n" + "".join(f"{number},b\n" for number in range(50_000)))
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(path, into="s"),)))
         loads.execute("DROP SEQUENCE s_id_seq CASCADE")
         outcome = loader.run(plan)

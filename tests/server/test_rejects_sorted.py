@@ -126,7 +126,7 @@ def test_key_of_a_refused_record_is_free(loads: Loads, tmp_path: Path) -> None:
 def test_session_sorts_in_each_of_its_transactions(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
     """What it makes for that is gone with them."""
     loads.chop(2000)
-    loads._piece_bytes = 1000
+    loads.piece_bytes = 1000
     path = write_csv(tmp_path / "file.csv", make_records())
     loads.run(target(path, format="csv"), sessions=1, rules=REJECT, batch_bytes=2000)
     assert len(sorts) > 1
@@ -184,7 +184,7 @@ def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sor
 def test_records_that_cannot_be_read_are_rejected(loads: Loads, tmp_path: Path, encoding: str) -> None:
     """By the count of fields or their bytes, beside others that are refused; each by its own line."""
     loads.chop(5000)
-    loads._piece_bytes = 1500
+    loads.piece_bytes = 1500
     records = [f'{n},"two\nlines"'.encode() for n in range(1000)]
     records[500:504] = [b"5", b"5,6,7", b"500,", b"501,wrong"]
     bad = [20, *range(700, 720), 999]
@@ -204,7 +204,7 @@ def test_records_that_cannot_be_read_are_rejected(loads: Loads, tmp_path: Path, 
 def test_tables_that_are_sorted_by_turns(loads: Loads, tmp_path: Path) -> None:
     """One session's commands of one transaction are for either."""
     loads.chop(2000)
-    loads._piece_bytes = 2000
+    loads.piece_bytes = 2000
     jobs = []
     for name in ("r", "s"):
         loads.execute(f"CREATE TABLE {name} (a int PRIMARY KEY, b text CHECK (b <> 'x'))")

@@ -250,7 +250,7 @@ def test_role_that_does_not_own_the_table_is_refused(database18: str, people: Pa
     loads.execute("DROP ROLE IF EXISTS switch_clerk; CREATE ROLE switch_clerk; GRANT INSERT ON t TO switch_clerk")
     share_ledger(loads, "switch_clerk")
     clerk = Loads(database18, role="switch_clerk")
-    with clerk._loader() as loader, pytest.raises(TargetError, match="--triggers disable and --autovacuum pause needs"):
+    with clerk.loader() as loader, pytest.raises(TargetError, match="--triggers disable and --autovacuum pause needs"):
         loader.plan(LoadJob(targets=(target(people),), rules=replace(DISABLE, autovacuum="pause")))
     loads.execute("DROP OWNED BY switch_clerk; DROP ROLE switch_clerk")
 

@@ -54,7 +54,7 @@ def test_quote_that_passes_the_longest_record_costs_its_line(loads: Loads, tmp_p
     """The load goes on before the end of the file is known."""
     rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
     rest = "2,x,y\n" * 200_000
-    loads._piece_bytes = 300_000
+    loads.piece_bytes = 300_000
     loads.run(target(write_to(tmp_path / "file", f'a,b,c\n1,"x,y\n{rest}3,"x,y\n'), format="csv"), rules=rules)
     assert find_rejects(loads) == [
         (2, '1,"x,y\n', "a record is longer than 1.00 MB"),
@@ -73,7 +73,7 @@ def test_line_that_is_longer_than_a_record_may_be_is_rejected(
     lines = [",".join(["a", "b", "c"]), "1,x,y", f"2,{value},y", "3,x,y"]
     text = "".join(f"{line}\n" for line in lines)
     path = write_to(tmp_path / "file", text if file_format == "csv" else text.replace(",", "\t"))
-    loads._piece_bytes = 300_000
+    loads.piece_bytes = 300_000
     outcome = loads.run(target(path, format=file_format, has_header=True), rules=rules)
     is_rejected = len(value) > 1_000_000 or (file_format == "csv" and value == '"x')
     assert outcome.rejected == is_rejected
@@ -113,7 +113,7 @@ def test_each_line_is_loaded_or_rejected_once_and_after_a_resume(loads: Loads, t
     rng = random.Random(seed)
     data = b"a,b,c\n" + b"".join(make_file(rng, "\n") for _ in range(8))
     path = write_to(tmp_path / "file", data)
-    loads._piece_bytes = rng.choice([7, 60, 1000])
+    loads.piece_bytes = rng.choice([7, 60, 1000])
     loads.chop(rng.choice([1, 100, 10_000]))
     for max_rejects in (rng.choice([0, 5, None]), None):
         rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=max_rejects)

@@ -343,7 +343,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(database18: s
     loads = Loads(database18, least_checkpoint_bytes=0)
     make_table(loads)
     before = last_checkpoint(loads)
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(people),), rules=NEVER))
         outcome = run_load(plan, replace(loader._tools(plan), lease=TakenLease()))
     assert upkeep_of(outcome).checkpoint_s > 0

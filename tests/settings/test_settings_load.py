@@ -51,8 +51,8 @@ def run(
     retry_for_s: float = 0.0,
 ) -> LoadOutcome:
     """Load a file into table t, made where it is missing, once more where it is loaded."""
-    with Loader(connect_to(conninfo), Housekeeping(settings=settings)) as loader:
-        loader._sources = ChoppedSources(1009, at_piece)
+    sources = ChoppedSources(1009, at_piece)
+    with Loader(connect_to(conninfo), Housekeeping(settings=settings), sources=sources) as loader:
         job = LoadJob(
             targets=(target(path, create=True),), rules=LoadRules(again=True, retry_for=retry_for_s), sessions=2
         )

@@ -125,12 +125,13 @@ class Loads:
         self.warnings: tuple[Notice, ...] = ()
         self.notices: list[str] = []
         self._connect = ConnectionFactory(conninfo, role=role)
-        self._piece_bytes = piece_bytes
+        self.piece_bytes = piece_bytes
+        self.role = role
         # A load that happens to take longer than half a second would be sampled by a session of its own.
         self._housekeeping = Housekeeping(
             record=record, no_record=record is None and not samples, ledger_schema=ledger_schema
         )
-        self._tuning = LoadTuning(**tuning)
+        self.tuning = LoadTuning(**tuning)
         if chunk_bytes is not None:
             self.chop(chunk_bytes)
         self.at_piece: Callable[[int], None] | None = None
@@ -147,7 +148,7 @@ class Loads:
         batch: BatchPlan | None = None,
     ) -> LoadOutcome:
         """Plan and carry out a load of the targets; `batch_bytes` ends batches early, `batch` is all of the plan."""
-        with self._loader() as loader:
+        with self.loader() as loader:
             plan = loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules))
             batch = batch or plan.batch
             if batch_bytes is not None:
@@ -163,7 +164,7 @@ class Loads:
 
     def tune(self, **tuning: Any) -> None:
         """Have the loads from now on tuned in another way; takes what LoadTuning does."""
-        self._tuning = replace(self._tuning, **tuning)
+        self.tuning = replace(self.tuning, **tuning)
 
     def chop(self, chunk_bytes: int) -> None:
         """Let a COPY command end as soon as it carried `chunk_bytes`."""
@@ -171,16 +172,16 @@ class Loads:
 
     def tune_batches(self, **batch: Any) -> None:
         """Have the batches of the loads from now on end in another way; takes what BatchPlan does."""
-        self.tune(batch=replace(self._tuning.batch, **batch))
+        self.tune(batch=replace(self.tuning.batch, **batch))
 
     def check(self, *targets: TargetJob, sessions: int | None = 2, rules: LoadRules = IMPATIENT) -> CheckOutcome:
         """Plan a load of the targets and only check it."""
-        with self._loader() as loader:
+        with self.loader() as loader:
             return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules)))
 
     def plan(self, *targets: TargetJob, rules: LoadRules = IMPATIENT) -> None:
         """Plan a load as --plan does: with a look at every object's dialect."""
-        with self._loader() as loader:
+        with self.loader() as loader:
             loader.foresee(loader.plan(LoadJob(targets=targets, rules=rules)))
 
     def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
@@ -191,11 +192,10 @@ class Loads:
             assert not self.has_table(table) or self.count(table) == 0
         return caught.value
 
-    def _loader(self) -> Loader:
-        loader = Loader(self._connect, self._housekeeping, tuning=self._tuning)
-        if self._piece_bytes is not None:
-            loader._sources = ChoppedSources(self._piece_bytes, self.at_piece)
-        return loader
+    def loader(self) -> Loader:
+        """Return what plans and runs loads, to be closed."""
+        sources = None if self.piece_bytes is None else ChoppedSources(self.piece_bytes, self.at_piece)
+        return Loader(self._connect, self._housekeeping, tuning=self.tuning, sources=sources)
 
     def execute(self, statement: str) -> list[Row]:
         """Run statements as the connection's user and return the last one's rows."""

@@ -253,7 +253,7 @@ def test_table_altered_since_the_plan_is_an_error(loads: Loads, write: Write) ->
 
     loads.execute("CREATE TABLE t (a int)")
     job = LoadJob(targets=(_widen(write("a,b\n1,x\n"), add_columns=True),), rules=LoadRules(retry_for=0))
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(job)
         loads.execute("ALTER TABLE t ADD z int")
         with pytest.raises(TargetError):
@@ -269,7 +269,7 @@ def test_two_loads_at_once_add_the_same_column(loads: Loads, write: Write) -> No
     plans = []
     for number in range(2):
         path = write(f"a,b\n{number},x\n", f"{number}.csv")
-        loader = loads._loader()
+        loader = loads.loader()
         target = make_target(path, create=False, types="text", add_columns=True)
         plans.append((loader, loader.plan(LoadJob(targets=(target,), rules=LoadRules(retry_for=0)))))
     threads = [threading.Thread(target=loader.run, args=(plan,)) for loader, plan in plans]

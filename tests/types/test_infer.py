@@ -30,7 +30,7 @@ Write = Any
 def _plan(loads: Loads, *targets: Any) -> Any:
     from penstock.core.values.job import LoadJob
 
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         return loader.plan(LoadJob(targets=targets))
 
 
@@ -269,7 +269,7 @@ def test_file_that_changes_after_the_scan_is_an_error(loads: Loads, write: Write
     from penstock.core.values.job import LoadJob
 
     path = write("a\n1\n")
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(make_target(path),), rules=LoadRules(retry_for=0)))
         path.unlink()
         write("a\nsomething else\n")

@@ -53,7 +53,8 @@ class Loader(Closing):
     """Plans, checks and runs loads into one server. Close it, or use it as a context manager.
 
     If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
-    only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them.
+    only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them. The
+    Loader closes `sources`; by default it reads them with this machine's AWS configuration.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Loader(Closing):
         *,
         resumes: str | None = None,
         tuning: LoadTuning = DEFAULT_TUNING,
+        sources: SourceReader | None = None,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Imported only if the load changes settings.
@@ -75,7 +77,7 @@ class Loader(Closing):
         self._tuning = tuning
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
-        self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
+        self._sources = sources or SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
         self._retry_for_s = 0.0
         self._on_notice: Callable[[str], None] = log_notice
 

@@ -87,9 +87,9 @@ def run_load(request: dict[str, Any]) -> int:
     connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
-        with Loader(connect, Housekeeping(settings=request.get("settings", "none"))) as loader:
+        sources = _Sources(request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
+        with Loader(connect, Housekeeping(settings=request.get("settings", "none")), sources=sources) as loader:
             _say("phase planning")
-            loader._sources = _Sources(request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
             plan = loader.plan(job, on_notice=_say)
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
             # One object at a time, so that hosts share even small files.

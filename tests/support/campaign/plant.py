@@ -77,7 +77,7 @@ class Pair:
         self.major = major
         homes = [pool.new_home(), pool.new_home()]
         installation, copies = pool.installation(major), pool.directory / "postgresql"
-        self._servers = []
+        self.servers = []
         for number, home in enumerate(homes):
             other = EmbeddedServer.create(homes[1 - number], installation).spec.files.socket_dir
             settings = {
@@ -87,28 +87,28 @@ class Pair:
                 "wal_retrieve_retry_interval": "100ms",
                 "hot_standby": "on",
             }
-            self._servers.append(EmbeddedServer.create(home, installation, settings, copies=copies))
-        self._primary, self._standby = self._servers
-        self._primary.ensure_running()
+            self.servers.append(EmbeddedServer.create(home, installation, settings, copies=copies))
+        self.primary, self.standby = self.servers
+        self.primary.ensure_running()
         self.rebuild()
         _make_ledger(self.conninfo)
 
     @property
     def conninfo(self) -> str:
         """Return libpq's list of both hosts, the primary wanted."""
-        hosts = ",".join(str(server.spec.files.socket_dir) for server in self._servers)
+        hosts = ",".join(str(server.spec.files.socket_dir) for server in self.servers)
         return f"host={hosts} port=5432,5432 user={SUPERUSER} dbname=postgres target_session_attrs=read-write"
 
     @property
     def log(self) -> Path:
         """Return the primary's log."""
-        return self._primary.spec.files.log
+        return self.primary.spec.files.log
 
     def fail_over(self) -> None:
         """Lose the primary as by a crash, and promote the standby; `rebuild` then makes a new standby."""
-        self._primary.stop("immediate")
-        self._primary, self._standby = self._standby, self._primary
-        promote(self._primary)
+        self.primary.stop("immediate")
+        self.primary, self.standby = self.standby, self.primary
+        promote(self.primary)
 
     def lose(self) -> None:
         """Lose the primary, and go on with the standby and a new one of its own."""
@@ -117,9 +117,9 @@ class Pair:
 
     def rebuild(self) -> None:
         """Make the other server a standby of the primary again, and wait until commits wait for it."""
-        copy_primary(self._standby, self._primary)
-        self._standby.ensure_running()
-        with psycopg.connect(self._primary.conninfo(), autocommit=True) as connection:
+        copy_primary(self.standby, self.primary)
+        self.standby.ensure_running()
+        with psycopg.connect(self.primary.conninfo(), autocommit=True) as connection:
             while not connection.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone():
                 connection.execute("SELECT pg_sleep(0.02)")
 

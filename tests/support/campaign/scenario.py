@@ -392,7 +392,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
             run.start()
             while len(run.hits) < scenario.faults and _strike_once(run):
                 pass
-            _finish(run)
+            finish(run)
         if scenario.ends_with_loss:
             run.place.lose()
         redone = check_load(run)
@@ -506,7 +506,7 @@ def _take_end(run: Run) -> bool:
     return not run.is_over
 
 
-def _finish(run: Run) -> None:
+def finish(run: Run) -> None:
     """Let the load come to its end, by as many loaders as that takes."""
     until_s = time.monotonic() + _END_PATIENCE_S
     while True:
