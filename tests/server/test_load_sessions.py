@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -76,12 +76,11 @@ def test_session_of_others_between_two_of_the_load_gets_its_lock(loads: Loads, t
     paths = [write_numbers(tmp_path / f"{n}", range(2000 * n, 2000 * n + (1000 if n else 1500))) for n in range(9)]
     held = "SELECT FROM pg_locks WHERE relation = 't'::regclass AND mode = '{}' AND granted = {}"
     guard, queued, begun = Lock(), Event(), []
+    locked: list[Future[None]] = []
 
     def lock() -> None:
         with psycopg.connect(loads.conninfo) as other:
             other.execute("SET lock_timeout = '30s'; LOCK TABLE t")
-
-    locking = Thread(target=lock)
 
     def queue_another(piece: int) -> None:
         with guard:
@@ -89,17 +88,17 @@ def test_session_of_others_between_two_of_the_load_gets_its_lock(loads: Loads, t
             is_second = len(begun) == 2
         if is_second:
             await_rows(loads, held.format("RowExclusiveLock", "true"))
-            locking.start()
+            locked.append(pool.submit(lock))
             await_rows(loads, held.format("AccessExclusiveLock", "false"))
             queued.set()
         elif len(begun) > 2:
             queued.wait()
 
-    loads._piece_bytes, loads.at_piece = 1_000_000, queue_another
-    outcome = loads.run(target(paths), sessions=2, rules=LoadRules(retry_for=30.0, vacuum=False))
-    waited_s = time.monotonic()
-    locking.join()
-    assert time.monotonic() - waited_s < 5
+    loads.piece_bytes, loads.at_piece = 1_000_000, queue_another
+    with ThreadPoolExecutor() as pool:
+        outcome = loads.run(target(paths), sessions=2, rules=LoadRules(retry_for=30.0, vacuum=False))
+        # Raises LockNotAvailable if the lock was never granted.
+        locked[0].result()
     assert outcome.rows == 9500
     assert loads.execute("SELECT count(*), count(DISTINCT a) FROM t") == [(9500, 9500)]
 

@@ -89,7 +89,7 @@ def test_circle_is_said(loads: Loads, tmp_path: Path, deferred: str) -> None:
     loads.execute(f"ALTER TABLE a ADD b int REFERENCES b {deferred}")
     a, *others = _jobs(tmp_path, "abc")
     jobs = (replace(a, set={"b": "1"}), *others)
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=jobs, rules=LoadRules(indexes="keep")))
     (notice,) = [notice for notice in plan.notices if "in a circle" in notice.message]
     assert '"public.a"' in notice.message
@@ -121,10 +121,12 @@ def test_counts_of_files_are_their_own_when_keys_reorder_the_job(loads: Loads, t
 
 def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
     """With --mode truncate --atomic: replace is named."""
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         job = LoadJob(targets=tuple(_jobs(tmp_path, "abc")), rules=LoadRules(atomic=True))
         lines = describe_plan(loader.plan(job))
-    for way in [line for line in lines if line.startswith("mode")]:
+    ways = [line for line in lines if line.startswith("mode")]
+    assert len(ways) == 3
+    for way in ways:
         assert "readers see all or nothing, and wait from the TRUNCATE at the end" in way
         assert "with mode replace they hardly wait" in way
 
@@ -173,7 +175,7 @@ def test_only_children_of_rejected_parents_are_rejected(loads: Loads, tmp_path: 
 def test_plan_names_the_tables_that_a_child_waits_for(loads: Loads, tmp_path: Path) -> None:
     """In its mode, and as a list for programs."""
     b, a = _jobs(tmp_path, "ba", "append")
-    with loads._loader() as loader:
+    with loads.loader() as loader:
         job = LoadJob(targets=(b, replace(a, mode="upsert", key=("id",))), rules=LoadRules(indexes="keep"))
         plan = loader.plan(job)
         lines = describe_plan(plan)
