@@ -1,11 +1,12 @@
 """Fixtures for every test: real servers of all supported versions, databases, seeds.
 
-    pg          a server of each version that is to be tested (narrow it by @pytest.mark.pg(">= 17")); a PgServer
+    pg          a server of each version that is to be tested (narrow it by @pytest.mark.pg(">= 17")); a PgServer.
+                If what is tested depends on the version, the test is marked `versions`
     database    conninfo of an empty database on `pg`
     pg18        the newest version's server only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
-    s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
     ledger18    conninfo of a database on `pg18` that has an empty ledger, which a load would take 30 ms to create
+    s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     seed, rng   what random input starts from
     some        a few of the cases in the first part, all of them in the second
@@ -13,13 +14,15 @@
 PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_SEED another seed. Hypothesis
 repeats the same examples at each run; --hypothesis-profile=explore draws new ones.
 
-Which tests run (`make test`, `make test-all`, .ci/run):
+Which tests run (`make test`, `make test-rest`, `make test-all`, .ci/run):
 
-    --part=main  the oldest and the newest version, what is marked `slow` on the newest only; small property runs and
-                 a few of the moments at which something is killed; not what is marked `full`. The default
-    --part=rest  the other versions, large property runs, every moment, and what is marked `full`
+    --part=main  the newest version, and the oldest for what is marked `versions`; small property runs and a few of
+                 the moments at which something is killed; not what is marked `part("rest")`. The default
+    --part=rest  the other versions, large property runs, every moment, and what is marked `part("rest")`
     --part=all   both
     --limit-s=N  skip, by name, the tests that have not begun after N seconds
+
+A module of slow tests, or of labs, is marked `part("rest")` as a whole, and its smoke test `part("main")`.
 """
 
 from __future__ import annotations
@@ -112,11 +115,12 @@ def _has_more_cases(item: pytest.Item) -> bool:
 
 
 def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
-    """Return whether `make test` runs a test: on the oldest and the newest version that the test allows.
+    """Return whether `make test` runs a test: on the newest version that the test allows.
 
-    What is marked `slow` runs on the newest only.
+    What is marked `versions` also runs on the oldest. The mark of a test or of a case overrides that of its module.
     """
-    if item.get_closest_marker("full") is not None:
+    part = item.get_closest_marker("part")
+    if part is not None and part.args[0] != "main":
         return False
     spec = getattr(item, "callspec", None)
     major = None if spec is None else spec.params.get("pg_major")
@@ -124,7 +128,7 @@ def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
         return True
     needs = [mark.args[0] for mark in item.iter_markers("pg")]
     allowed = [each for each in majors if all(satisfies(each, need) for need in needs)]
-    return major == max(allowed) or (major == min(allowed) and item.get_closest_marker("slow") is None)
+    return major == max(allowed) or (major == min(allowed) and item.get_closest_marker("versions") is not None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -198,15 +202,15 @@ def database18(pg18: PgServer) -> str:
 
 
 @pytest.fixture
-def connection(database: str) -> Iterator[psycopg.Connection]:
-    """Provide an autocommit connection to an empty database, on each version in turn."""
-    with psycopg.connect(database, autocommit=True) as opened:
-@pytest.fixture
 def ledger18(pg18: PgServer) -> str:
     """Provide a database on `pg18` with an empty ledger, as conninfo: for many loads, each in a database of its own."""
     return pg18.fresh_database(has_ledger=True)
 
 
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection]:
+    """Provide an autocommit connection to an empty database, on each version in turn."""
+    with psycopg.connect(database, autocommit=True) as opened:
         yield opened
 
 
@@ -330,4 +334,3 @@ def _embedded_server(servers: ServerPool, major: int) -> PgServer:
         return servers.pg_server(major)
     except maven.Unavailable as reason:
         pytest.skip(f"PostgreSQL {major}: {reason}")
-    return PgServer(server.conninfo(), major, server)

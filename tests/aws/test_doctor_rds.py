@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from aws.conftest import MotoRds
 
+pytestmark = pytest.mark.part("rest")
+
 
 @pytest.fixture
 def doctor(reach: Callable[..., str]) -> Callable[..., Finished]:
@@ -28,6 +30,7 @@ def doctor(reach: Callable[..., str]) -> Callable[..., Finished]:
     return run
 
 
+@pytest.mark.part("main")
 def test_screen_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
     """As docs/doctor.md shows it."""
     shown = doctor()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import doctest
 
-from moto.ec2.models.instance_types import INSTANCE_TYPES
-
 from penstock.rds import shapes as classes
 from penstock.rds.shapes import count_vcpus
 
@@ -17,6 +15,9 @@ _NOT_IN_RDS = (".metal", ".nano")
 
 def test_names_tell_the_vcpus_that_ec2_has() -> None:
     """EC2's own table is in moto; what the rule does not know, such as metal, is None and not wrong."""
+    # It takes more than a second to import, in each process of a test run.
+    from moto.ec2.models.instance_types import INSTANCE_TYPES
+
     known = {
         name: raw["VCpuInfo"]["DefaultVCpus"]
         for name, raw in INSTANCE_TYPES.items()

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from aws.conftest import MotoRds
 
+pytestmark = pytest.mark.part("rest")
 
+
+@pytest.mark.part("main")
 def test_instance_is_described(moto_rds: MotoRds) -> None:
     """RDS, EC2 and CloudWatch each say their part."""
     found = describe_instance(moto_rds.instance, now=datetime.now(UTC))

@@ -91,7 +91,7 @@ def _missing() -> str | None:
     return None
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(600)
 def test_a_faster_volume_loads_faster_and_kept_wal_is_replayed() -> None:
     """The published order on real volumes: sessions wait for the first, and the second's IOPS are not its limit."""

@@ -120,7 +120,7 @@ def test_a_volume_is_refused_for_a_server_of_the_user() -> None:
         commits(to="host=x", volume="gp2:250GiB")
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_servers_on_volumes_stand_beside_a_quorum_without(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As RDS on EBS beside Aurora."""
     try:
@@ -177,6 +177,7 @@ def test_a_standby_is_refused(servers: ServerPool) -> None:
         lab.down()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signals) -> None:
     """In the middle of a call, which ends with it."""
@@ -206,8 +207,7 @@ def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     assert _schema_count(database18) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_a_quick_run_shows_what_small_batches_cost_and_leaves_nothing(servers: ServerPool) -> None:
     """On a quorum ten rows a commit take at least three times as long as 10,000; no process or folder stays."""
     home = servers.new_home()

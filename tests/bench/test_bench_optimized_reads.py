@@ -188,7 +188,7 @@ def _missing() -> str | None:
     return None
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(600)
 def test_the_gain_grows_with_the_sessions() -> None:
     """The published shape, with real volumes: more at the highest number of sessions than at the lowest."""

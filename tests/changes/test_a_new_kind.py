@@ -138,6 +138,7 @@ def test_new_kind_is_changed_while_loading_and_restored(loads: Loads, people: Pa
     assert any("disabling at" in text and "fillfactor" in text for text in loads.notices)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.usefixtures("kind")
 def test_new_kind_is_restored_whatever_statement_kills_the_load(loads: Loads, people: Path) -> None:
     """A repair after each death finds all that was changed, and nothing else."""

@@ -44,6 +44,7 @@ def test_texts_are_str_with_escapes(any_bytes: str) -> None:
         assert row == ({"a": "<e9>"}, "0/0")
 
 
+@pytest.mark.part("rest")
 def test_commands_that_look_at_the_server_work(
     any_bytes: str, penstock: Callable[..., Finished], tmp_path: Path
 ) -> None:

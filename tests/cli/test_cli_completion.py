@@ -59,6 +59,7 @@ def test_tables_are_offered_as_sql_spells_them(database18: str) -> None:
     assert shown == ['"Old"."order lines"', "orders", "public.orders"]
 
 
+@pytest.mark.part("rest")
 def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstock: Callable[..., Finished]) -> None:
     """To commands that take a load's id; `latest` to those that take rejected records."""
     ids = []
@@ -75,6 +76,7 @@ def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstoc
     assert offered(f"penstock resume --to service=db {ids[0][:12]}", **environment) == ids[:1]
 
 
+@pytest.mark.part("rest")
 def test_no_server_is_started_and_no_error_printed(tmp_path: Path) -> None:
     """What is typed stays as it is if no server runs, or one refuses."""
     home = tmp_path / "home"
@@ -84,6 +86,7 @@ def test_no_server_is_started_and_no_error_printed(tmp_path: Path) -> None:
     assert offered(f"penstock loads show --to host={tmp_path} ") == []
 
 
+@pytest.mark.part("rest")
 def test_silent_server_is_not_waited_for() -> None:
     """The kernel accepts the connection, and no answer ever comes: without a limit this test would hang."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

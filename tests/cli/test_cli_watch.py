@@ -190,6 +190,7 @@ def test_lost_connection_is_told_in_our_own_words(database18: str) -> None:
     assert "psycopg" not in said + rest
 
 
+@pytest.mark.part("rest")
 def test_server_that_stops_answering_keeps_nobody(database18: str) -> None:
     """Its end comes when --for says, with what was seen until then; without that this test would never end."""
     command = [sys.executable, "-m", "penstock", "watch", "--to", database18, "--for", "2"]
@@ -298,6 +299,7 @@ def test_screen_without_an_input_shows_what_it_may(database18: str) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.part("rest")
 def test_server_that_does_not_answer_is_not_waited_for(database18: str, tmp_path: Path) -> None:
     """The recording is whole without the last sample."""
     path = tmp_path / "r"

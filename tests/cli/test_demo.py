@@ -30,6 +30,7 @@ def psql(home: dict[str, str], statement: str, database: str = "postgres") -> Fi
     return run_process("server", "psql", database, "-XAt", "-c", statement, environment=home)
 
 
+@pytest.mark.part("rest")
 def test_demo_compares_and_leaves_the_rows(home: dict[str, str]) -> None:
     """A line for each way with the article's figures, and the tables to look at by the query that is shown."""
     shown = run_process("demo", *SMALL, environment=home)
@@ -50,6 +51,7 @@ def test_demo_prints_one_object(home: dict[str, str]) -> None:
     assert [len(step["runs"]) for step in target["steps"]] == [1, 1, 1]
 
 
+@pytest.mark.part("rest")
 def test_ledgers_of_other_versions_do_not_concern_a_demo(home: dict[str, str]) -> None:
     """After an upgrade: an older penstock left its ledger where users load, and one in the demo's database."""
     assert run_process("demo", *SMALL, environment=home).code == 0
@@ -63,6 +65,7 @@ def test_ledgers_of_other_versions_do_not_concern_a_demo(home: dict[str, str]) -
     psql(home, "DROP SCHEMA penstock CASCADE")
 
 
+@pytest.mark.part("rest")
 def test_demo_refuses_a_database_that_is_not_its_own(home: dict[str, str]) -> None:
     """It would drop it; the hint says what to do."""
     psql(home, "DROP DATABASE IF EXISTS penstock_demo")

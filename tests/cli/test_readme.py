@@ -83,6 +83,7 @@ def shell(tmp_path: Path, servers: ServerPool) -> Iterator[Callable[[str], subpr
     assert run("penstock server stop").returncode == 0
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_documented_commands_work_in_order(
     document: Path, shell: Callable[[str], subprocess.CompletedProcess[str]]
@@ -117,6 +118,7 @@ LINEITEM = """
 """
 
 
+@pytest.mark.part("rest")
 def test_transcript_of_a_rebuild_has_the_lines_that_are_printed(
     shell: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -139,7 +141,7 @@ def test_transcript_of_a_rebuild_has_the_lines_that_are_printed(
     assert printed == shown, done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_demo_and_tutorial_leave_each_other_alone(tmp_path: Path, servers: ServerPool) -> None:
     """Their tables have the same names, and the server is the same: in either order, and twice."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -151,6 +153,7 @@ def test_demo_and_tutorial_leave_each_other_alone(tmp_path: Path, servers: Serve
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.part("rest")
 def test_documented_python_runs_as_it_stands(tmp_path: Path, servers: ServerPool) -> None:
     """The blocks of docs/python.md are one program, on an embedded server; without set-up its warnings are printed."""
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TEXTS = [f"text{number:04d}" for number in range(500)]
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+@pytest.mark.parametrize("file_format", ["parquet", pytest.param("arrow", marks=pytest.mark.part("rest"))])
 def test_damaged_bytes_never_end_the_process(file_format: str) -> None:
     """Each of 400 files is read to its end, or refused."""
     argv = [sys.executable, flips.__file__, file_format, "0", "400"]
@@ -33,7 +33,7 @@ def test_damaged_bytes_never_end_the_process(file_format: str) -> None:
     assert done.returncode == 0, f"file {done.stdout.split()[-1]}: {done.stderr[-2000:]}"
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("file_format", ["parquet", "arrow"])
 def test_many_damaged_bytes_never_end_the_process(file_format: str) -> None:
@@ -129,7 +129,7 @@ def test_long_footer_is_read_as_a_whole(loads: Loads, write_parquet: Callable[..
     assert loads.run(target(path, create=True)).rows == 2_000
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_dictionary_may_stand_for_more_than_fits_in_one_block(loads: Loads, write_arrow: Callable[..., Path]) -> None:
     """300 rows of 8 MB, which are 4 kB of indices and 8 MB of a text."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int8()), pa.array(["x" * 8_000_000]))

@@ -87,6 +87,7 @@ def _kill_and_resume(conninfo: str, folder: Path, moments: Sequence[int]) -> Non
         loads.execute("DELETE FROM t; UPDATE penstock.loads SET changed_at = now()")
 
 
+@pytest.mark.part("rest")
 def test_killed_loader_is_resumed_without_a_row_lost_or_repeated(
     database18: str, tmp_path: Path, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
 ) -> None:
@@ -94,7 +95,7 @@ def test_killed_loader_is_resumed_without_a_row_lost_or_repeated(
     _kill_and_resume(database18, tmp_path, some(rng.sample(range(60), 20), 5))
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_loader_is_killed_200_times_between_row_groups(database18: str, tmp_path: Path, rng: random.Random) -> None:
     """As above."""
     _kill_and_resume(database18, tmp_path, rng.choices(range(60), k=200))

@@ -202,7 +202,7 @@ def test_values_of_every_type_are_those_that_psycopg_writes(
     _hold_against_psycopg(loads, values, path)
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", _KINDS)
 def test_a_million_values_of_each_type(

@@ -251,6 +251,7 @@ def test_folder_that_is_no_export_needs_a_table(tmp_path: Path, source: str) -> 
     assert (finished.code, finished.err.splitlines()[0]) == (2, "error: no table to load into")
 
 
+@pytest.mark.part("rest")
 def test_killed_load_of_an_export_is_resumed(database18: str, tmp_path: Path) -> None:
     """By the same command: no row of any table is lost or repeated."""
     loads = Loads(database18, setup=_TABLES)

@@ -188,11 +188,11 @@ MATRIX: dict[str, Callable[[Plot], tuple[Diagnosis, ...]]] = {
     "load-network": slow_network,
     "load-few-sessions": one_session,
 }
-_QUICK = {"load-triggers", "lock-wait", "load-decompression"}
+_SMOKE = "lock-wait"
 
 
 @pytest.mark.parametrize(
-    "code", [pytest.param(code, marks=[] if code in _QUICK else pytest.mark.full) for code in MATRIX]
+    "code", [pytest.param(code, marks=[] if code == _SMOKE else pytest.mark.part("rest")) for code in MATRIX]
 )
 def test_planted_bottleneck_of_a_load_is_named_first(code: str, pg18: PgServer, tmp_path: Path) -> None:
     """No two rows have the same code, so what is first in its own row is first in no other."""

@@ -69,6 +69,7 @@ def test_commits_behind_a_slow_local_flush(new_server: Callable[..., EmbeddedSer
     assert "of this, application worker" in [number.name for number in first.evidence]
 
 
+@pytest.mark.part("rest")
 def test_commits_of_a_quorum_wait_for_standbys_and_then_for_missing_ones(quorum: Lab) -> None:
     """One more than a zone is lost while a procedure runs: those that are missing are named, and no others."""
     conninfo = quorum.conninfo()
@@ -92,7 +93,7 @@ def test_commits_of_a_quorum_wait_for_standbys_and_then_for_missing_ones(quorum:
     assert "are missing: b1, b2, c1" in first.claim
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(("rows", "rows_per_commit"), [(200_000, 1), (600_000, 100)])
 @pytest.mark.parametrize("begins", ["before", "during"])
 def test_rates_of_a_procedure_hold_when_its_counters_arrive(
@@ -118,6 +119,7 @@ def test_rates_of_a_procedure_hold_when_its_counters_arrive(
     assert found.rows_per_commit == pytest.approx(rows_per_commit, rel=0.05)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("rows_per_commit", [1, 10, 100])
 def test_rows_per_commit_are_estimated_while_a_procedure_runs(database18: str, rows_per_commit: int) -> None:
     """Within a factor of two, from WAL."""
@@ -177,7 +179,7 @@ def test_sessions_that_compute_are_bound_by_processors(database18: str) -> None:
     assert not WRONG & set(codes(recorded))
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("statement", "code", "named"),
     [
@@ -197,6 +199,7 @@ def test_sessions_that_contend_wait_for_one_another(database18: str, statement: 
     assert named in first.claim
 
 
+@pytest.mark.part("rest")
 def test_short_reads_are_nothing_remarkable(new_server: Callable[..., EmbeddedServer]) -> None:
     """Pgbench -S, by as many clients as the machine here has processors; nobody else commits, autovacuum neither."""
     server = new_server(autovacuum="off")
@@ -233,6 +236,7 @@ def _pgbench(server: EmbeddedServer) -> str:
     return found
 
 
+@pytest.mark.part("rest")
 def test_autovacuum_of_the_table_that_is_changed_is_named(new_server: Callable[..., EmbeddedServer]) -> None:
     """Its worker never sleeps, and the processors are all in use."""
     conninfo = new_server(autovacuum_naptime="1s", autovacuum_vacuum_cost_delay="0").ensure_running()

@@ -39,9 +39,9 @@ def plant(servers: ServerPool) -> Iterator[Plant]:
     plant.close()
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("points", [50, pytest.param(_MANY, marks=pytest.mark.full)])
+@pytest.mark.parametrize("points", [50, _MANY])
 def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path, points: int) -> None:
     """Of all kinds but the small disk, for which it takes root; the command ends with 0 where all loads held."""
     record = tmp_path / "faults.jsonl"
@@ -64,14 +64,14 @@ def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path, points: int)
 # One of a row's copies, if it has two.
 _ONE_ROW = "ctid = (SELECT min(ctid) FROM {} WHERE id = 1)"
 
-_full = partial(pytest.param, marks=pytest.mark.full)
+_rest = partial(pytest.param, marks=pytest.mark.part("rest"))
 
 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        _full(f"DELETE FROM {{}} WHERE {_ONE_ROW}", "1 rows lost, 0 rows repeated"),
-        _full(f"INSERT INTO {{}} SELECT * FROM {{}} WHERE {_ONE_ROW}", "0 rows lost, 1 rows repeated"),
+        _rest(f"DELETE FROM {{}} WHERE {_ONE_ROW}", "1 rows lost, 0 rows repeated"),
+        _rest(f"INSERT INTO {{}} SELECT * FROM {{}} WHERE {_ONE_ROW}", "0 rows lost, 1 rows repeated"),
         (f"UPDATE {{}} SET note = 'other' WHERE {_ONE_ROW}", "1 rows lost, 1 rows repeated"),
         ("DELETE FROM penstock.ranges", "committed rows vanished"),
     ],

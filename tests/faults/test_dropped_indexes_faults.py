@@ -76,7 +76,9 @@ def dropped(loads: Loads) -> list[str]:
 
 
 @pytest.mark.pg("!= 17")
-@pytest.mark.parametrize("tables", [TABLES, pytest.param(TREE, marks=pytest.mark.slow)], ids=["tables", "partitions"])
+@pytest.mark.parametrize(
+    "tables", [TABLES, pytest.param(TREE, marks=pytest.mark.part("rest"))], ids=["tables", "partitions"]
+)
 def test_whatever_kills_a_loader_a_repair_puts_all_back(
     pg: PgServer,
     database: str,
@@ -145,6 +147,7 @@ def test_a_hold_that_a_forgotten_load_left_keeps_nothing_dropped(loads: Loads, p
     assert index_names(loads, "t") == ["t_pkey"]
 
 
+@pytest.mark.part("rest")
 def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str, path: Path) -> None:
     """By kill -9 while its rows are under way; --plan says what would be done, and nothing is done twice."""
     make_zoo(pg18, database18)
@@ -190,7 +193,7 @@ def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.pg("!= 17, != 16, != 15")
 def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, database: str, path: Path) -> None:
     """Each goes on with what the one before has left of a partitioned table: half of its parts, or none attached."""

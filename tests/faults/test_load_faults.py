@@ -105,7 +105,7 @@ def test_cancelled_statement_leaves_nothing(database18: str, path: Path) -> None
     assert error.sqlstate == "57014"
 
 
-@pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.parametrize("mode", ["immediate", pytest.param("fast", marks=pytest.mark.part("rest"))])
 @pytest.mark.parametrize("create", [False, True])
 def test_server_that_stops_leaves_no_row(
     new_server: Callable[..., EmbeddedServer], path: Path, mode: str, create: bool

@@ -119,6 +119,7 @@ def test_loader_that_dies_at_any_statement_is_gone_on_with(
         assert landing_tables(loads) == [], f"died at statement {point}"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", _WAYS)
 def test_loader_that_is_killed_while_it_sends_is_gone_on_with(loads: Loads, path: Path, name: str) -> None:
     """By kill -9, with batches committed and others under way; what was committed is not sent again."""
@@ -181,6 +182,7 @@ def test_forgetting_a_load_drops_what_it_made(loads: Loads, path: Path, name: st
     assert loads.rows() == _OLD
 
 
+@pytest.mark.part("rest")
 def test_swap_names_who_holds_the_table(loads: Loads, path: Path) -> None:
     """What has landed stays, and the load goes on from there without sending anything again."""
     way = _WAYS["replace"]

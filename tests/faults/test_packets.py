@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _CUTS = 25
 
 
-@pytest.mark.full
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(18 not in installed(), reason="needs PostgreSQL 18's programs")
 def test_a_cut_at_any_packet_is_waited_out(servers: ServerPool, seed: int, tmp_path: Path) -> None:

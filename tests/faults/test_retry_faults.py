@@ -97,6 +97,7 @@ def _check_after(loads: Loads) -> None:
     ]
 
 
+@pytest.mark.part("rest")
 def test_retry_that_dies_before_any_statement_has_done_all_or_nothing(
     loads: Loads, tmp_path: Path, rng: random.Random
 ) -> None:

@@ -181,6 +181,7 @@ def _presign(planted: Planted, s3: S3, key: str) -> str:
     return url
 
 
+@pytest.mark.part("rest")
 def test_nothing_that_a_load_leaves_holds_a_secret(planted: Planted, s3: S3, web: Web) -> None:
     """Loads, their plans, rejects, ledger, logs, programs and sessions: all that worked or partly did."""
     s3.put("a.csv", b"1,a\n2,b\n")
@@ -223,6 +224,7 @@ def test_nothing_that_a_load_leaves_holds_a_secret(planted: Planted, s3: S3, web
     assert not leaks, "\n".join(leaks)
 
 
+@pytest.mark.part("rest")
 def test_no_failure_tells_a_secret(
     planted: Planted, s3: S3, web: Web, some: Callable[[Sequence[list[str]], int], list[list[str]]]
 ) -> None:
@@ -309,6 +311,7 @@ def test_no_recording_holds_a_secret(planted: Planted) -> None:
     assert not leaks, "\n".join(leaks)
 
 
+@pytest.mark.part("rest")
 def test_token_is_nowhere_but_on_its_way_to_the_server(planted: Planted, s3: S3, tmp_path: Path) -> None:
     """Tokens of IAM authentication are passwords. Neither an accepted nor a refused token is shown."""
     s3.put("a.csv", b"1,a\n2,b\n")

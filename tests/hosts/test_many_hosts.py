@@ -47,6 +47,7 @@ def test_objects_of_a_killed_member_are_loaded_by_the_others(hosts: Hosts) -> No
     assert "host-b" in run_process("loads", "show", load_id, "--to", hosts.loads.conninfo).out
 
 
+@pytest.mark.part("rest")
 def test_another_member_leads_if_the_leader_is_killed(hosts: Hosts) -> None:
     """The index that it has dropped is rebuilt, and the table is not truncated again."""
     hosts.loads.execute("INSERT INTO t VALUES (-1, 'before')")
@@ -61,6 +62,7 @@ def test_another_member_leads_if_the_leader_is_killed(hosts: Hosts) -> None:
     assert hosts.loads.execute("SELECT epoch FROM penstock.loads") == [(2,)]
 
 
+@pytest.mark.part("rest")
 def test_stopped_member_whose_objects_were_taken_writes_nothing_more(hosts: Hosts) -> None:
     """Its open transactions are ended as the leader says; it joins again."""
     leader = hosts.start("host-a")
@@ -95,7 +97,7 @@ def test_another_file_under_the_same_path_is_refused_by_name_of_host(hosts: Host
     hosts.check()
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_member_that_fails_leaves_its_objects_to_the_others(hosts: Hosts) -> None:
     """A file that vanishes on its host is an error of that host alone."""
     leader = hosts.start("host-a")
@@ -109,7 +111,7 @@ def test_member_that_fails_leaves_its_objects_to_the_others(hosts: Hosts) -> Non
     hosts.check()
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_process_without_join_waits_and_finds_everything_loaded(hosts: Hosts) -> None:
     """As beside any other process of the load."""
     leader = hosts.start("host-a")
@@ -121,6 +123,7 @@ def test_process_without_join_waits_and_finds_everything_loaded(hosts: Hosts) ->
     hosts.check()
 
 
+@pytest.mark.part("rest")
 def test_process_without_join_ends_all_members_when_it_takes_over(hosts: Hosts) -> None:
     """It loads what is left alone; a member that is shut out joins no load by itself, and finds it complete."""
     leader = hosts.start("host-a")
@@ -136,7 +139,7 @@ def test_process_without_join_ends_all_members_when_it_takes_over(hosts: Hosts) 
     hosts.check()
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_members_that_wait_do_not_begin_the_load_again(hosts: Hosts) -> None:
     """Of a mode that loads files whatever was loaded before: it has waited for the load that it saw."""
     options = ("--mode", "truncate", "--indexes", "rebuild")
@@ -146,7 +149,7 @@ def test_members_that_wait_do_not_begin_the_load_again(hosts: Hosts) -> None:
     hosts.check()
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> None:
     """By the one that leads; the others plan again."""
     hosts.loads.execute("DROP TABLE t")
@@ -159,8 +162,8 @@ def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> Non
     "options",
     [
         ("--mode", "upsert", "--key", "id"),
-        pytest.param(("--mode", "replace"), marks=pytest.mark.full),
-        pytest.param(("--on-error", "reject"), marks=pytest.mark.full),
+        pytest.param(("--mode", "replace"), marks=pytest.mark.part("rest")),
+        pytest.param(("--on-error", "reject"), marks=pytest.mark.part("rest")),
     ],
     ids=["upsert", "replace", "reject"],
 )
@@ -175,6 +178,7 @@ def test_modes_and_rejects_work_with_several_hosts(hosts: Hosts, options: tuple[
     assert hosts.loads.execute("SELECT note FROM t WHERE id = 5") == [(f"note {5:0200}",)]
 
 
+@pytest.mark.part("rest")
 def test_files_that_a_new_leader_does_not_see_are_loaded_by_who_has_claimed_them(hosts: Hosts) -> None:
     """The leader is killed, and the host that leads then lists but one file and one that is not the load's."""
     leader = hosts.start("host-a")
@@ -195,6 +199,7 @@ def test_files_that_a_new_leader_does_not_see_are_loaded_by_who_has_claimed_them
     assert hosts.loads.execute("SELECT count(*) FROM penstock.objects") == [(OBJECTS,)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
 def test_host_that_lists_more_files_says_so_however_it_prints(hosts: Hosts, option: str) -> None:
     """It exits as an incomplete load does, so that a scheduler runs it again."""

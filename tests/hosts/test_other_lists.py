@@ -198,7 +198,7 @@ def cluster(request: pytest.FixtureRequest, database18: str, tmp_path: Path) -> 
 
 _MODES = pytest.mark.parametrize(
     "cluster",
-    ["append", "truncate", pytest.param("replace", marks=pytest.mark.full), "upsert"],
+    ["append", "truncate", pytest.param("replace", marks=pytest.mark.part("rest")), "upsert"],
     indirect=True,
 )
 

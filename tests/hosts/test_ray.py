@@ -76,7 +76,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(280)
 def test_nodes_of_a_cluster_load_each_row_once(hosts: Hosts, cluster: Cluster) -> None:
     """One of them is removed meanwhile; the command exits with 0, and Ray's logs have no password."""
@@ -95,7 +95,7 @@ def test_nodes_of_a_cluster_load_each_row_once(hosts: Hosts, cluster: Cluster) -
     assert not [path for path in logs if _SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(280)
 def test_interrupt_ends_the_members_too(hosts: Hosts, cluster: Cluster) -> None:
     """They commit their batches and end; the same command resumes the load."""

@@ -48,7 +48,7 @@ def network() -> Iterator[tuple[str, str]]:
         _run("ip", "netns", "delete", name)
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.timeout(240)
 def test_host_whose_link_is_down_is_taken_over_in_time(
     network: tuple[str, str], new_server: Callable[..., EmbeddedServer], tmp_path: Path

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from imports.conftest import Gate
     from support.s3_lab import S3Lab
 
+pytestmark = pytest.mark.part("rest")
+
 _OBJECTS = 2
 # In the order of Loads.rows.
 _ROWS = sorted(((number, f"row {number}") for number in range(20)), key=repr)

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from imports.conftest import Gate
     from support.s3_lab import S3Lab
 
+pytestmark = pytest.mark.part("rest")
+
 _BODY = b"a,b\n1,one\n2,two\n"
 _ROWS = [(1, "one"), (2, "two")]
 
 _FUNCTION = f"aws_s3.table_import_from_s3({', '.join(['text'] * 9)})"
 
 
-@pytest.mark.slow
 def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3Lab, loads: Loads) -> None:
     """50 objects, plain and gzip, with quotes, nulls and backslashes; a second run finds nothing to do."""
     for number in range(50):
@@ -50,6 +51,7 @@ def test_prefix_is_imported_once_and_equals_the_clients_route(s3: S3Lab, loads: 
     assert loads.rows() == loads.rows("u")
 
 
+@pytest.mark.part("main")
 def test_ledger_counts_the_stored_bytes_of_imported_objects(s3: S3Lab, loads: Loads) -> None:
     """Their unit is the object, so their range says nothing of bytes."""
     put_zipped(s3, "d/a.csv.gz", _BODY)

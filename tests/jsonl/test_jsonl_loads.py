@@ -449,6 +449,7 @@ functions.load(sys.argv[1], "public.t", to=sys.argv[2], sessions=2, retry_for=0,
 """
 
 
+@pytest.mark.part("rest")
 def test_killed_load_is_resumed_inside_the_file(
     loads: Loads, tmp_path: Path, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
 ) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from support.s3_lab import S3Lab
 
+pytestmark = pytest.mark.part("rest")
+
 _ROWS = b"1,one\n2,two\n"
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from support.s3_lab import S3Lab
 
 # Most of these tests wait for processes to start and to end.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.part("rest")
 
 _Found = TypeVar("_Found")
 

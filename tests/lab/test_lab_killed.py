@@ -20,9 +20,9 @@ from penstock.lab.topology.shapes import members_of
 if TYPE_CHECKING:
     from penstock.lab.topology.shapes import Shape
 
+pytestmark = pytest.mark.part("rest")
+
 _MOMENTS = 20
-# Those of `make test`.
-_FEW = 4
 _SHAPES: tuple[Shape, ...] = ("quorum", "cluster")
 
 
@@ -54,10 +54,7 @@ def whole_s() -> dict[str, float]:
     return {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment", [*range(_FEW), *(pytest.param(n, marks=pytest.mark.full) for n in range(_FEW, _MOMENTS))]
-)
+@pytest.mark.parametrize("moment", range(_MOMENTS))
 def test_nothing_stays_of_a_lab_whose_up_was_killed(
     home: Path, seed: int, moment: int, whole_s: dict[str, float]
 ) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from support.servers import ServerPool
 
+pytestmark = pytest.mark.part("rest")
+
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -49,6 +51,7 @@ def _execute(conninfo: str, statement: str) -> object:
         return None if row is None else row[0]
 
 
+@pytest.mark.part("main")
 def test_commits_of_a_quorum_go_on_without_a_zone_and_stop_without_one_more(
     lab: Lab, installation: Installation, capfd: pytest.CaptureFixture[str]
 ) -> None:

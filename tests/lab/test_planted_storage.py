@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.watch.values import Recording
     from support.recorded import Taken
 
+pytestmark = pytest.mark.part("rest")
+
 VOLUMES = {"volume-iops", "volume-throughput", "instance-limit", "volume-balance"}
 
 _PATIENCE_S = 60
@@ -77,7 +79,6 @@ def codes(recorded: Recording, volume: VolumeLimits | None = None) -> list[str]:
     return [found.code for found in diagnose(recorded)]
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_random_reads_on_a_volume_of_300_iops_are_limited_by_iops(lab: Lab, installation: Installation) -> None:
     """By a steady rate, by the known limit, and by the lower limit of an instance; not if the limit is far away."""
@@ -102,7 +103,6 @@ def test_random_reads_on_a_volume_of_300_iops_are_limited_by_iops(lab: Lab, inst
     assert not VOLUMES & set(codes(recorded, VolumeLimits(iops=3000, bytes_per_s=125 * MIB)))
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_a_table_filled_on_a_volume_of_16_mib_per_s_is_limited_by_throughput(
     lab: Lab, installation: Installation
@@ -116,7 +116,6 @@ def test_a_table_filled_on_a_volume_of_16_mib_per_s_is_limited_by_throughput(
     assert codes(recorded, VolumeLimits(iops=64, bytes_per_s=500 * MIB))[0] == "volume-iops"
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_a_gp2_volume_whose_balance_is_spent_is_limited_by_iops(lab: Lab, installation: Installation) -> None:
     """A request of 1 MiB counts as four of its 100 IOPS, so 25 MiB a second are left, far below its throughput."""
@@ -128,7 +127,6 @@ def test_a_gp2_volume_whose_balance_is_spent_is_limited_by_iops(lab: Lab, instal
     assert "volume-balance" not in found
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_an_index_larger_than_memory_is_named_before_the_volume(lab: Lab, installation: Installation) -> None:
     """Random keys are inserted: each needs a leaf of the index that is not in memory."""
@@ -142,7 +140,6 @@ def test_an_index_larger_than_memory_is_named_before_the_volume(lab: Lab, instal
     assert "t_key of public.t" in found[0].claim
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_checkpoints_that_wal_forces_are_named_before_the_volume(lab: Lab, installation: Installation) -> None:
     """Updates of pages all over the table, with max_wal_size at 32 MB."""
@@ -171,7 +168,6 @@ def test_checkpoints_that_wal_forces_are_named_before_the_volume(lab: Lab, insta
     assert images[0] > 50
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("_root")
 def test_wal_alone_on_a_slow_volume_is_told_from_a_slow_volume_of_data(
     lab: Lab, installation: Installation, new_server: Callable[..., EmbeddedServer]
@@ -197,7 +193,6 @@ def test_wal_alone_on_a_slow_volume_is_told_from_a_slow_volume_of_data(
     assert not VOLUMES & set(found)
 
 
-@pytest.mark.full
 def test_standbys_that_are_stopped_are_behind_and_not_only_far_away(lab: Lab, installation: Installation) -> None:
     """Three of six receivers take no WAL any more: a commit of much WAL waits for the fourth best."""
     conninfo = lab.up("quorum", installation, parameters="postgres", zone_latency_s=0.0005).conninfo

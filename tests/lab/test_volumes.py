@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from penstock.lab.topology.lab import Lab
 
+pytestmark = pytest.mark.part("rest")
+
 _ALL_OPTIONS = ("--volume", "gp3:512MiB:300:20", "--local-storage", "300MiB", "--memory", "512MiB")
 _MOMENTS = 8
-# Those of `make test`.
-_FEW = 2
 
 
 @pytest.fixture
@@ -82,9 +82,8 @@ def _names(process: psutil.Process, home: Path) -> bool:
 _NOTHING = ([], [], False, [])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_root")
-@pytest.mark.parametrize("what", ["read", pytest.param("write", marks=pytest.mark.full)])
+@pytest.mark.parametrize("what", ["read", "write"])
 def test_a_volume_delivers_the_iops_and_the_throughput_that_were_asked_for(
     lab: Lab, installation: Installation, what: Literal["read", "write"]
 ) -> None:
@@ -99,7 +98,6 @@ def test_a_volume_delivers_the_iops_and_the_throughput_that_were_asked_for(
     assert large.iops == pytest.approx(32, rel=0.1)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_root")
 def test_a_volumes_burst_lasts_as_long_as_the_model_of_its_bucket_says(home: Path) -> None:
     """A bucket of 2,000 I/Os: 1,000 a second until it is empty, then 100."""
@@ -145,6 +143,7 @@ def test_a_volume_in_use_changes_its_limits(
         lab.change_volume("unlimited")
 
 
+@pytest.mark.part("main")
 @pytest.mark.usefixtures("_root")
 def test_servers_lie_on_their_volume_and_run_in_their_memory_beside_local_storage(
     home: Path, lab: Lab, capfd: pytest.CaptureFixture[str]
@@ -211,11 +210,8 @@ def whole_s() -> list[float]:
     return []
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_root")
-@pytest.mark.parametrize(
-    "moment", [*range(_FEW), *(pytest.param(n, marks=pytest.mark.full) for n in range(_FEW, _MOMENTS))]
-)
+@pytest.mark.parametrize("moment", range(_MOMENTS))
 def test_nothing_stays_of_volumes_whose_up_was_killed(home: Path, seed: int, moment: int, whole_s: list[float]) -> None:
     """No mount, loop device, control group, process or file, at any moment."""
 

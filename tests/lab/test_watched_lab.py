@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from penstock.lab.topology.lab import Lab
 
+pytestmark = pytest.mark.part("rest")
+
 _ROWS = 4_000
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture
 def disk_folder(database18: str) -> Iterator[Path]:
@@ -98,6 +100,7 @@ def test_sampler_is_not_in_its_samples(database: str) -> None:
     assert not [session for session in sessions if "observe" in (session.application or "")]
 
 
+@pytest.mark.part("rest")
 def test_own_transactions_are_those_that_the_server_counted(database: str) -> None:
     """In a database where nobody else works, what its counter gained is the sampler's.
 

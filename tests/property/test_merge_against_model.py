@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import Keep
+
+pytestmark = pytest.mark.versions
 
 STAGING = TableName(schema="public", name="staged")
 

@@ -83,7 +83,7 @@ def test_rows_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, sessions
     assert found["text"] == found["binary"]
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     "hostile",
     ["1,31.01.2026,1,w", "1,infinity,1,w", "1,2026-01-01,1e2,w", "+1,2026-01-01,1,w", "0x1,,,w", '1,,,"a\rb"'],
@@ -134,7 +134,7 @@ _REFUSED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("case", _REFUSED)
 @pytest.mark.parametrize("batch_bytes", [None, 20_000], ids=["one batch", "batches"])
 def test_errors_are_those_of_a_load_as_text(loads: Loads, tmp_path: Path, case: str, batch_bytes: int | None) -> None:
@@ -281,7 +281,7 @@ _UNSUITED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("case", _UNSUITED)
 def test_what_the_binary_format_cannot_carry_is_planned_as_text(loads: Loads, tmp_path: Path, case: str) -> None:
     """Choice auto says why, and binary is an error that names the column or the option."""
@@ -394,7 +394,7 @@ def _write_random(path: Path, names: list[str], rng: random.Random, *, file_form
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("number", range(6))
 def test_random_tables_hold_the_rows_of_a_load_as_text(
     loads: Loads, tmp_path: Path, rng: random.Random, number: int

@@ -16,6 +16,8 @@ from support.binary_values import STREAMS, TYPES, mutate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+pytestmark = pytest.mark.versions
+
 # Settings that decide how a text is read, or written; the encoder may depend on none of them.
 _SETTINGS = (
     {"DateStyle": "ISO, MDY", "TimeZone": "UTC", "IntervalStyle": "postgres"},
@@ -95,7 +97,7 @@ def test_100_000_values_are_encoded_as_the_server_reads_them(name: str, differin
     assert declined or name == "text"
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", TYPES)
 def test_1_000_000_values_are_encoded_as_the_server_reads_them(name: str, differing: object, seed: int) -> None:
     """The same with other values."""

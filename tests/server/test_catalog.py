@@ -16,6 +16,8 @@ from penstock.core.values.table import TableFacts, TableName
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 PLAIN = TableFacts(oid=1, name=TableName(schema="s", name="t"), kind="r", columns=())
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 _IDENTITY = "0123456789abcdef" * 2
 _LOAD = "00000000-0000-4000-8000-000000000001"
 

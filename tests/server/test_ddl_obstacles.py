@@ -19,6 +19,8 @@ from support.ddl import capture, create_replacement, find_obstacles, finish_repl
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 # What is made beside table s.t (id int primary key, a text, p point), the kind, and what PostgreSQL calls it.
 DEPENDENTS = {
     "view": ("CREATE VIEW s.v AS SELECT a FROM s.t", "view", "view s.v"),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from support.servers import PgServer
 
+pytestmark = pytest.mark.versions
+
 TABLES_PER_SERVER = 12
 
 COLUMNS = {

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.definition import TableDefinition
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 RICH = 'shop."Order s"'
 ROWS = (
     "INSERT INTO {} (customer, price, span) VALUES (1, 10, '[1,3)'), (2, 11, '[3,9)')",

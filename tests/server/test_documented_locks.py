@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.core.values.job import Mode, TargetJob
 
+pytestmark = pytest.mark.versions
+
 # In its own transaction a statement's trigger sees what that holds, whenever it comes.
 SEE_LOCKS = """
     CREATE TABLE t (a int PRIMARY KEY, b text);

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 
+pytestmark = pytest.mark.versions
+
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 AUTO = LoadRules(retry_for=0.0)
 

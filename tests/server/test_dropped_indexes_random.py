@@ -73,7 +73,7 @@ def add_properties(connection: psycopg.Connection[tuple[object, ...]], rng: rand
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 def test_pg_dump_sees_no_difference_after_a_rebuild(pg: PgServer, seed: int, tmp_path: Path) -> None:
     """Statistics targets, comments, CLUSTER marks, replica identities, parameters: each of the index that had them."""
     if not can_describe(pg):

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.pg("!= 17")
-@pytest.mark.slow
+@pytest.mark.part("rest")
 def test_the_zoo_is_what_it_was(pg: PgServer, database: str, path: Path) -> None:
     """All at once: circles of foreign keys are dropped and rebuilt together."""
     tables = make_zoo(pg, database)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ with server_pool() as pool:
 """
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+_rest = partial(pytest.param, marks=pytest.mark.part("rest"))
+
+
+@pytest.mark.parametrize("signal_number", [_rest(signal.SIGINT), _rest(signal.SIGTERM), signal.SIGKILL])
 def test_no_server_survives_its_run(signal_number: signal.Signals) -> None:
     """Interrupted, ended or killed: servers and files are gone soon after."""
     run = subprocess.Popen(

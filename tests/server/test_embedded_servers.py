@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
     from support.servers import PgServer, ServerPool
 
+pytestmark = pytest.mark.versions
+
 NewServer = Callable[..., EmbeddedServer]
 
 # Arguments: home, folder of programs, folder of copies; prints the postmaster's process id.

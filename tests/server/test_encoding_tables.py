@@ -94,7 +94,7 @@ def _decode(code: bytes, codec: str) -> str | None:
         return None
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 def test_encodings_that_are_transcoded_are_the_servers_code_for_code(server: psycopg.Connection) -> None:
     """Those with a single code that differs are not in the list, and those without are."""
     equal = {}
@@ -115,7 +115,7 @@ def test_what_is_transcoded_is_encoded_again_as_it_was(encoding: str) -> None:
     assert [code for code, text in texts if text.encode(codec) != code] == []
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 def test_what_is_written_in_a_servers_encoding_is_read_there_as_it_was_meant(server: psycopg.Connection) -> None:
     """Constants and nulls go among a file's own bytes, which the server converts."""
     for encoding in _SERVER_ENCODINGS:

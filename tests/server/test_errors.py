@@ -22,6 +22,8 @@ from penstock.core.errors import DataError, PenstockError, ServerError, TargetEr
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.mark.parametrize(
     ("sqlstate", "error_class"),

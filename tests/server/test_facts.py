@@ -13,6 +13,8 @@ from penstock.core.connect.connection import ConnectionFactory
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 
 def test_facts_name_version_database_and_user(user_connection: Connection, user_name: str) -> None:
     """An ordinary user learns what loading must know."""

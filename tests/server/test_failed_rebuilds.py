@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from support.servers import PgServer
 
+pytestmark = pytest.mark.versions
+
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 AUTO = LoadRules(retry_for=0.0)
 
@@ -106,6 +108,7 @@ def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> N
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 def test_doctor_plan_and_loads_tell_what_is_missing(loads: Loads, path: Path, second: Path) -> None:
     """With the row that is in the way and what to run; a load is refused with exit code 6."""
     break_the_key(loads, path)
@@ -232,6 +235,7 @@ def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) 
     assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
 
 
+@pytest.mark.part("rest")
 def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path, second: Path) -> None:
     """By its name alone, which must be that of something missing; nothing of the table changes, and loads go on."""
     break_the_key(loads, path)

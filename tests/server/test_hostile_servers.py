@@ -62,7 +62,7 @@ def test_answers_that_make_no_sense_are_an_error(loads: Loads, path: Path, answe
     assert loads.count() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("tag", ["COPY", "COPY -1", f"COPY {_ROWS - 1}", f"COPY {_ROWS + 1}", f"COPY {'9' * 30}"])
 def test_copy_that_reports_other_rows_stores_none(loads: Loads, path: Path, tag: str) -> None:
     """What it reports is held against what was sent."""

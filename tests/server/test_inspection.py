@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer
     from support.servers import PgServer, ServerPool
 
+pytestmark = pytest.mark.versions
+
 
 _PATIENCE_S = 60
 
@@ -325,6 +327,7 @@ def test_load_into_a_standby_is_not_told_to_use_read_write(pair: Pair, tmp_path:
     assert "--read-write" not in (caught.value.hint or "")
 
 
+@pytest.mark.part("rest")
 def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
     """As every read replica of Amazon RDS does; the first attempt, for a primary, has used the password."""
     socket = str(pair.standby.spec.files.socket_dir / ".s.PGSQL.5432")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 NAME = 'Landing "1"'
 
 TYPES = {

@@ -21,6 +21,8 @@ from support.loads import ORIGIN, Loads, target
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture
 def loads(database: str) -> Loads:

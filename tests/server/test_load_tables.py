@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.core.values.job import Mode
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture
 def loads(database18: str) -> Loads:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import Keep
 
+pytestmark = pytest.mark.versions
+
 STAGING = TableName(schema="land", name="s 1")
 
 # A record of a file: object, block, values.

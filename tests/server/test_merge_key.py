@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 
 # What CREATE INDEX CONCURRENTLY leaves when it fails.
 INVALID_INDEX = (

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.loading.values.outcome import LoadOutcome
 
+pytestmark = pytest.mark.versions
+
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 COLUMNS = """

@@ -16,6 +16,8 @@ from penstock.loading.land.merge import check_transform, find_position, place_ta
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 STAGING = TableName(schema="land", name='s "1"')
 
 LAST_OF_EACH = """

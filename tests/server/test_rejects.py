@@ -56,7 +56,7 @@ BAD = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("chunk_bytes", [100, 4000, 10**9])
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_every_kind_is_rejected_with_its_reason(loads: Loads, tmp_path: Path, chunk_bytes: int, sessions: int) -> None:

@@ -13,6 +13,8 @@ from penstock.loading.rejects.sorting import ScratchTables, made_up_columns
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 FACTS = TableFacts(
     oid=1,
     name=TableName(schema="public", name="t"),

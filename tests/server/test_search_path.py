@@ -143,7 +143,7 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 def test_planted_operators_and_functions_are_never_run(
     planted: psycopg.Connection, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 
 def load(connection: Connection, definition: str, values: Sequence[int | str]) -> TableFacts:
     """Return the facts of a table t whose column "Id" was loaded with `values`."""

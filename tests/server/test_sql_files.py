@@ -17,6 +17,8 @@ from penstock.core.sql import choose_file, to_parameters
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 FOLDER = Path(penstock.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/*.sql"))
 HEADER = re.compile(

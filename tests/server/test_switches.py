@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from penstock.loading.values.outcome import LoadOutcome
 
+pytestmark = pytest.mark.versions
+
 DISABLE = replace(IMPATIENT, triggers="disable", vacuum=False)
 NEVER = replace(IMPATIENT, vacuum=False)
 PAUSE = replace(IMPATIENT, autovacuum="pause", vacuum=False)
@@ -301,7 +303,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     pytest.fail("it never came to be")
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("way", ["repair", "load"])
 def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
     """By penstock repair, and by the next load of the table; a load at work is let be."""

@@ -87,6 +87,7 @@ def test_holder_is_named_when_patience_ends(database18: str, tmp_path: Path) -> 
     assert (loads.count("a"), loads.count("b")) == (1, 1)
 
 
+@pytest.mark.part("rest")
 def test_autovacuum_gives_way_to_a_load_of_several_tables(
     new_server: Callable[..., EmbeddedServer], tmp_path: Path
 ) -> None:

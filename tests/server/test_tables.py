@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable
     from penstock.core.connect.connection import Connection
 
+pytestmark = pytest.mark.versions
+
 NAME = TableName(schema="Stag.ing", name='ti"tle %d')
 
 

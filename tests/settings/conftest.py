@@ -25,7 +25,7 @@ def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The versions between the oldest and the newest are for `make test-all`.
-_PARAMS = [MAJORS[0], *(pytest.param(major, marks=pytest.mark.full) for major in MAJORS[1:-1]), MAJORS[-1]]
+_PARAMS = [MAJORS[0], *(pytest.param(major, marks=pytest.mark.part("rest")) for major in MAJORS[1:-1]), MAJORS[-1]]
 
 
 @pytest.fixture(params=_PARAMS, ids=lambda major: f"pg{major}")

@@ -127,6 +127,7 @@ def test_load_that_finds_all_loaded_restores_too(
     assert changed18.snapshot() == before
 
 
+@pytest.mark.part("rest")
 def test_repair_restores(changed18: ChangedServer, conninfo: str, tmp_path: Path) -> None:
     """Its plan names the settings before."""
     before = changed18.snapshot()
@@ -201,6 +202,7 @@ print(next(count) - 1)
 """
 
 
+@pytest.mark.part("rest")
 def test_killed_before_any_statement(changed18: ChangedServer, conninfo: str, path: Path, rng: random.Random) -> None:
     """The next load puts back whatever was changed until then, and nothing is left on record."""
     before = changed18.snapshot()

@@ -207,6 +207,7 @@ def crash(server: ChangedServer) -> None:
         break
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_ended_process(changed18: ChangedServer, tmp_path: Path, number: signal.Signals) -> None:
     """Signals restore at once; after kill -9 penstock settings restore does."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from support.servers import ServerPool
 
+pytestmark = pytest.mark.part("rest")
+
 MIB = 1024 * 1024
 DEBIAN = "/usr/lib/postgresql/15/bin"
 ROWS = 200_000
@@ -134,7 +136,6 @@ def test_what_spills_is_named_then_placed_on_the_local_device_and_removed(lab: L
     assert placed.snapshot() == before
 
 
-@pytest.mark.full
 def test_index_of_a_server_in_a_small_control_group_is_built_within_its_memory(lab: Lab, tmp_path: Path) -> None:
     """The machine has many times as much: what is not seen is the kernel's to kill."""
     conninfo = lab.conninfo()

@@ -55,13 +55,13 @@ def _run(placed: PlacedServer, scope: str, last: int) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("major", "scope", "ending"),
     [
         (18, "server", "remove"),
         (18, "role:reports", "place"),
-        pytest.param(16, "server", "repair", marks=pytest.mark.full),
+        (16, "server", "repair"),
         (15, "database:postgres", "repair"),
         (14, "server", "place"),
     ],

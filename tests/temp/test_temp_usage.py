@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.lab.embedded import EmbeddedServer
 
+pytestmark = pytest.mark.versions
+
 SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
 
 
@@ -110,7 +112,7 @@ def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
     assert describe_usage(report)
 
 
-@pytest.mark.parametrize("major", [18, 14])
+@pytest.mark.parametrize("major", [18, pytest.param(14, marks=pytest.mark.part("rest"))])
 @pytest.mark.parametrize("destination", ["stderr", "csvlog", "jsonlog"])
 def test_files_in_the_log_are_told_with_their_statements(
     new_server: Callable[..., EmbeddedServer], destination: str, major: int
@@ -213,6 +215,7 @@ def _run_until_cancelled(connection: psycopg.Connection, statement: str) -> None
         connection.execute(statement.encode())
 
 
+@pytest.mark.part("rest")
 def test_a_statement_that_begins_to_spill_counts_from_then_and_a_reset_is_told(counting: str) -> None:
     """What it did without spilling before is none of the interval's."""
     with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.versions
+
 _ORDERS = ("MDY", "DMY", "YMD")
 # The name of a type in the Rust core and its limit, by the type of a column.
 _NUMBERS = {

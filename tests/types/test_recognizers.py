@@ -15,6 +15,8 @@ from penstock.loading.values.types import ALL_TYPES, TYPE_OIDS, TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.versions
+
 # Settings that change how dates and times are read, and how they and doubles are written.
 _SETTINGS = (
     "SET datestyle = 'ISO, DMY'; SET timezone = 'America/St_Johns'",
@@ -175,7 +177,7 @@ def test_what_is_taken_the_server_takes_and_means_the_same(database: str, rng: r
     assert taken > 500
 
 
-@pytest.mark.full
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", TYPES)
 def test_a_million_values_of_each_type(database18: str, rng: random.Random, name: str) -> None:
     """As above."""

@@ -146,6 +146,7 @@ def _find_type_errors(program: str, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": note: " not in line]
 
 
+@pytest.mark.part("rest")
 def test_documented_python_is_typed(user_folder: Path) -> None:
     """The blocks of docs/python.md pass mypy --strict, as one program."""
     text = (_SOURCE.parents[1] / "docs" / "python.md").read_text(encoding="utf-8")

@@ -7,12 +7,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.moto_rds import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aws.s3_import.conftest import Place
+
+pytestmark = pytest.mark.part("rest")
 
 _PAGE = (Path(__file__).parents[3] / "docs" / "rds.md").read_text(encoding="utf-8")
 

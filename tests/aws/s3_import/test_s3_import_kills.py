@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
     from aws.s3_import.conftest import Place
 
+pytestmark = pytest.mark.part("rest")
+
 # Calls in the first part of the tests, of about 30; all in the second.
 _FEW = 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["instance", "cluster"])
 def test_killed_run_is_completed_and_undone(
     make_place: Callable[..., Place], kind: str, some: Callable[[Sequence[int], int], list[int]]
@@ -40,7 +41,6 @@ def test_killed_run_is_completed_and_undone(
         assert place.state() == before
 
 
-@pytest.mark.slow
 def test_killed_undo_is_completed(place: Place, some: Callable[[Sequence[int], int], list[int]]) -> None:
     """By another --undo; or what it removed is made again."""
     before = place.state()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aws.s3_import.conftest import Place
     from support.moto_rds import Parts
 
+pytestmark = pytest.mark.part("rest")
+
 _DROPS = (
     "DROP EXTENSION aws_s3",
     "DROP EXTENSION aws_commons",
@@ -30,6 +32,7 @@ _DROPS = (
 _KEY = "arn:aws:kms:eu-west-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 
 
+@pytest.mark.part("main")
 @pytest.mark.parametrize("kind", ["instance", "cluster"])
 def test_fresh_server_is_prepared_and_undone(
     make_place: Callable[..., Place], kind: str, capfd: pytest.CaptureFixture[str]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from aws.s3_import.conftest import Place
 
+pytestmark = pytest.mark.part("rest")
+
 # The actions of IAM's policies that a run needs, by the call that is denied without them.
 NEEDED = {
     "DescribeDBInstances": "rds:DescribeDBInstances",
