@@ -1,0 +1,25 @@
+-- server_pages.pg16.sql: what the server has read and written, and the pages of some tables with their partitions
+-- returns loading.steps.pages.ServerPages; needs no privilege; PostgreSQL 16+
+-- psql -v oids={1259} -f server_pages.pg16.sql
+--
+-- PostgreSQL 16 and 17 count blocks. Extending a relation allocates pages, and mostly writes none.
+SELECT i.read_bytes,
+       i.written_bytes,
+       w.wal_bytes::int8 AS wal_bytes,
+       COALESCE(t.pages, 0) AS pages,
+       NULL::int8 AS frozen_pages
+  FROM pg_catalog.pg_stat_wal AS w
+  CROSS JOIN (
+      SELECT (pg_catalog.sum(s.reads) * b.bytes)::int8 AS read_bytes,
+             (pg_catalog.sum(s.writes) * b.bytes)::int8 AS written_bytes
+        FROM pg_catalog.pg_stat_io AS s
+       CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::int8 AS bytes) AS b
+       WHERE s.object <> 'temp relation'
+       GROUP BY b.bytes
+  ) AS i
+  CROSS JOIN (
+      SELECT pg_catalog.sum(GREATEST(c.relpages, 0))::int8 AS pages
+        FROM pg_catalog.unnest(:'oids'::oid[]) AS r (oid)
+       CROSS JOIN LATERAL pg_catalog.pg_partition_tree(r.oid) AS p
+        JOIN pg_catalog.pg_class AS c ON c.oid = p.relid AND c.relkind = 'r'
+  ) AS t;
