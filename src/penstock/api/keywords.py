@@ -55,6 +55,7 @@ class LoadKeywords(TypedDict, total=False):
     max_rejects: int | None
     max_record: int | str
     indexes: Literal["auto", "keep", "rebuild"]
+    freeze: Literal["auto", "always", "never"]
     triggers: Literal["keep", "disable"]
     autovacuum: Literal["keep", "pause"]
     vacuum: bool

@@ -16,6 +16,8 @@ class BatchPlan:
     # A session commits after `limit_bytes` or `duration_s`. If both are None, it commits when the load ends.
     limit_bytes: int | None = GIB
     duration_s: float | None = 10.0
+    # Whether each batch is all rows of one table, which one session sends.
+    is_one_table: bool = False
     # How much one statement of a merge that rejects records merges. It is limited because the server keeps the position
     # of each record in memory.
     merge_portion_bytes: int = 32 * MIB
@@ -67,6 +69,10 @@ class LoadTuning:
     # If a load stores fewer bytes, the next checkpoint that the server makes after checkpoint_timeout has little to
     # write.
     least_checkpoint_bytes: int = GIB
+    # A smaller load does not look whether its tables were empty: autovacuum freezes so few pages in no time.
+    least_freezing_bytes: int = MIB
+    # COPY freezes the rows of a smaller load only if --freeze always is given: VACUUM has few pages to write again.
+    least_frozen_bytes: int = 64 * MIB
     # What limits a shorter or smaller load is not reported: its fixed costs weigh too much, and there is little to
     # gain.
     least_verdict_s: float = 10.0

@@ -239,9 +239,9 @@ class LoadAttempt:
     def _note_interrupt(self) -> None:
         """Make the sessions finish their batches after the first interrupt. Raise KeyboardInterrupt at the second.
 
-        For an atomic load, or one that cannot be resumed, raise KeyboardInterrupt at the first interrupt.
+        Raise it at the first one if the load is atomic or cannot be resumed, or if a batch is all of a table.
         """
-        if self.is_stopped or self._plan.job.rules.atomic or not self._plan.is_repeatable:
+        if self.is_stopped or self._plan.job.rules.atomic or self._plan.batch.duration_s is None:
             raise KeyboardInterrupt
         self._tools.notice("finishing the current batches; interrupt again to cancel them")
         self.stop()

@@ -80,7 +80,8 @@ def _may_have_rows(target: TargetPlan) -> bool:
 
 
 def _of_sessions(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
-    rules, is_single = plan.job.rules, plan.batch.duration_s is None
+    rules = plan.job.rules
+    is_single = plan.batch.duration_s is None and not plan.batch.is_one_table
     is_many = not is_single and not plan.is_in_job_order
     if is_many and plan.sessions.connections > accounts.session_count:
         yield "more_sessions"

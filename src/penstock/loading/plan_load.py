@@ -23,6 +23,7 @@ from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.instance import plan_by_instance
 from penstock.loading.indexes.plan import plan_indexes
+from penstock.loading.plan.freeze import choose_freeze
 from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.order import order_load, stage_together
 from penstock.loading.plan.target import plan_target
@@ -111,7 +112,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
 
         plan = find_columns(plan, _reading_tools(plan, world))
-    return choose_formats(plan)
+    return choose_freeze(choose_formats(plan))
 
 
 def _look_into_ledgers(

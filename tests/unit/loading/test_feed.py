@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from penstock.core.units import KIB, MIB
+from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import SourceObject
 from penstock.loading.read.feed import Abandoned, BlockFeed, NothingReady
 from penstock.loading.values.work import ObjectWork
@@ -106,3 +109,29 @@ def test_open_feed_whose_sessions_starve_wants_another_object_after_a_while() ->
     assert feed.wanted_bytes() == 0
     now_s[0] = 1.0
     assert feed.wanted_bytes() == 10
+
+
+def test_one_session_gets_all_objects_of_a_table() -> None:
+    """And another table only when these are sent; a session without a table left ends at once."""
+    feed = BlockFeed(
+        [_work_of(0, "t"), _work_of(1, "t"), _work_of(2, "u")],
+        lambda _: _wait_for_ever(),
+        reader_limit=1,
+        sessions=3,
+        is_by_table=True,
+    )
+    for session in (0, 1):
+        with pytest.raises(NothingReady):
+            feed.take(session=session, prefer=None, patience_s=0)
+    assert [str(opened.target.table) for opened in feed._active] == ["t", "u"]
+    assert feed.take(session=2, prefer=None, patience_s=0) is None
+    feed.abandon(Abandoned())
+
+
+def _work_of(number: int, table: str) -> ObjectWork:
+    target: Any = SimpleNamespace(table=parse_table_name(table))
+    return replace(_work(number, 100), target=target)
+
+
+def _wait_for_ever() -> Any:
+    threading.Event().wait()

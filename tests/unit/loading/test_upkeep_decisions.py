@@ -118,3 +118,18 @@ def test_missing_right_is_told_and_tried_where_it_is_asked_for() -> None:
     """Managed services have their own rules, which no catalogue shows."""
     assert checkpoint(may_checkpoint=False).is_refused
     assert checkpoint(may_checkpoint=False, asked=True).is_due
+
+
+@pytest.mark.parametrize(
+    ("more", "freezes"),
+    [
+        ({}, False),
+        ({"before": {1: replace(TABLE, pages=0)}}, True),
+        ({"before": {1: replace(TABLE, pages=1)}}, False),
+        ({"emptied": {1}}, True),
+    ],
+)
+def test_only_a_table_that_the_load_alone_has_filled_is_frozen(more: dict[str, object], freezes: bool) -> None:
+    """VACUUM (FREEZE) of others would write the pages again that were there before."""
+    (step,) = decide(TABLE, **more).steps
+    assert step.freezes is freezes

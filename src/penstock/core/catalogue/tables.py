@@ -116,6 +116,26 @@ def is_empty(connection: Connection, oid: int) -> bool:
     return found is None
 
 
+def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
+    """Truncate a table that has no rows, in the caller's transaction, and return whether that was done.
+
+    Other sessions wait for the table until the transaction ends. A table is left as it is if its name belongs to
+    another table by now, or if triggers fire when it is truncated. Needs TRUNCATE. Raises ServerError.
+    """
+    name = table_identifier(table.name)
+    with translate_errors(f"locking table {table.name}"):
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
+        found = connection.execute(
+            "SELECT %(name)s::pg_catalog.regclass::pg_catalog.oid = %(oid)s AND NOT EXISTS ("
+            " SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %(oid)s AND tgtype & 32 <> 0 AND NOT tgisinternal)",
+            {"name": name.as_string(connection), "oid": table.oid},
+        ).fetchone()
+        if found != (True,) or not is_empty(connection, table.oid):
+            return False
+        connection.execute(sql.SQL("TRUNCATE {}").format(name))
+    return True
+
+
 def analyze_table(connection: Connection, name: TableName) -> None:
     """Update the planner's statistics of a table. Raises ServerError.
 

@@ -43,6 +43,8 @@ OnMissing = Literal["error", "default"]
 OnError = Literal["stop", "reject"]
 # How the types of new columns are chosen.
 Types = Literal["text", "infer", "widen"]
+# Whether COPY freezes rows.
+Freeze = Literal["auto", "always", "never"]
 # What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]
@@ -272,6 +274,15 @@ class LoadRules:
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
         "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
         "violate them. keep: none. --plan shows which (default: auto).",
+    )
+    freeze: Freeze = _table(
+        "auto",
+        words(Freeze),
+        "Whether COPY freezes the rows of tables that the load creates, truncates or replaces, so that no VACUUM "
+        "writes their pages again. One session then sends all rows of a table in one transaction, and the table begins "
+        "again after a fault. always: with --mode truncate other sessions wait for the table meanwhile. auto: only if "
+        "the load creates or replaces its tables, has 64 MiB or more, and is as fast with one session for each table "
+        "(default: auto).",
     )
     triggers: TriggerRule = _table(
         "keep",

@@ -11,13 +11,14 @@ import re
 import select
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus, ExecStatus
 
-from penstock.core.catalogue.tables import LoadedTable, check_look, compose_look, send_check
+from penstock.core.catalogue.tables import LoadedTable, check_look, compose_look, send_check, truncate_empty
 from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.core.connect.errors import CopyContext, ServerReport, parse_copy_context, read_report
 from penstock.core.connect.search_path import SETTINGS_RESULTS, TO_OWN_SETTINGS, TO_USERS_SETTINGS
@@ -128,6 +129,7 @@ def copy_options(spec: CopySpec) -> list[sql.Composable]:
     A value with a backslash is written E'...', which does not depend on standard_conforming_strings.
     """
     options: list[sql.Composable] = [sql.SQL("FORMAT {}").format(sql.SQL(spec.format))]
+    options += [sql.SQL("FREEZE")] if spec.freezes else []
     text_options = [
         sql.SQL("DELIMITER {}").format(sql.Literal(spec.delimiter)),
         sql.SQL("NULL {}").format(sql.Literal(spec.null)),
@@ -176,6 +178,8 @@ class CopySession:
         # are then checked at each command's end, and if the server can, it skips rows with values that their types
         # refuse.
         is_protected: bool = False,
+        # Whether COPY freezes the rows of tables that are empty: the transaction truncates them first.
+        freezes: bool = False,
         # The tables at the start of the load, by their names in CopySpecs. Each COPY command checks, under its own
         # lock, that the name still belongs to the same table. If it does not, TargetError is raised.
         tables: Mapping[TableName, LoadedTable] | None = None,
@@ -187,6 +191,9 @@ class CopySession:
         self.backend_pid = connection.info.backend_pid
         self._fence = fence
         self._is_protected = is_protected
+        self._freezes = freezes
+        # Whether the transaction has truncated a table, by its name.
+        self._truncated: dict[TableName, bool] = {}
         self._savepoint = "none"
         self.ignores_types = is_protected and connection.info.server_version >= _IGNORES_SINCE
         self.skipped: list[int] = []
@@ -221,6 +228,8 @@ class CopySession:
         The attribute `round_trip_s` is set to the elapsed time. The command runs with the user's search_path, because
         triggers, defaults and types may need it.
         """
+        if self._freezes and self._is_truncated(spec):
+            spec = replace(spec, freezes=True)
         self._spec = spec
         began = time.perf_counter()
         parts = [] if self._is_open else [self._opening().as_bytes(self._connection)]
@@ -246,6 +255,16 @@ class CopySession:
         self.round_trip_s = time.perf_counter() - began
         if spec.format == "binary":
             self.send([_BINARY_HEADER])
+
+    def _is_truncated(self, spec: CopySpec) -> bool:
+        """Return whether the transaction has truncated a spec's table. If not, truncate the table if it is empty."""
+        name = TableName(schema=spec.schema, name=spec.table)
+        table = self._tables.get(name)
+        if name not in self._truncated and table is not None:
+            self.begin()
+            with self.between_copies() as connection:
+                self._truncated[name] = truncate_empty(connection, table)
+        return self._truncated.get(name, False)
 
     def _compose_copy(self, spec: CopySpec) -> bytes:
         """Return the COPY command. It is cached, because composing it takes as long as a small command."""
@@ -391,6 +410,7 @@ class CopySession:
 
     def _note_end(self) -> None:
         self._is_open, self._savepoint, self._has_users_settings = False, "none", False
+        self._truncated.clear()
 
     def execute(self, statement: sql.Composable) -> None:
         """Run a statement outside of COPY, in one round trip."""

@@ -117,14 +117,16 @@ def decide_vacuum(
     stored_bytes: float,
     major: int,
     analyzed: Collection[int] = (),
+    emptied: Collection[int] = (),
     tuning: LoadTuning = DEFAULT_TUNING,
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
-    `relations` are the tables `filled` (oids) and their partitions. `before` has the partitions by oid as they were
-    when the load began, as far as that is known; Partitions that got no rows are skipped. `stored_bytes` is what the
-    load has copied. A table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were just
-    analyzed.
+    `relations` are the tables `filled` (oids) and their partitions. `before` has tables and partitions by oid as they
+    were when the load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what
+    the load has copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were
+    just analyzed. The load has created, truncated or replaced those in `emptied` (oids): these, and tables that had no
+    pages before, are frozen, because the load alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
@@ -141,8 +143,10 @@ def decide_vacuum(
         has_all = parent is not None and not parent.is_only
         for relation in touched:
             analyzes = not has_all and relation.oid not in analyzed
+            old = before.get(relation.oid)
+            freezes = root_oid in emptied or (old is not None and old.pages == 0)
             if relation.may_vacuum and (vacuums or analyzes):
-                steps.append(VacuumStep(relation=relation, vacuums=vacuums, analyzes=analyzes))
+                steps.append(VacuumStep(relation=relation, vacuums=vacuums, analyzes=analyzes, freezes=freezes))
         steps += [] if parent is None else [parent]
     left_out = (_describe_forbidden(forbidden, major=major),) if forbidden else ()
     return VacuumPlan(steps=tuple(steps), left_out=left_out)
@@ -181,7 +185,7 @@ def describe_vacuum(plan: LoadPlan) -> str:
     lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
     if len(lacking) == len(plan.targets):
         return "no VACUUM: the role lacks the privilege"
-    words = "VACUUM (ANALYZE) of tables that got rows"
+    words = "VACUUM (ANALYZE) of tables that got rows, with FREEZE if they had none"
     return f"{words}, except {', '.join(lacking)}: the role lacks the privilege" if lacking else words
 
 

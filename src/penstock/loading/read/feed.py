@@ -27,6 +27,7 @@ from penstock.loading.values.plan import TargetPlan
 from penstock.loading.values.work import ObjectWork
 
 if TYPE_CHECKING:
+    from penstock.core.values.table import TableName
     from penstock.loading.formats.format import ObjectReader, Opened
 
 _log = logging.getLogger(__name__)
@@ -155,7 +156,8 @@ class BlockFeed:
     `take` returns None at the end and raises Abandoned after `abandon` was called. The attribute `failure` is the first
     cause. If `on_object_failed` is given, it is called with an object that cannot be read further. Otherwise such an
     object ends the load. If `is_open` is true, several hosts share the load's objects, and more objects may be added
-    until `end` is called. `wanted_bytes` then says how many bytes to add, at least `least_claim_bytes`.
+    until `end` is called. `wanted_bytes` then says how many bytes to add, at least `least_claim_bytes`. If
+    `is_by_table` is true, one session gets all blocks of a table, and another table only after these are sent.
     """
 
     def __init__(
@@ -166,6 +168,7 @@ class BlockFeed:
         reader_limit: int,
         sessions: int,
         is_in_job_order: bool = False,
+        is_by_table: bool = False,
         is_open: bool = False,
         least_claim_bytes: int = 0,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
@@ -184,6 +187,9 @@ class BlockFeed:
         self._on_object_failed = on_object_failed
         self._reader_limit = reader_limit
         self._is_in_job_order = is_in_job_order
+        self._is_by_table = is_by_table
+        # The session that sends each table's blocks, if one sends all of them.
+        self._senders: dict[TableName, int] = {}
         self._readers = 0
         self.most_readers = 0
         self.reader_seconds = ReaderSeconds()
@@ -252,12 +258,12 @@ class BlockFeed:
                     raise Abandoned
                 if self._is_stopped:
                     return None
-                if session < self.sessions and (ready := self._choose(prefer)) is not None:
+                if session < self.sessions and (ready := self._choose(prefer, session)) is not None:
                     return self._pop(ready)
-                if self._is_over() or (self._is_joint and session >= self.sessions):
+                if self._is_over(session) or (self._is_joint and session >= self.sessions):
                     return None
                 if session < self.sessions:
-                    self._open_another()
+                    self._open_another(session)
                 left_s = None if ends_s is None else ends_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise NothingReady
@@ -362,8 +368,8 @@ class BlockFeed:
 
     # ---------------------------------------------------------------- inside, with the lock held
 
-    def _choose(self, prefer: CopySpec | None) -> OpenObject | None:
-        ready = [opened for opened in self._active if opened.queue]
+    def _choose(self, prefer: CopySpec | None, session: int) -> OpenObject | None:
+        ready = [opened for opened in self._active if opened.queue and self._may_send(opened, session)]
         if not ready:
             return None
         same = (opened for opened in ready if opened.spec == prefer)
@@ -378,9 +384,23 @@ class BlockFeed:
         self._changed.notify_all()
         return opened, block
 
-    def _is_over(self) -> bool:
-        is_empty = not self._is_open and not self._unopened
-        return self._is_stopped or (is_empty and all(opened.is_drained for opened in self._active))
+    def _may_send(self, opened: OpenObject, session: int) -> bool:
+        """Whether a session may get an object's blocks: another session may send the table's, or it another table's."""
+        if not self._is_by_table:
+            return True
+        sender = self._senders.get(opened.target.table)
+        if sender is not None:
+            return sender == session
+        return not any(self._senders.get(other.target.table) == session for other in (*self._active, *self._unopened))
+
+    def _is_over(self, session: int) -> bool:
+        """Whether nothing is left that a session could send."""
+        if self._is_stopped:
+            return True
+        left = [*(opened for opened in self._active if not opened.is_drained), *self._unopened]
+        if self._is_by_table:
+            return all(self._senders.get(opened.target.table, session) != session for opened in left)
+        return not left and not self._is_open
 
     def _retire(self, opened: OpenObject) -> None:
         """If all blocks of an object have been sent, move it to the objects that are done."""
@@ -400,11 +420,12 @@ class BlockFeed:
             is_done=opened.is_drained,
         )
 
-    def _open_another(self) -> None:
-        if self._readers >= self._present_limit():
+    def _open_another(self, session: int) -> None:
+        is_enough = self._readers >= self._present_limit()
+        if is_enough and not (self._is_by_table and self._is_idle(session)):
             return
         self._is_hungry |= not self._unopened
-        if (opened := self._next_object()) is not None:
+        if (opened := self._next_object(session)) is not None:
             self._readers += 1
             self.most_readers = max(self.most_readers, self._readers)
             # A daemon thread, so that the process can end while a source is silent.
@@ -417,15 +438,26 @@ class BlockFeed:
         is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
         return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
-    def _next_object(self) -> OpenObject | None:
-        """Return the object to open next, or None.
+    def _is_idle(self, session: int) -> bool:
+        """Whether no object is open whose blocks a session sends."""
+        return not any(self._senders.get(opened.target.table) == session for opened in self._active)
 
-        In job order, it is None until all blocks of the last object are taken.
-        """
+    def _next_object(self, session: int | None = None) -> OpenObject | None:
+        """Return the object to open next, or None; in job order, wait until all blocks of the last one are taken."""
         is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
         if self.failure is not None or self._is_stopped or not self._unopened or is_held:
             return None
-        opened = self._unopened.popleft()
+        if not self._is_by_table:
+            opened = self._unopened.popleft()
+        elif session is None:
+            return None
+        else:
+            mine = (opened for opened in self._unopened if self._may_send(opened, session))
+            if (found := next(mine, None)) is None:
+                return None
+            opened = found
+            self._unopened.remove(opened)
+            self._senders[opened.target.table] = session
         self._active.append(opened)
         return opened
 

@@ -59,6 +59,7 @@ class BlockUnit:
             reader_limit=reader_limit(None if member.is_joint else len(member.work), sessions=sessions),
             sessions=sessions,
             is_in_job_order=plan.is_in_job_order,
+            is_by_table=plan.batch.is_one_table,
             is_open=member.is_joint,
             least_claim_bytes=plan.tuning.least_claim_bytes,
             on_object_failed=self._leave_out if plan.job.rules.skips_unreadable else None,
@@ -77,6 +78,7 @@ class BlockUnit:
             connection,
             fence=self._fence,
             is_protected=self._reject_limit is not None,
+            freezes=self._plan.freeze.is_used,
             tables=self._claimed.tables,
         )
         return LoadSession(
@@ -88,9 +90,9 @@ class BlockUnit:
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
             keeper=self._make_keeper(session),
-            # If sessions of several hosts kept sealed batches open, they could wait for each other without being
-            # noticed.
-            seals=not self._member.is_joint,
+            # Sessions of several hosts that hold sealed batches could wait for each other unnoticed. A session that has
+            # sent a whole table keeps others from it until it commits.
+            seals=not self._member.is_joint and not self._plan.batch.is_one_table,
             value_check=self._value_check,
             clock=self._tools.clock,
         )

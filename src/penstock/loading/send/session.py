@@ -27,6 +27,8 @@ from penstock.loading.send.chunk import Batch, Chunk
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.tuning import BatchPlan
+    from penstock.core.values.table import TableName
+    from penstock.ledger.ledger import Ledger
     from penstock.ledger.rejects import Reject
     from penstock.ledger.values import Claim
     from penstock.loading.imports.objects import ObjectSession
@@ -102,6 +104,8 @@ class LoadSession:
         self._command: _Command | None = None
         # The last command's spec: the next block should be one that the same command can carry.
         self._spec: CopySpec | None = None
+        # The table of the present batch, if each batch is all rows of one table.
+        self._table: TableName | None = None
         # The object whose block was sent last, for errors.
         self._current: OpenObject | None = None
 
@@ -174,6 +178,11 @@ class LoadSession:
         return self._feed.take(session=self.number, prefer=self._spec)
 
     def _send(self, opened: OpenObject, block: Block) -> None:
+        if self._batch_plan.is_one_table and opened.target.table != self._table:
+            # The feed gives a session another table only when the last one is sent.
+            self._end_chunk()
+            self._commit_batch()
+            self._table = opened.target.table
         if not self._batch:
             self._batch_began_s = self._clock()
         encoder, form = opened.encoder, opened.form

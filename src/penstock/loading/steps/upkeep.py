@@ -6,7 +6,7 @@ Errors and interrupts here are warnings, because the load is complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows
 from penstock.core.units import format_count, format_duration
 from penstock.core.values.accounts import PlanPart, Rows
+from penstock.core.values.table import TableName
 from penstock.ledger.targets import find_filled
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.notices import PAGE_BYTES, decide_checkpoint, decide_vacuum, describe_vacuum
@@ -59,10 +60,22 @@ def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None
                 connection.execute("RESET lock_timeout")
 
 
+# By whether the table is frozen, and whether it is analyzed.
+_VACUUMS = {
+    (False, False): sql.SQL("VACUUM {}"),
+    (False, True): sql.SQL("VACUUM (ANALYZE) {}"),
+    (True, False): sql.SQL("VACUUM (FREEZE) {}"),
+    (True, True): sql.SQL("VACUUM (FREEZE, ANALYZE) {}"),
+}
+
+
 def run_vacuum(connection: Connection, step: VacuumStep) -> None:
-    """Run VACUUM, ANALYZE or both. Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError."""
+    """Run VACUUM, ANALYZE or both; VACUUM freezes a table that the load alone has filled.
+
+    Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError.
+    """
     if step.vacuums:
-        command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
+        command = _VACUUMS[step.freezes, step.analyzes]
     else:
         command = sql.SQL("ANALYZE ONLY {}") if step.is_only else sql.SQL("ANALYZE {}")
     relation = step.relation
@@ -136,8 +149,8 @@ class Upkeep(Step):
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
         self._tools = tools
-        # Empty if an earlier run began the load.
-        self._partitions: Mapping[int, Relation] = {}
+        # By oid. Empty if an earlier run began the load.
+        self._relations: Mapping[int, Relation] = {}
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
         """Return whether VACUUM and CHECKPOINT follow. CHECKPOINT depends on the number of loaded bytes."""
@@ -153,17 +166,16 @@ class Upkeep(Step):
         )
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Read the partitions before they are loaded, to know afterwards which ones took rows."""
-        has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
-        if not load.claimed.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
-            self._partitions = _read_partitions(self._plan, connection)
+        """Read tables and partitions before they are loaded, to know which had no rows and which take some."""
+        if not load.claimed.claim.is_resumed and self._plan.job.rules.vacuum:
+            self._relations = _read_before(self._plan, connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Vacuum, analyze and write a checkpoint. Errors and interrupts become warnings."""
         rules = self._plan.job.rules
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome
-        return outcome.with_part(self.name, _Upkeep(load, outcome, self._partitions).run())
+        return outcome.with_part(self.name, _Upkeep(load, outcome, self._relations).run())
 
 
 def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float, is_leased: bool) -> CheckpointDecision:
@@ -178,12 +190,17 @@ def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float,
     )
 
 
-def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
-    """Return the present partitions of the tables to be loaded, by oid. Return none if one of them is locked.
+def _read_before(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
+    """Return the tables to be loaded, with their partitions, by oid; none if one of them is locked.
 
-    Raises ServerError.
+    A small load does not look at tables without partitions: freezing them gains nothing. Raises ServerError.
     """
-    oids = [target.facts.oid for target in plan.targets if target.facts is not None and target.facts.kind == "p"]
+    size_bytes = plan.size_bytes
+    is_small = size_bytes is not None and size_bytes < plan.tuning.least_freezing_bytes
+    kinds = ("p",) if is_small else ("p", "r")
+    oids = [target.facts.oid for target in plan.targets if target.facts is not None and target.facts.kind in kinds]
+    if not oids:
+        return {}
     try:
         with limited_lock_wait(connection, plan.tuning.vacuum_lock_timeout_s):
             return {relation.oid: relation for relation in read_relations(connection, oids)}
@@ -191,6 +208,10 @@ def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relati
         if error.sqlstate != _LOCK_NOT_AVAILABLE:
             raise
         return {}
+
+
+def _has_name(relation: Relation, names: Collection[TableName]) -> bool:
+    return any((name.schema, name.name) == (relation.schema, relation.name) for name in names)
 
 
 class _Upkeep:
@@ -276,7 +297,9 @@ class _Upkeep:
     def _decide(self, connection: Connection) -> VacuumPlan:
         filled = find_filled(connection, self._tools.ledger.schema, self._load.load_id)
         relations = read_relations(connection, filled) if filled else []
-        replaced = {target.table for target in self._plan.targets if target.is_replaced}
+        targets, made = self._plan.targets, {table.oid for table in self._load.claimed.created.values()}
+        replaced = {target.table for target in targets if target.is_replaced}
+        emptied = {target.table for target in targets if target.landing.is_fresh}
         return decide_vacuum(
             relations,
             filled,
@@ -285,11 +308,8 @@ class _Upkeep:
             tuning=self._plan.tuning,
             major=self._tools.server_major,
             # Tables that have replaced others were analyzed before they replaced them.
-            analyzed={
-                relation.oid
-                for relation in relations
-                if any((name.schema, name.name) == (relation.schema, relation.name) for name in replaced)
-            },
+            analyzed={relation.oid for relation in relations if _has_name(relation, replaced)},
+            emptied={relation.oid for relation in relations if relation.oid in made or _has_name(relation, emptied)},
         )
 
     def _stored_bytes(self) -> float:

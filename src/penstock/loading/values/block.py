@@ -54,7 +54,7 @@ class Block:
 class CopySpec:
     """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 
-    The binary format uses only `columns` and `type_oids`.
+    The binary format uses only `columns`, `type_oids` and `freezes`.
     """
 
     schema: str | None
@@ -74,3 +74,5 @@ class CopySpec:
     # The types for which blocks of text were encoded in the binary format. That format does not contain types, so the
     # command is accepted only if the columns have these types.
     type_oids: tuple[int, ...] = ()
+    # Whether COPY freezes the rows. It can do so only if its transaction has truncated the table.
+    freezes: bool = False

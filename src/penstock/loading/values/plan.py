@@ -39,6 +39,14 @@ class CopyChoice:
 
 
 @frozen
+class FreezeChoice:
+    """Whether COPY freezes the rows of the load, and why."""
+
+    is_used: bool = False
+    reason: str = ""
+
+
+@frozen
 class TargetPlan:
     """What the load will do for one table."""
 
@@ -219,6 +227,7 @@ class LoadPlan:
     route: RoutePlan = CLIENT_ROUTE
     # Objects that cannot be listed, or whose tables have no readable object. The targets do not include them.
     unreadable: tuple[UnreadableObject, ...] = ()
+    freeze: FreezeChoice = FreezeChoice()
 
     def with_part(self, step: str, part: PlanPart) -> LoadPlan:
         """Return the plan with what one step will do added."""
@@ -295,6 +304,8 @@ class VacuumStep:
     relation: Relation
     vacuums: bool
     analyzes: bool
+    # Whether VACUUM freezes: the load alone has filled the table.
+    freezes: bool = False
     # Whether the partitions are skipped (PostgreSQL 18 and later).
     is_only: bool = False
 

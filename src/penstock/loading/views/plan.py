@@ -91,6 +91,8 @@ def describe_plan(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> li
         heads.append(("route", describe_route(plan.route)))
     if outlook is not None:
         heads.append(("ledger", describe_outlook(outlook)))
+    if plan.freeze.is_used:
+        heads.append(("freeze", describe_freeze(plan)))
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "referenced tables first" if plan.is_in_job_order else "largest objects first"))
     lines = line_up(heads, align="<<")
@@ -145,6 +147,13 @@ def describe_sessions(sessions: SessionPlan) -> str:
     return f"{count} ({sessions.reason})"
 
 
+def describe_freeze(plan: LoadPlan) -> str:
+    """Return that COPY freezes the rows, why, and what a fault repeats and who waits."""
+    tables = ", ".join(str(target.table) for target in plan.targets if target.is_truncated_first)
+    words = f"COPY FREEZE ({plan.freeze.reason}); after a fault a table begins again"
+    return f"{words}; other sessions wait for {tables} until its rows are committed" if tables else words
+
+
 def describe_route(route: RoutePlan) -> str:
     """Return who reads the objects, and why.
 
@@ -166,6 +175,7 @@ def plan_object(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> dict
         "server": asdict(plan.server) | {"name": plan.server.name},
         "sessions": plan.sessions,
         "route": plan.route,
+        "freeze": plan.freeze,
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
         "ledger": outlook,

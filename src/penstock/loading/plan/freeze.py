@@ -1,0 +1,97 @@
+"""Decides whether COPY freezes the rows of a load, so that nobody has to write their pages again. Pure.
+
+COPY may freeze rows if its own transaction has created or truncated the table. So one session sends all rows of a table
+in one transaction, and a table of which a part was sent begins again after a fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.core.errors import UsageError
+from penstock.core.values.table import TableName
+from penstock.loading.values.plan import FreezeChoice, LoadPlan, TargetPlan, total_size
+
+
+def choose_freeze(plan: LoadPlan) -> LoadPlan:
+    """Return the plan with whether COPY freezes the rows, and with one session for each table if it does.
+
+    Raises UsageError if --freeze always was given, and COPY cannot freeze them.
+    """
+    asked = plan.job.rules.freeze
+    if asked == "never" or not plan.targets:
+        return plan
+    obstacle = next(_find_obstacles(plan), None)
+    if asked == "always":
+        if obstacle is not None:
+            what, why = obstacle
+            raise UsageError(f"--freeze always cannot be used with {what}", detail=why, hint="Use --freeze auto.")
+        return _with_freeze(plan, "as requested")
+    reason = None if obstacle is not None else _find_reason(plan)
+    return plan if reason is None else _with_freeze(plan, reason)
+
+
+def _with_freeze(plan: LoadPlan, reason: str) -> LoadPlan:
+    tables = len({target.table for target in plan.targets})
+    batch, sessions = plan.batch, plan.sessions
+    if batch.duration_s is not None:
+        batch = replace(batch, limit_bytes=None, duration_s=None, is_one_table=True)
+        count = min(sessions.initial, tables)
+        why = sessions.reason if count == sessions.initial else "COPY FREEZE: one for each table"
+        sessions = replace(sessions, initial=count, maximum=count, is_adaptive=False, reason=why)
+    freeze = FreezeChoice(is_used=True, reason=reason)
+    return replace(plan, freeze=freeze, batch=batch, sessions=sessions)
+
+
+def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
+    """Yield what of the load COPY FREEZE cannot be used with, and why."""
+    rules = plan.job.rules
+    if rules.on_error == "reject":
+        yield "--on-error reject", "COPY cannot freeze rows under the savepoints that rejecting records needs."
+    if rules.join:
+        yield "--join", "One session has to send all rows of a table."
+    if plan.route.is_import:
+        yield "--via server", "The server copies the objects itself."
+    for target in plan.targets:
+        yield from _find_target_obstacles(target)
+    filled = [target for target in plan.targets if target.fills_table and target.facts is not None]
+    for target in filled:
+        if any(target.facts and other.facts and target.facts.oid in other.facts.references for other in filled):
+            yield (
+                f'a foreign key that refers to table "{target.table}"',
+                "A table that a foreign key refers to cannot be truncated by itself.",
+            )
+
+
+def _find_target_obstacles(target: TargetPlan) -> Iterator[tuple[str, str]]:
+    kinds = {"p": "is partitioned", "f": "is a foreign table", "v": "is a view", "m": "is a view"}
+    if target.facts is not None and target.facts.kind in kinds:
+        what = f'table "{target.table}", which {kinds[target.facts.kind]}'
+        yield what, "PostgreSQL freezes rows of plain tables only."
+    if target.is_staged:
+        yield "records that are staged (--mode, --atomic, --transform)", "COPY fills a staging table."
+    elif target.facts is not None and not target.landing.is_fresh:
+        mode = target.job.mode
+        yield f"--mode {mode}", "COPY freezes rows only of a table that the load creates, truncates or replaces."
+
+
+def _find_reason(plan: LoadPlan) -> str | None:
+    """Return why nothing is lost by one session for each table, None if something may be.
+
+    Readers do not wait: they do not know the tables, because the load creates them or puts them in place at its end.
+    """
+    if any(target.facts is not None and not target.is_replaced for target in plan.targets):
+        return None
+    size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_frozen_bytes
+    if size_bytes is None or size_bytes < least_bytes:
+        return None
+    if plan.sessions.initial == 1 and not plan.sessions.is_adaptive:
+        return "one session sends all rows"
+    by_table = defaultdict[TableName, int](int)
+    for target in plan.targets:
+        by_table[target.table] += total_size(target.objects) or 0
+    if max(by_table.values()) * plan.sessions.initial <= size_bytes:
+        return "no table has more than a session's share of the bytes"
+    return None

@@ -1,0 +1,292 @@
+"""Rows whose pages nobody has to write again: COPY FREEZE, and VACUUM (FREEZE) of what a load alone has filled."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.values.job import LoadRules, TargetJob
+from support.loads import IMPATIENT, Loads, target, write_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.values.mode import Mode
+
+ALWAYS = replace(IMPATIENT, freeze="always")
+# VACUUM would freeze the rows, too.
+WITHOUT_VACUUM = replace(ALWAYS, vacuum=False)
+
+_RECORDS = [f"{number},name {number}" for number in range(5000)]
+
+
+def share_of_frozen(loads: Loads, table: str = "t", *, column: str = "relallfrozen") -> float:
+    """Return which part of a table's pages with rows is frozen. ANALYZE counts them, and changes none.
+
+    A COPY leaves up to 64 pages without rows at the table's end.
+    """
+    loads.execute(f"ANALYZE {table}")
+    query = f"SELECT count(DISTINCT (ctid::text::point)[0])::int, (SELECT {column} FROM pg_class"
+    pages, frozen = loads.execute(f"{query} WHERE oid = '{table}'::regclass) FROM {table}")[0]
+    assert pages > 0
+    return float(frozen / pages)
+
+
+def job(paths: Sequence[Path], into: str = "t", *, mode: Mode = "append", create: bool = False) -> TargetJob:
+    """Return a target that loads files into a table."""
+    return replace(target(list(paths), into=into, create=create), mode=mode)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Provide two files of 5,000 records each."""
+    return [write_csv(tmp_path / f"{name}.csv", _RECORDS) for name in ("one", "two")]
+
+
+# ---------------------------------------------------------------- VACUUM
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace", "create"])
+def test_vacuum_freezes_a_table_that_the_load_alone_has_filled(database18: str, files: list[Path], mode: str) -> None:
+    """Each of its pages: a later VACUUM against wraparound has nothing to write."""
+    loads = Loads(database18, least_freezing_bytes=0)
+    if mode != "create":
+        loads.execute("CREATE TABLE t (a int, b text)")
+    if mode in ("truncate", "replace"):
+        loads.execute("INSERT INTO t VALUES (1, 'old')")
+    is_new = mode == "create"
+    loads.run(job(files, mode="append" if is_new else mode, create=is_new))  # type: ignore[arg-type]
+    assert share_of_frozen(loads) == 1.0
+
+
+def test_vacuum_does_not_freeze_what_others_have_stored(database18: str, files: list[Path]) -> None:
+    """It would write their pages again."""
+    loads = Loads(database18, least_freezing_bytes=0)
+    loads.execute("CREATE TABLE t (a int, b text); INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5000) AS i")
+    loads.run(job(files))
+    assert share_of_frozen(loads) < 1.0
+    assert loads.count() == 15_000
+
+
+def test_vacuum_freezes_the_partitions_that_were_empty(database18: str, files: list[Path]) -> None:
+    """And leaves alone the rows of the one that was not."""
+    loads = Loads(database18, least_freezing_bytes=0)
+    loads.execute(
+        "CREATE TABLE t (a int, b text) PARTITION BY RANGE (a);"
+        "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (2500);"
+        "CREATE TABLE high PARTITION OF t FOR VALUES FROM (2500) TO (9000);"
+        "INSERT INTO low VALUES (1, 'old')"
+    )
+    loads.run(job(files))
+    assert share_of_frozen(loads, "high") == 1.0
+    assert share_of_frozen(loads, "low") < 1.0
+
+
+# ---------------------------------------------------------------- COPY
+
+
+@pytest.mark.parametrize("sessions", [1, 3])
+@pytest.mark.parametrize("mode", ["create", "truncate", "replace"])
+def test_copy_freezes_every_page_and_stores_the_same_rows(
+    database18: str, files: list[Path], mode: str, sessions: int
+) -> None:
+    """Of two tables at a time, each from several blocks and commands."""
+    loads = Loads(database18, piece_bytes=4000, chunk_bytes=20_000)
+    tables = ("t", "u")
+    if mode != "create":
+        for table in tables:
+            loads.execute(f"CREATE TABLE {table} (a int, b text); INSERT INTO {table} VALUES (0, 'old')")
+    is_new = mode == "create"
+    jobs = [job(files, table, mode="append" if is_new else mode, create=is_new) for table in tables]  # type: ignore[arg-type]
+    outcome = loads.run(*jobs, sessions=sessions, rules=WITHOUT_VACUUM)
+    assert outcome.rows == 20_000
+    for table in tables:
+        assert share_of_frozen(loads, table) == 1.0
+        assert loads.count(table) == 10_000
+        assert loads.execute(f"SELECT count(DISTINCT b), count(*) FILTER (WHERE b = 'name 7') FROM {table}") == [
+            (5000, 2)
+        ]
+
+
+def test_copy_freezes_on_every_server(database: str, files: list[Path]) -> None:
+    """Whose catalogue does not say how many pages are frozen."""
+    loads = Loads(database, setup="CREATE TABLE t (a int, b text)")
+    loads.run(job(files, mode="truncate"), rules=WITHOUT_VACUUM)
+    # Only VACUUM and COPY FREEZE mark pages as visible to all.
+    assert share_of_frozen(loads, column="relallvisible") == 1.0
+    assert loads.count() == 10_000
+
+
+def test_rows_are_binary_and_indexes_are_rebuilt_as_ever(database18: str, files: list[Path]) -> None:
+    """Frozen or not, a table ends with the same rows and indexes."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE INDEX i ON t (a)", least_binary_bytes=0)
+    rules = replace(WITHOUT_VACUUM, indexes="rebuild")
+    loads.run(replace(job(files, mode="truncate"), copy_format="binary"), rules=rules)
+    assert share_of_frozen(loads) == 1.0
+    assert loads.indexes() == ["i"]
+    assert loads.execute("SELECT count(*) FROM t WHERE a = 7") == [(2,)]
+
+
+def test_atomic_load_of_several_tables_freezes_in_one_transaction(database18: str, files: list[Path]) -> None:
+    """All rows have one transaction in the ledger, and appear at once."""
+    loads = Loads(database18)
+    rules = replace(WITHOUT_VACUUM, atomic=True)
+    loads.run(job(files, "t", create=True), job(files, "u", create=True), rules=rules)
+    assert share_of_frozen(loads, "t") == 1.0
+    assert share_of_frozen(loads, "u") == 1.0
+
+
+def test_rows_that_came_meanwhile_stay_and_nothing_is_frozen(database18: str, files: list[Path]) -> None:
+    """The table is not truncated a second time if it is not empty any more."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
+
+    is_done = threading.Event()
+
+    def insert(piece: int) -> None:
+        # Before the session has locked the table.
+        if piece == 0 and not is_done.is_set():
+            is_done.set()
+            loads.execute("INSERT INTO t SELECT -1, 'meanwhile'")
+
+    loads.at_piece = insert
+    loads.run(job(files, mode="truncate"), sessions=1, rules=WITHOUT_VACUUM)
+    assert loads.execute("SELECT count(*), min(a) FROM t") == [(10_001, -1)]
+    assert share_of_frozen(loads) < 1.0
+
+
+def test_triggers_on_truncate_fire_once(database18: str, files: list[Path]) -> None:
+    """A table with such triggers is loaded without FREEZE."""
+    loads = Loads(
+        database18,
+        setup="""
+        CREATE TABLE t (a int, b text);
+        CREATE TABLE fired (at timestamptz DEFAULT now());
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN INSERT INTO fired DEFAULT VALUES; RETURN NULL; END';
+        CREATE TRIGGER noting AFTER TRUNCATE ON t EXECUTE FUNCTION note();
+        """,
+    )
+    loads.run(job(files, mode="truncate"), rules=WITHOUT_VACUUM)
+    assert (loads.count(), loads.count("fired")) == (10_000, 1)
+
+
+def test_readers_wait_until_the_rows_are_committed(database18: str, files: list[Path]) -> None:
+    """As --plan says."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    held: list[bool] = []
+
+    def look(piece: int) -> None:
+        if piece == 15:
+            query = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND mode = 'AccessExclusiveLock'"
+            held.append(loads.execute(query) == [(1,)])
+
+    loads.at_piece = look
+    loads.run(job(files, mode="truncate"), sessions=1, rules=WITHOUT_VACUUM)
+    assert held == [True, True]
+
+
+def test_load_that_fails_leaves_nothing_of_a_table_and_is_resumed(database18: str, files: list[Path]) -> None:
+    """Its sessions have committed nothing of the table when its last record is refused."""
+    bad = write_csv(files[0].parent / "zbad.csv", [*_RECORDS, "x,not a number"])
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    loads.refuse(replace(job([*files, bad], mode="truncate")))
+    with pytest.raises(PenstockError):
+        loads.run(job([*files, bad], mode="truncate"), rules=WITHOUT_VACUUM)
+    assert loads.count() == 0
+    write_csv(bad, _RECORDS)
+    loads.run(job([*files, bad], mode="truncate"), rules=replace(WITHOUT_VACUUM, changed="load"))
+    assert loads.count() == 15_000
+    assert share_of_frozen(loads) == 1.0
+
+
+def test_lost_session_repeats_its_table_only(database18: str, files: list[Path]) -> None:
+    """The other table is committed as a whole, and is not loaded again."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
+    killed = threading.Event()
+
+    def kill(piece: int) -> None:
+        query = """
+            SELECT pg_terminate_backend(pid)
+              FROM pg_locks
+             WHERE relation = 't'::regclass AND mode = 'AccessExclusiveLock' AND granted
+        """
+        if piece == 15 and not killed.is_set() and loads.execute(query):
+            killed.set()
+
+    loads.at_piece = kill
+    rules = replace(WITHOUT_VACUUM, retry_for=30.0)
+    loads.run(job(files, "t", mode="truncate"), job(files, "u", mode="truncate"), rules=rules)
+    assert killed.is_set()
+    assert (loads.count("t"), loads.count("u")) == (10_000, 10_000)
+    assert share_of_frozen(loads, "t") == 1.0
+
+
+# ---------------------------------------------------------------- decisions
+
+
+_PARTITIONED = "CREATE TABLE t (a int, b text) PARTITION BY RANGE (a); CREATE TABLE p PARTITION OF t DEFAULT"
+_REFERRED = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int REFERENCES t, b text)"
+
+
+@pytest.mark.parametrize(
+    ("setup", "mode", "rules", "what"),
+    [
+        ("CREATE TABLE t (a int, b text)", "append", {}, "--mode append"),
+        ("CREATE TABLE t (a int, b text)", "truncate", {"on_error": "reject"}, "--on-error reject"),
+        ("CREATE TABLE t (a int, b text)", "truncate", {"join": True}, "--join"),
+        ("CREATE TABLE t (a int, b text)", "truncate", {"atomic": True}, "staged"),
+        (_PARTITIONED, "truncate", {}, "partitioned"),
+    ],
+)
+def test_freeze_always_is_refused_by_name(
+    database18: str, files: list[Path], setup: str, mode: Mode, rules: dict[str, object], what: str
+) -> None:
+    """Before anything is changed; with --freeze auto the same load runs without it."""
+    loads = Loads(database18, setup=setup)
+    with pytest.raises(UsageError, match="--freeze always") as caught:
+        loads.run(job(files, mode=mode), rules=replace(ALWAYS, **rules))  # type: ignore[arg-type]
+    assert what in caught.value.message
+    loads.run(job(files, mode=mode), rules=replace(IMPATIENT, **rules))  # type: ignore[arg-type]
+    assert loads.count() == 10_000
+
+
+def test_table_that_another_of_the_load_refers_to_is_refused(database18: str, tmp_path: Path) -> None:
+    """It cannot be truncated by itself."""
+    loads = Loads(database18, setup=_REFERRED)
+    path = write_csv(tmp_path / "a.csv", _RECORDS)
+    with pytest.raises(UsageError, match="foreign key"):
+        loads.run(job([path], "t", mode="truncate"), job([path], "u", mode="truncate"), rules=ALWAYS)
+
+
+@pytest.mark.parametrize(
+    ("tables", "sessions", "least_bytes", "is_frozen"),
+    [
+        # Two tables of the same size, and two sessions.
+        (("t", "u"), 2, 0, True),
+        # One table would have one session only.
+        (("t",), 2, 0, False),
+        (("t",), 1, 0, True),
+        (("t",), 1, 10**9, False),
+    ],
+)
+def test_freeze_auto_costs_no_session(
+    database18: str, files: list[Path], tables: tuple[str, ...], sessions: int, least_bytes: int, is_frozen: bool
+) -> None:
+    """And does not keep others from a table: it freezes only those that the load creates."""
+    loads = Loads(database18, least_frozen_bytes=least_bytes)
+    rules = replace(IMPATIENT, vacuum=False)
+    loads.run(*(job(files, table, create=True) for table in tables), sessions=sessions, rules=rules)
+    assert (share_of_frozen(loads, tables[0]) == 1.0) is is_frozen
+    loads.run(*(job(files, table, mode="truncate") for table in tables), sessions=sessions, rules=rules)
+    assert share_of_frozen(loads, tables[0]) < 1.0
+
+
+def test_rules_name_what_freeze_takes() -> None:
+    """A typing error is no silent default."""
+    with pytest.raises(PenstockError):
+        LoadRules(freeze="often")  # type: ignore[arg-type]
