@@ -111,6 +111,7 @@ def grumbler(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gru
     server.server_close()
 
 
+@pytest.mark.part("rest")
 def test_throttled_call_is_asked_again(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """Botocore waits a moment before it does."""
     grumbler.throttled["DescribeDBInstances"] = 1

@@ -87,6 +87,7 @@ def test_class_with_local_storage_is_shown_with_the_command_that_changes_to_it()
     assert "with local storage" not in shown(aws, "orders")
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(("mode", "other"), [("standard", "advanced"), ("advanced", "standard")])
 def test_mode_of_database_insights_is_shown_with_the_command_that_changes_it(mode: str, other: str) -> None:
     """As docs/rds.md shows it; a cluster has one mode, and an instance of which AWS reports none has no row."""
@@ -180,6 +181,7 @@ def test_json_has_windows_and_times_as_text() -> None:
     assert found["cluster"] is None
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("is_by_to", [True, False])
 def test_show_takes_the_endpoint_or_the_host_of_a_target(
     moto_rds: MotoRds, capfd: pytest.CaptureFixture[str], is_by_to: bool

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from penstock.cli.main import main
 from penstock.rds.parameter_groups import RdsParameterGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from aws.conftest import MotoRds
 
@@ -32,6 +31,7 @@ def test_parameters_and_tags_of_a_group(moto_rds: MotoRds) -> None:
     groups.close()
 
 
+@pytest.mark.part("rest")
 def test_group_that_is_shared_is_told(
     reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
 ) -> None:

@@ -76,6 +76,7 @@ def test_files_of_imdb_are_counted_before_they_are_loaded(tmp_path: Path) -> Non
         read_imdb(tmp_path)
 
 
+@pytest.mark.part("rest")
 def test_files_are_loaded_from_a_directory(database18: str, tmp_path: Path) -> None:
     """IMDb's own, if they are there."""
     written = write_imdb(tmp_path, scale=0.00002)

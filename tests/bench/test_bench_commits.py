@@ -105,6 +105,7 @@ def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
     assert _schema_count(database) == 0
 
 
+@pytest.mark.part("rest")
 def test_processors_that_are_busy_during_the_procedure_are_measured(database18: str) -> None:
     """The article's open question: beside the samples of each length, on this machine's processors."""
     sweep = replace(TINY, rows=200_000, rows_per_commit=(200_000, 100_000), rounds=1)
@@ -165,6 +166,7 @@ def test_a_pooler_is_refused(pg18: PgServer, servers: ServerPool, database18: st
     assert _schema_count(database18) == 0
 
 
+@pytest.mark.part("rest")
 def test_a_standby_is_refused(servers: ServerPool) -> None:
     """Also where the connection string would have one."""
     lab = Lab.named("lab", servers.new_home())
@@ -194,6 +196,7 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
     assert _schema_count(database18) == 0
 
 
+@pytest.mark.part("rest")
 def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     """It is known by its comment."""
     program = (

@@ -63,6 +63,7 @@ def hostile(penstock: Run, database18: str) -> Run:
     return run
 
 
+@pytest.mark.part("rest")
 def test_no_command_prints_what_a_terminal_obeys(hostile: Run, database18: str, tmp_path: Path) -> None:
     """File names, values, headers, options, a server's messages, and the ledger's rows, by whatever reads them."""
     good = write_to(tmp_path / f"{EVIL}\n.csv", "id,v\n1,a\n")

@@ -243,6 +243,7 @@ def test_recording_that_is_none_and_a_page_over_its_recording_are_refused(
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (Debian's package chromium)")
 def test_chromium_shows_the_page_and_runs_nothing_of_it(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """The title stays, the charts are there, nothing is refused by the policy; and the page prints."""

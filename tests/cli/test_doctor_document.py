@@ -34,6 +34,7 @@ def server(new_server: Callable[..., EmbeddedServer]) -> EmbeddedServer:
     return made
 
 
+@pytest.mark.part("rest")
 def test_embedded_server(servers: ServerPool) -> None:
     """As whoever tries penstock sees it first."""
     clean = {name: "" for name in os.environ if name.startswith("PG")}
@@ -61,6 +62,7 @@ def test_ordinary_role(server: EmbeddedServer) -> None:
     hold("ordinary", shown.out)
 
 
+@pytest.mark.part("rest")
 def test_standby(servers: ServerPool) -> None:
     """It is connected to, though a load would look for a primary."""
     pair = Pair(servers, 18)
@@ -80,6 +82,7 @@ def test_standby(servers: ServerPool) -> None:
     hold("standby", shown.out)
 
 
+@pytest.mark.part("rest")
 def test_pgbouncer(server: EmbeddedServer, servers: ServerPool) -> None:
     """In transaction mode."""
     with psycopg.connect(server.conninfo(), autocommit=True) as admin:

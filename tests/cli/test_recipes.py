@@ -207,6 +207,7 @@ def test_kubernetes_takes_the_job() -> None:
     validator.validate(job, "1.32", strict=True)
 
 
+@pytest.mark.part("rest")
 def test_workflow_checks_and_loads(place: Place) -> None:
     """Its two steps, by bash as GitHub runs them; each run replaces the table."""
     (job,) = yaml.safe_load(blocks("github-actions", "yaml")[0])["jobs"].values()

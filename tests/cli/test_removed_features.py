@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import penstock
+from support.parts import rest
 
 _SOURCE = Path(penstock.__file__).parent
+
 
 # Imports every module of the copy, so that an import of the removed feature is found wherever it stands.
 _IMPORT_ALL = """
@@ -26,7 +28,7 @@ for path in sorted((root / "penstock").rglob("*.py")):
 """
 
 
-@pytest.mark.parametrize("feature", ["bench", "commits", "report"])
+@pytest.mark.parametrize("feature", [rest("bench"), rest("commits"), "report"])
 def test_program_works_without_a_feature(feature: str, database18: str, tmp_path: Path) -> None:
     """All other modules can be imported, --help lists the other commands, and a load runs."""
     copy = tmp_path / "source" / "penstock"

@@ -18,6 +18,7 @@ from columnar import flips
 from penstock.core.errors import DataError, SourceError
 from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _TEXTS = [f"text{number:04d}" for number in range(500)]
 
 
-@pytest.mark.parametrize("file_format", ["parquet", pytest.param("arrow", marks=pytest.mark.part("rest"))])
+@pytest.mark.parametrize("file_format", ["parquet", rest("arrow")])
 def test_damaged_bytes_never_end_the_process(file_format: str) -> None:
     """Each of 400 files is read to its end, or refused."""
     argv = [sys.executable, flips.__file__, file_format, "0", "400"]

@@ -18,6 +18,7 @@ from penstock.core.errors import DataError, PenstockError, SourceError, TargetEr
 from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import LoadRules
 from support.loads import AGAIN, Loads, target
+from support.parts import rest
 
 if TYPE_CHECKING:
     import random
@@ -107,6 +108,7 @@ def test_file_without_rows_makes_its_table_and_is_loaded(
     assert loads.run(target(path)).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 def test_thousand_columns(loads: Loads, write_parquet: Callable[..., Path]) -> None:
     """Each row is one line of a thousand fields."""
     columns = {f"c{n}": pa.array([n, None, -n], pa.int32()) for n in range(1_000)}
@@ -145,6 +147,7 @@ def _damaged(rng: random.Random, data: bytes) -> Sequence[bytes]:
     return [*cuts, *flips]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_damaged_file_is_an_error_and_never_a_wrong_row(
     loads: Loads, write_parquet: Callable[..., Path], rng: random.Random, codec: str
@@ -271,7 +274,7 @@ def test_hints_name_no_option_for_text(loads: Loads, write_parquet: Callable[...
         assert "--encoding" not in error.hint
 
 
-@pytest.mark.parametrize("kind", ["text", "list", "struct"])
+@pytest.mark.parametrize("kind", ["text", rest("list"), rest("struct")])
 def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Callable[..., Path], kind: str) -> None:
     """A file of some kilobytes may stand for gigabytes."""
     texts: list[Any] = ["y" * 400_000] * 500

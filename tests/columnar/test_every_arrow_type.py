@@ -18,6 +18,7 @@ from penstock.core.errors import SourceError
 from penstock.core.files.columnar.binary import choose_wires, write_binary
 from penstock.core.files.columnar.text import write_json, write_rows
 from support.loads import Loads, target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +174,7 @@ def test_leaves_and_what_is_around_them_are_all_that_pyarrow_has() -> None:
     assert extensions == {f"arrow.{name}" for name in ("uuid", "json", "bool8", "opaque", "fixed_shape_tensor")}
 
 
-@pytest.mark.parametrize("file_format", ["arrow", pytest.param("parquet", marks=pytest.mark.part("rest"))])
+@pytest.mark.parametrize("file_format", ["arrow", rest("parquet")])
 @pytest.mark.parametrize("leaf", _LEAVES, ids=lambda leaf: str(leaf.type))
 def test_values_are_those_of_the_plain_type(leaf: Any, file_format: Any) -> None:
     """Two levels deep, in slices that begin anywhere; what cannot be loaded has no type."""

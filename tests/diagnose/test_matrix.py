@@ -25,6 +25,7 @@ from penstock.diagnose.load import judge_recording
 from penstock.watch.recordings import read_recording
 from support.loads import IMPATIENT, Loads, target, write_csv
 from support.modes import await_waiter
+from support.parts import rest
 from support.slow import slow_link
 
 if TYPE_CHECKING:
@@ -191,9 +192,7 @@ MATRIX: dict[str, Callable[[Plot], tuple[Diagnosis, ...]]] = {
 _SMOKE = "lock-wait"
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(code, marks=[] if code == _SMOKE else pytest.mark.part("rest")) for code in MATRIX]
-)
+@pytest.mark.parametrize("code", [code if code == _SMOKE else rest(code) for code in MATRIX])
 def test_planted_bottleneck_of_a_load_is_named_first(code: str, pg18: PgServer, tmp_path: Path) -> None:
     """No two rows have the same code, so what is first in its own row is first in no other."""
     found = MATRIX[code](Plot(pg18, pg18.fresh_database(), tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from support.campaign.faults import KINDS
 from support.campaign.plant import Plant
 from support.campaign.record import add_up, read_record
 from support.clock import HAS_FAKETIME
+from support.parts import rest
 from support.servers import installed
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path, points: int)
 # One of a row's copies, if it has two.
 _ONE_ROW = "ctid = (SELECT min(ctid) FROM {} WHERE id = 1)"
 
-_rest = partial(pytest.param, marks=pytest.mark.part("rest"))
-
 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        _rest(f"DELETE FROM {{}} WHERE {_ONE_ROW}", "1 rows lost, 0 rows repeated"),
-        _rest(f"INSERT INTO {{}} SELECT * FROM {{}} WHERE {_ONE_ROW}", "0 rows lost, 1 rows repeated"),
-        (f"UPDATE {{}} SET note = 'other' WHERE {_ONE_ROW}", "1 rows lost, 1 rows repeated"),
+        rest(f"DELETE FROM {{}} WHERE {_ONE_ROW}", "1 rows lost, 0 rows repeated"),
+        rest(f"INSERT INTO {{}} SELECT * FROM {{}} WHERE {_ONE_ROW}", "0 rows lost, 1 rows repeated"),
+        rest(f"UPDATE {{}} SET note = 'other' WHERE {_ONE_ROW}", "1 rows lost, 1 rows repeated"),
         ("DELETE FROM penstock.ranges", "committed rows vanished"),
     ],
     ids=["lost", "repeated", "changed", "ledger"],

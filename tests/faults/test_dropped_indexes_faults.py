@@ -76,9 +76,8 @@ def dropped(loads: Loads) -> list[str]:
 
 
 @pytest.mark.pg("!= 17")
-@pytest.mark.parametrize(
-    "tables", [TABLES, pytest.param(TREE, marks=pytest.mark.part("rest"))], ids=["tables", "partitions"]
-)
+@pytest.mark.part("rest")
+@pytest.mark.parametrize("tables", [TABLES, TREE], ids=["tables", "partitions"])
 def test_whatever_kills_a_loader_a_repair_puts_all_back(
     pg: PgServer,
     database: str,
@@ -337,6 +336,7 @@ def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 def test_a_load_whose_server_is_gone_says_what_stays_dropped(
     new_server: Callable[..., EmbeddedServer], path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from penstock.loading.land.staging import Staging
 from penstock.watch.watching import Beside
 from support.files import write_to
 from support.loads import Loads, target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +106,7 @@ def test_cancelled_statement_leaves_nothing(database18: str, path: Path) -> None
     assert error.sqlstate == "57014"
 
 
-@pytest.mark.parametrize("mode", ["immediate", pytest.param("fast", marks=pytest.mark.part("rest"))])
+@pytest.mark.parametrize("mode", ["immediate", rest("fast")])
 @pytest.mark.parametrize("create", [False, True])
 def test_server_that_stops_leaves_no_row(
     new_server: Callable[..., EmbeddedServer], path: Path, mode: str, create: bool

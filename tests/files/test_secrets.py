@@ -26,6 +26,7 @@ from penstock.core.files.zstd import zstd
 from penstock.core.values.job import LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.loader import Loader
+from support.parts import rest
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
@@ -349,7 +350,7 @@ def test_token_is_nowhere_but_on_its_way_to_the_server(planted: Planted, s3: S3,
     assert not leaks, "\n".join(leaks)
 
 
-@pytest.mark.parametrize("fault", ["missing", "denied", "unreachable", "cut", "password"])
+@pytest.mark.parametrize("fault", [rest("missing"), rest("denied"), rest("unreachable"), "cut", "password"])
 def test_traceback_of_a_library_user_tells_no_secret(planted: Planted, s3: S3, web: Web, fault: str) -> None:
     """Causes of an error are printed with it where nobody catches it: they hold no secret either."""
     s3.put("a.csv", b"1,a\n")

@@ -10,6 +10,7 @@ import pytest
 
 from cli.conftest import run_process
 from hosts.conftest import OBJECTS, ROWS_PER_OBJECT
+from support.parts import rest
 
 if TYPE_CHECKING:
     from hosts.conftest import Hosts
@@ -82,6 +83,7 @@ def test_stopped_member_whose_objects_were_taken_writes_nothing_more(hosts: Host
     hosts.check()
 
 
+@pytest.mark.part("rest")
 def test_another_file_under_the_same_path_is_refused_by_name_of_host(hosts: Hosts) -> None:
     """Before a byte of it is read; the others load everything."""
     leader = hosts.start("host-a")
@@ -162,8 +164,8 @@ def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> Non
     "options",
     [
         ("--mode", "upsert", "--key", "id"),
-        pytest.param(("--mode", "replace"), marks=pytest.mark.part("rest")),
-        pytest.param(("--on-error", "reject"), marks=pytest.mark.part("rest")),
+        rest(("--mode", "replace")),
+        rest(("--on-error", "reject")),
     ],
     ids=["upsert", "replace", "reject"],
 )

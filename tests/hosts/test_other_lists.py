@@ -17,6 +17,7 @@ from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
 from penstock.loading.loader import Loader
 from support.loads import ChoppedSources, Loads
 from support.modes import Killed, mode_target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -198,7 +199,7 @@ def cluster(request: pytest.FixtureRequest, database18: str, tmp_path: Path) -> 
 
 _MODES = pytest.mark.parametrize(
     "cluster",
-    ["append", "truncate", pytest.param("replace", marks=pytest.mark.part("rest")), "upsert"],
+    ["append", "truncate", rest("replace"), "upsert"],
     indirect=True,
 )
 
@@ -229,6 +230,7 @@ def test_objects_that_no_host_sees_end_the_load_with_an_error_that_names_them(cl
     cluster.check()
 
 
+@pytest.mark.part("rest")
 def test_members_that_wait_for_objects_that_nobody_sees_end_before_the_leader(cluster: Cluster) -> None:
     """All of them name the object; the leader is the last, and undoes its steps."""
     cluster.loads.execute("CREATE INDEX ON t (a)")

@@ -81,6 +81,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert recording.is_whole
 
 
+@pytest.mark.part("rest")
 def test_recording_cut_at_any_byte_reads_up_to_a_whole_line(tmp_path: Path, rng: random.Random) -> None:
     """A prefix of the samples, and never an error once the header is there."""
     samples = [make_sample(number) for number in range(200)]
@@ -107,6 +108,7 @@ def test_recording_cut_at_any_byte_reads_up_to_a_whole_line(tmp_path: Path, rng:
     assert read > 150
 
 
+@pytest.mark.part("rest")
 def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
     """What was written more than a second before SIGKILL is there."""
     code = (

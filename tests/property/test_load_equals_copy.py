@@ -287,6 +287,7 @@ def _check(server: Database, file: File, path: Path) -> None:
     assert found == expected
 
 
+@pytest.mark.part("rest")
 @EXAMPLES
 @given(file=_files())
 def test_load_equals_copy(newest: Database, tmp_path: Path, file: File) -> None:
@@ -294,6 +295,7 @@ def test_load_equals_copy(newest: Database, tmp_path: Path, file: File) -> None:
     _check(newest, file, tmp_path / "file")
 
 
+@pytest.mark.versions
 @FEWER_EXAMPLES
 @given(file=_files())
 def test_load_equals_copy_on_every_version(every: Database, tmp_path: Path, file: File) -> None:

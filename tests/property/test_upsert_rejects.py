@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -214,6 +215,7 @@ def _try_first(key: int | None, waiting: dict[int | None, list[Record]], model: 
     return True
 
 
+@pytest.mark.part("rest")
 @EXAMPLES
 @given(case=_cases())
 def test_all_but_refused_records_land(database: str, tmp_path: Path, case: Case) -> None:

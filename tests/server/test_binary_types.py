@@ -16,8 +16,6 @@ from support.binary_values import STREAMS, TYPES, mutate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-pytestmark = pytest.mark.versions
-
 # Settings that decide how a text is read, or written; the encoder may depend on none of them.
 _SETTINGS = (
     {"DateStyle": "ISO, MDY", "TimeZone": "UTC", "IntervalStyle": "postgres"},

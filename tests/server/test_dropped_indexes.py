@@ -314,6 +314,7 @@ def test_the_plan_shows_what_is_dropped_and_why(loads: Loads, path: Path) -> Non
     assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
 
 
+@pytest.mark.part("rest")
 def test_progress_tells_how_far_each_index_is(loads: Loads, tmp_path: Path) -> None:
     """Two that take a second and more, by their names and the phase they are in."""
     loads.execute("CREATE TABLE slow (a int)")
@@ -373,6 +374,7 @@ def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path) -> No
     assert loads.indexes() == ["i", "t_pkey"]
 
 
+@pytest.mark.part("rest")
 def test_who_keeps_a_table_from_being_dropped_is_named(loads: Loads, path: Path) -> None:
     """And nothing has changed, but for the rows that nobody loaded."""
     with psycopg.connect(loads.conninfo, application_name="someone else") as reader:
@@ -498,6 +500,7 @@ def test_a_load_that_was_not_told_to_park_does_without(loads: Loads, path: Path)
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
 
+@pytest.mark.part("rest")
 def test_a_load_of_tables_that_wait_for_each_other_needs_its_locks(loads: Loads, path: Path) -> None:
     """With the foreign key in place its sessions would wait for each other's rows."""
     loads.tune(least_dropping_bytes=10)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from support.loads import Row
     from support.servers import PgServer
 
-pytestmark = pytest.mark.versions
-
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 ROWS = 20
 

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
+
+from support.parts import rest
 
 _PROGRAM = """
 import sys
@@ -20,10 +21,7 @@ with server_pool() as pool:
 """
 
 
-_rest = partial(pytest.param, marks=pytest.mark.part("rest"))
-
-
-@pytest.mark.parametrize("signal_number", [_rest(signal.SIGINT), _rest(signal.SIGTERM), signal.SIGKILL])
+@pytest.mark.parametrize("signal_number", [rest(signal.SIGINT), rest(signal.SIGTERM), signal.SIGKILL])
 def test_no_server_survives_its_run(signal_number: signal.Signals) -> None:
     """Interrupted, ended or killed: servers and files are gone soon after."""
     run = subprocess.Popen(

@@ -21,6 +21,7 @@ from penstock.loading.loader import Loader
 from support.codes import has_code
 from support.loads import Loads, target
 from support.modes import mode_target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +165,7 @@ def refusing_server(code: str) -> Iterator[int]:
         server.kill()
 
 
-@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("mode", ["append", rest("replace")])
 def test_plan_names_who_keeps_readers_out(database: str, tmp_path: Path, mode: str) -> None:
     """A table whose definition cannot be read is waited for, which is said, and not longer than --retry-for."""
     Loads(database).execute("CREATE TABLE t (a int PRIMARY KEY)")

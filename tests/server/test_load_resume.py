@@ -22,6 +22,7 @@ from penstock.ledger.values import Claim
 from support.codes import has_code
 from support.loads import IMPATIENT, Loads, target
 from support.modes import Killed, mode_target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -521,7 +522,7 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
         loads.run(sources)
 
 
-@pytest.mark.parametrize("was", ["a,b\n", "a,b", pytest.param("", marks=pytest.mark.part("rest"))])
+@pytest.mark.parametrize("was", ["a,b\n", "a,b", rest("")])
 def test_empty_file_that_grew_is_loaded_when_told(loads: Loads, tmp_path: Path, was: str) -> None:
     """It was complete without a record."""
     first, second = tmp_path / "1", write(tmp_path / "2", bad=1500)

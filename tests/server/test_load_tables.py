@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.core.values.job import Mode
 
-pytestmark = pytest.mark.versions
-
 
 @pytest.fixture
 def loads(database18: str) -> Loads:
@@ -429,6 +427,7 @@ def test_last_record_may_lack_its_line_end(loads: Loads, path: Path) -> None:
     assert loads.rows() == [(0, "x"), (1, "y"), (2, "z")]
 
 
+@pytest.mark.part("rest")
 def test_record_of_many_megabytes_is_loaded(loads: Loads, path: Path) -> None:
     """Far longer than a block, with line ends in quotes; the records around it too."""
     long = "long line\n" * 4_000_000

@@ -17,6 +17,7 @@ from penstock.core.values.job import Access, Housekeeping, LoadJob, Request
 from penstock.loading.formats.blocks import RecordFormError
 from penstock.preflight.doctor import diagnose
 from support.loads import IMPATIENT, Loads, target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,9 +110,7 @@ def _is_of_a_record(error: PenstockError) -> bool:
     return isinstance(error, RecordFormError) or (error.sqlstate or "").startswith("22")
 
 
-@pytest.mark.parametrize(
-    "create", [pytest.param(False, marks=pytest.mark.part("rest")), True], ids=["existing table", "created"]
-)
+@pytest.mark.parametrize("create", [rest(False), True], ids=["existing table", "created"])
 @pytest.mark.parametrize("name", _FILES)
 def test_plan_doctor_check_and_load_decide_alike(loads: Loads, tmp_path: Path, name: str, create: bool) -> None:
     """A plan refuses nothing that a load takes, and every file that a load refuses before its first record."""

@@ -109,6 +109,7 @@ def test_the_remedy_is_tried_only_as_far_as_the_servers_memory_allows(
     assert found.trial.work_mem_bytes == 8 * 1024 * 1024
 
 
+@pytest.mark.part("rest")
 def test_all_sessions_run_at_once_and_their_bytes_are_summed(place: str, user_conninfo: str, tmp_path: Path) -> None:
     result = run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place, concurrencies=(1, 3))
     one, three = result.comparisons
@@ -260,6 +261,7 @@ def test_more_sessions_than_there_is_room_for_lose_nothing_that_was_measured(
     assert "too many connections for role" in str(many.failure)
 
 
+@pytest.mark.part("rest")
 def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(
     disk: Any, database18: str, tmp_path: Path
 ) -> None:
@@ -275,6 +277,7 @@ def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(
     assert any("penstock_small was full in 3 of 3 rounds with 1 sessions" in line for line in describe_replay(result))
 
 
+@pytest.mark.part("rest")
 def test_totals_of_two_servers_are_paired_by_their_statement(
     new_server: Callable[..., EmbeddedServer], debian15: int, database18: str, tmp_path: Path
 ) -> None:
@@ -300,6 +303,7 @@ def test_totals_of_two_servers_are_paired_by_their_statement(
     assert [each.statement for each in result.skipped] == ["total_exec_time by statement"]
 
 
+@pytest.mark.part("rest")
 def test_top_statements_are_not_those_that_a_replay_has_run(
     new_server: Callable[..., EmbeddedServer], debian15: int
 ) -> None:

@@ -20,6 +20,7 @@ from penstock.core.files.zstd import zstd
 from penstock.core.values.job import LoadRules
 from support.loads import Loads, find_sums, target
 from support.modes import Killed, killing_at, landing_tables, mode_target
+from support.parts import rest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,7 @@ def newest(loads: Loads) -> LoadRecord:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-@pytest.mark.parametrize("cut", [0.9, 0.0005])
+@pytest.mark.parametrize("cut", [0.9, rest(0.0005)])
 def test_truncated_archive_is_left_out_and_tried_again(loads: Loads, tmp_path: Path, mode: str, cut: float) -> None:
     """Nothing of it stays, the ledger says why, and once it is repaired it is loaded once."""
     paths, whole = write_files(tmp_path, cut=cut)
@@ -268,6 +269,7 @@ def test_without_rejects_it_stops_the_load(loads: Loads, tmp_path: Path) -> None
         loads.run(job_of(paths, "append"))
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_loader_that_dies_with_an_unreadable_object_loses_and_repeats_nothing(
     loads: Loads, tmp_path: Path, mode: str, rng: random.Random

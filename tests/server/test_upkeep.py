@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.loading.values.plan import VacuumStep
 
-pytestmark = pytest.mark.versions
-
 # As many as the collector of a busy machine may need.
 _STATISTICS_LOOKS = 100
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.host import Disk
 from penstock.loading.steps import lease as server_settings
 from support.changed_server import MAJORS, make_changed_server
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The versions between the oldest and the newest are for `make test-all`.
-_PARAMS = [MAJORS[0], *(pytest.param(major, marks=pytest.mark.part("rest")) for major in MAJORS[1:-1]), MAJORS[-1]]
+_PARAMS = [MAJORS[0], *(rest(major) for major in MAJORS[1:-1]), MAJORS[-1]]
 
 
 @pytest.fixture(params=_PARAMS, ids=lambda major: f"pg{major}")

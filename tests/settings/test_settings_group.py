@@ -271,6 +271,7 @@ def test_static_parameter_that_waits_for_a_reboot_holds_nothing_up(
     assert rds_server.show("max_wal_size") == "1GB"
 
 
+@pytest.mark.part("rest")
 def test_dies_between_any_two_calls(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:

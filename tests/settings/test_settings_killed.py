@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.changed_server import records, restore
+from support.parts import rest
 
 if TYPE_CHECKING:
     import random
@@ -51,7 +52,7 @@ def _run(server: ChangedServer, last: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("is_set", [False, True], ids=["unset", "in auto.conf"])
+@pytest.mark.parametrize("is_set", [False, rest(True)], ids=["unset", "in auto.conf"])
 def test_killed_between_any_two_statements(
     changed: ChangedServer, is_set: bool, rng: random.Random, some: Callable[[Sequence[int], int], list[int]]
 ) -> None:

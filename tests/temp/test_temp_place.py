@@ -374,6 +374,7 @@ def _own(server: EmbeddedServer, servers: ServerPool) -> PlacedServer:
     return PlacedServer(ChangedServer(conninfo, server.data_dir, 18), make_directory(parent, like=server.data_dir))
 
 
+@pytest.mark.part("rest")
 def test_directory_lost_while_the_server_runs_or_is_stopped(
     new_server: Callable[[], EmbeddedServer], servers: ServerPool
 ) -> None:
@@ -400,6 +401,7 @@ def test_directory_lost_while_the_server_runs_or_is_stopped(
         shutil.rmtree(placed.directory, ignore_errors=True)
 
 
+@pytest.mark.part("rest")
 def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(servers: ServerPool) -> None:
     """Its mount point is a directory of the data's disk then: spills would go there."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -474,6 +476,7 @@ def test_tablespace_that_was_renamed_is_left_and_named(placed: PlacedServer) -> 
         placed.server.execute("DROP TABLESPACE IF EXISTS mine")
 
 
+@pytest.mark.part("rest")
 def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer], servers: ServerPool) -> None:
     """Its places come from the primary; its directory is its own."""
     server = new_server()

@@ -14,6 +14,7 @@ from botocore import xform_name
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from support.moto_rds import Events
+from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ _KEY = "arn:aws:kms:eu-west-1:123456789012:key/11111111-2222-3333-4444-555555555
 
 
 @pytest.mark.part("main")
-@pytest.mark.parametrize("kind", ["instance", "cluster"])
+@pytest.mark.parametrize("kind", ["instance", rest("cluster")])
 def test_fresh_server_is_prepared_and_undone(
     make_place: Callable[..., Place], kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
