@@ -85,6 +85,7 @@ def test_benchmarks_are_listed() -> None:
         "commits",
         "foretold_commits",
         "disk_space",
+        "frozen_rows",
         "optimized_reads",
         "bulk_load",
         "parquet",
