@@ -56,6 +56,7 @@ CHOICES: Final[Mapping[str, str]] = {
     "disable_triggers": "--triggers disable",
     "pause_autovacuum": "--autovacuum pause",
     "bulk_load": "--settings bulk-load",
+    "freeze": "--freeze always",
     "no_vacuum": "--no-vacuum",
     "no_checkpoint": "--no-checkpoint",
     "atomic": "--atomic",

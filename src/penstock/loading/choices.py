@@ -10,6 +10,7 @@ from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadDetails, Rows, StepPart
 from penstock.core.words import hide_secrets
 from penstock.diagnose.values import CHOICES
+from penstock.loading.plan.freeze import may_freeze
 from penstock.loading.steps.changes_plan import describe_changes
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 
@@ -73,6 +74,8 @@ def _of_tables(plan: LoadPlan, accounts: LoadAccounts) -> Iterator[str]:
         yield from ("replace", "truncate")
     if any(target.job.transform is not None for target in targets):
         yield "statement"
+    if not plan.freeze.is_used and may_freeze(plan):
+        yield "freeze"
 
 
 def _may_have_rows(target: TargetPlan) -> bool:

@@ -59,6 +59,9 @@ FOLLOWED: Mapping[str, Callable[[LoadPlan, Housekeeping], bool]] = {
     "--triggers disable": lambda plan, _: plan.job.rules.triggers == "disable" or plan.targets[0].is_replaced,
     "--autovacuum pause": lambda plan, _: plan.job.rules.autovacuum == "pause" or plan.targets[0].is_replaced,
     "--settings bulk-load": lambda _, house: house.settings != "none",
+    "--freeze always": lambda plan, _: (
+        plan.freeze.is_used or plan.targets[0].is_staged or plan.job.rules.on_error == "reject"
+    ),
     "--no-vacuum": lambda plan, _: not plan.job.rules.vacuum,
     "--no-checkpoint": lambda plan, _: plan.job.rules.checkpoint is False,
     "--spool": lambda plan, _: plan.is_repeatable,

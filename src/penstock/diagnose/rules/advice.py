@@ -24,6 +24,10 @@ _MERGE_IN_MEMORY = (
     ),
 )
 _FEWER_INDEXES = RemedySentence("During a load, fewer indexes leave less to read and write: {rebuild}.")
+_EACH_PAGE_ONCE = RemedySentence(
+    "If a load creates, truncates or replaces the table, COPY FREEZE has each page written once: {freeze}. One session "
+    "then sends all rows of a table."
+)
 _FEWER_CHECKPOINTS = RemedySentence("During a load, fewer checkpoints write fewer full-page images: {bulk_load}.")
 _SPILLS_LESS = "record again: waits for BufFileRead and BufFileWrite are below a tenth of active time"
 _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
@@ -213,6 +217,7 @@ ADVICE: Final = {
                 " that it reads and writes less.",
             ),
             _FEWER_INDEXES,
+            _EACH_PAGE_ONCE,
             _FEWER_CHECKPOINTS,
         ),
         "record again: these waits fall, at more requests per second or at more rows per request",
@@ -225,6 +230,7 @@ ADVICE: Final = {
                 "Use a volume with more throughput (penstock storage plan names them). Full-page images are smaller"
                 " with wal_compression.",
             ),
+            _EACH_PAGE_ONCE,
             _FEWER_CHECKPOINTS,
         ),
         "record again: these waits fall, at more MB/s or at more rows per MB",
@@ -238,6 +244,7 @@ ADVICE: Final = {
                 " class.",
             ),
             _FEWER_INDEXES,
+            _EACH_PAGE_ONCE,
             _FEWER_CHECKPOINTS,
         ),
         "record again: these waits fall, at more requests or bytes per second",
@@ -259,6 +266,7 @@ ADVICE: Final = {
         (
             RemedySentence("{remedy} More memory for the server leaves less to read and write in any case."),
             _FEWER_INDEXES,
+            _EACH_PAGE_ONCE,
             _FEWER_CHECKPOINTS,
         ),
         "record again: these waits fall, at more rows per second",

@@ -33,6 +33,11 @@ def choose_freeze(plan: LoadPlan) -> LoadPlan:
     return plan if reason is None else _with_freeze(plan, reason)
 
 
+def may_freeze(plan: LoadPlan) -> bool:
+    """Return whether COPY could freeze the rows with --freeze always."""
+    return next(_find_obstacles(plan), None) is None
+
+
 def _with_freeze(plan: LoadPlan, reason: str) -> LoadPlan:
     tables = len({target.table for target in plan.targets})
     batch, sessions = plan.batch, plan.sessions
