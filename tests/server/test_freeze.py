@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.errors import PenstockError, UsageError
@@ -130,6 +134,33 @@ def test_rows_are_binary_and_indexes_are_rebuilt_as_ever(database18: str, files:
     assert share_of_frozen(loads) == 1.0
     assert loads.indexes() == ["i"]
     assert loads.execute("SELECT count(*) FROM t WHERE a = 7") == [(2,)]
+
+
+@pytest.mark.parametrize("form", ["csv.gz", "tsv", "jsonl", "parquet"])
+def test_frozen_rows_are_those_that_are_not_frozen(database18: str, tmp_path: Path, form: str) -> None:
+    """Of every format, with types that are found in the file."""
+    path = _write(tmp_path / f"f.{form}")
+    loads = Loads(database18, piece_bytes=4000, least_binary_bytes=0)
+    for table, freeze in (("t", "always"), ("u", "never")):
+        made = replace(job([path], table, create=True), types="text" if form == "parquet" else "infer")
+        loads.run(made, rules=replace(WITHOUT_VACUUM, freeze=freeze, again=True))
+    assert loads.rows("t") == loads.rows("u") != []
+    assert (share_of_frozen(loads, "t"), share_of_frozen(loads, "u")) == (1.0, 0.0)
+
+
+def _write(path: Path) -> Path:
+    """Write 2,000 records in the format that the file's name ends with."""
+    records = [{"a": number, "b": f"name {number}" * (number % 7)} for number in range(2000)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    else:
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        lines = [delimiter.join(map(str, record.values())) for record in ({"a": "a", "b": "b"}, *records)]
+        text = "".join(f"{line}\n" for line in lines).encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
 
 
 def test_atomic_load_of_several_tables_freezes_in_one_transaction(database18: str, files: list[Path]) -> None:
