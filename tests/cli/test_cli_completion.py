@@ -48,6 +48,7 @@ def test_files_are_left_to_the_shell() -> None:
     assert offered("penstock load jo") == []
 
 
+@pytest.mark.part("rest")
 def test_tables_are_offered_as_sql_spells_them(database18: str) -> None:
     """Those of the database that is named, but not the ledger's."""
     with psycopg.connect(database18, autocommit=True) as connection:

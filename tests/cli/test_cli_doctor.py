@@ -109,6 +109,7 @@ def test_tables_costs_are_told(database18: str, penstock: Callable[..., Finished
     assert any('published by "p"' in text for text in texts)
 
 
+@pytest.mark.part("rest")
 def test_table_that_cannot_be_read_is_a_refusal(database: str, penstock: Callable[..., Finished]) -> None:
     """It names the session that keeps readers out, and the rest is shown."""
     with psycopg.connect(database) as holder:

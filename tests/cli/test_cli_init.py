@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Finished]
 
-pytestmark = pytest.mark.versions
-
 
 @pytest.fixture
 def admin(database: str) -> Loads:

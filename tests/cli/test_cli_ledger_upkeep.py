@@ -127,6 +127,7 @@ def test_copies_that_failed_merges_have_left_are_named_and_dropped(
     assert loads.execute("SELECT a, b FROM t ORDER BY a") == [(1, "x"), (2, "z")]
 
 
+@pytest.mark.part("rest")
 def test_tables_that_a_failed_replacement_has_left_are_named_and_dropped(
     penstock: Run, loads: Loads, tmp_path: Path
 ) -> None:

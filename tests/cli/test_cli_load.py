@@ -350,6 +350,7 @@ def test_presigned_url_is_shown_without_its_signature(penstock: Run, database18:
     assert "s3cret" not in finished.err + finished.out
 
 
+@pytest.mark.part("rest")
 def test_second_termination_rolls_back_and_drops_the_made_table(database18: str, people: str, tmp_path: Path) -> None:
     """SIGTERM is like Ctrl-C: the first lets batches end, which a lock prevents here, and the second gives them up."""
     _execute(database18, "CREATE TABLE locked (id int, name text)")
@@ -384,6 +385,7 @@ def test_messages_that_cannot_be_written_do_not_end_a_load(database18: str, peop
     assert finished.stdout.startswith("loaded ")
 
 
+@pytest.mark.part("rest")
 def test_terminal_shows_bars_and_wipes_them(database18: str, people: str) -> None:
     """Standard error on a terminal; the result is still on standard output, and the cursor comes back."""
     ours, theirs = pty.openpty()

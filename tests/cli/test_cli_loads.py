@@ -428,6 +428,7 @@ def test_ledger_schema_of_ones_own(penstock: Run, database18: str, people: str) 
     assert penstock("loads", "--to", database18).out.startswith("no loads on PostgreSQL ")
 
 
+@pytest.mark.part("rest")
 def test_interrupt_commits_what_is_under_way_and_says_how_to_go_on(database18: str, tmp_path: Path) -> None:
     """Ctrl-C in the middle of many files: each row is there once after the load is run again."""
     with psycopg.connect(database18, autocommit=True) as connection:

@@ -108,6 +108,7 @@ def test_latest_is_the_newest_load_with_rejected_records(
     assert penstock("rejects", "latest", *to).code == 6
 
 
+@pytest.mark.part("rest")
 def test_rejected_records_are_told_shown_corrected_and_loaded(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
     assert (repaired["server"], repaired["steps"]) == (finished.object["server"], [])
 
 
+@pytest.mark.part("rest")
 def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:

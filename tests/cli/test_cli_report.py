@@ -126,6 +126,7 @@ def test_doctests_hold() -> None:
     assert [doctest.testmod(module).failed for module in (looks, timeline, times)] == [0, 0, 0]
 
 
+@pytest.mark.part("rest")
 def test_page_begins_with_the_verdict_and_has_all_that_was_recorded(
     penstock: Callable[..., Finished], tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_page_begins_with_the_verdict_and_has_all_that_was_recorded(
     assert len(re.findall(r"seconds since the beginning", html)) == 6
 
 
+@pytest.mark.part("rest")
 def test_what_a_recording_does_not_hold_is_left_out(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """A recording of a remote server, of no load."""
     remote = recording_of([sample(t, session("IO:WalSync"), wal=t, counters=database(t, t)) for t in range(9)])
@@ -160,6 +162,7 @@ def test_what_a_recording_does_not_hold_is_left_out(penstock: Callable[..., Fini
         assert title not in text
 
 
+@pytest.mark.part("rest")
 def test_two_recordings_are_side_by_side_with_differences(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """With the same axes; a setting that differs is named."""
     first, second = recorded("orders"), recorded("orders", iops=1400)

@@ -250,6 +250,7 @@ def test_file_that_is_no_recording_is_named(penstock: Callable[..., Finished], t
     assert FORMAT == "1.0"
 
 
+@pytest.mark.part("rest")
 def test_screen_ends_by_q_behind_other_keys(database18: str) -> None:
     """An arrow key is three bytes, and a byte may be no character."""
     pid, terminal = pty.fork()
@@ -282,6 +283,7 @@ def read_to_end(terminal: int) -> None:
     raise AssertionError("it does not end")
 
 
+@pytest.mark.part("rest")
 def test_screen_without_an_input_shows_what_it_may(database18: str) -> None:
     """Standard input may be closed."""
     pid, terminal = pty.fork()

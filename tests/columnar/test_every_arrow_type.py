@@ -174,8 +174,13 @@ def test_leaves_and_what_is_around_them_are_all_that_pyarrow_has() -> None:
     assert extensions == {f"arrow.{name}" for name in ("uuid", "json", "bool8", "opaque", "fixed_shape_tensor")}
 
 
+def _case(leaf: Any) -> Any:
+    """Return the case of a type: of timestamps with a time zone only those in nanoseconds are in the first part."""
+    return rest(leaf) if pa.types.is_timestamp(leaf.type) and leaf.type.tz and leaf.type.unit != "ns" else leaf
+
+
 @pytest.mark.parametrize("file_format", ["arrow", rest("parquet")])
-@pytest.mark.parametrize("leaf", _LEAVES, ids=lambda leaf: str(leaf.type))
+@pytest.mark.parametrize("leaf", [*map(_case, _LEAVES)], ids=lambda leaf: str(leaf.type))
 def test_values_are_those_of_the_plain_type(leaf: Any, file_format: Any) -> None:
     """Two levels deep, in slices that begin anywhere; what cannot be loaded has no type."""
     read = 0

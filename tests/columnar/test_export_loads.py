@@ -107,6 +107,7 @@ def _shop(folder: Path, **options: object) -> Path:
     return write_export(folder, make_export(tables, **options))  # type: ignore[arg-type]
 
 
+@pytest.mark.part("rest")
 def test_values_of_every_type_are_those_that_were_exported(database: str, tmp_path: Path) -> None:
     """Numbers, booleans and bytes as such, all others as strings: a table of the same types is the same."""
     loads = Loads(database, setup=_TYPES)
@@ -168,6 +169,7 @@ def test_database_is_restored_from_an_export_and_the_definitions_of_another(
     assert target.execute(keys % "'{orders,customers,old.orders}'") == [(4,)]
 
 
+@pytest.mark.part("rest")
 def test_generated_columns_are_skipped_by_option(database18: str, tmp_path: Path) -> None:
     """Of the tables that have them: AWS exports them as columns like others."""
     loads = Loads(
@@ -193,6 +195,7 @@ def test_tables_are_created_with_the_types_of_parquet(database18: str, tmp_path:
     assert not loads.has_table("empty")
 
 
+@pytest.mark.part("rest")
 def test_plan_shows_the_table_of_each_folder(database18: str, tmp_path: Path) -> None:
     """With the warnings of the export, and nothing is done."""
     Loads(database18, setup=_TABLES)

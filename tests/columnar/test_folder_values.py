@@ -114,6 +114,7 @@ def test_value_that_does_not_fit_is_refused_or_rejected(database18: str, tmp_pat
     assert loads.execute("SELECT * FROM t") == [(1, "new", "1", "none"), (2, "new", "1", "none")]
 
 
+@pytest.mark.part("rest")
 def test_plan_shows_which_columns_folders_fill(loads: Loads, tmp_path: Path) -> None:
     """As text with the first file's value, and as JSON."""
     loads.execute(_SETUP)

@@ -257,6 +257,7 @@ def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path
     assert dropped(loads) == []
 
 
+@pytest.mark.part("rest")
 def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
     """The error names index and key; without the duplicates a repair puts all back, and the load ends."""
     make_zoo(pg18, loads.conninfo)
@@ -276,6 +277,7 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_dropped(pg18: PgServer, l
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 def test_a_load_that_fails_puts_everything_back(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
     """A bad record ends the load, and what was dropped is there again."""
     make_zoo(pg18, loads.conninfo)

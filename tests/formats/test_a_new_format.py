@@ -191,6 +191,7 @@ def test_new_format_is_checked_and_its_bad_lines_are_rejected(loads: Loads, tmp_
     assert [number for number, _ in loads.rows()] == [1, 3, 5]
 
 
+@pytest.mark.part("rest")
 def test_new_format_is_resumed_after_a_kill(loads: Loads, tmp_path: Path) -> None:
     """What was committed is not sent again, and a file that has changed there is refused."""
     count = 400

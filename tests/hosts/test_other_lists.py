@@ -300,6 +300,7 @@ def test_host_with_more_files_names_them_when_it_ends_for_another_reason(cluster
     leader.finish()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("cluster", ["append", "truncate"], indirect=True)
 def test_host_that_has_waited_for_the_end_names_files_that_are_not_loaded(cluster: Cluster) -> None:
     """It has come when nothing was left to claim; it does not begin the load again."""

@@ -239,6 +239,7 @@ def _has_own_fault(line: str) -> bool:
     return len(set(names)) < len(names) or not set(names) <= {name.lower() for name in _NAMES}
 
 
+@pytest.mark.part("rest")
 @EXAMPLES
 @given(file=_files())
 def test_whole_records_equal_the_model(database18: str, tmp_path: Path, file: File) -> None:

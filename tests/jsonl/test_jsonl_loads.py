@@ -262,6 +262,7 @@ def test_bad_record_is_an_error_with_its_line(loads: Loads, write: Write, record
     assert (error.message, str(error.location)) == (_REFUSED[record], f"{path} line 4003")
 
 
+@pytest.mark.part("rest")
 def test_bad_records_are_rejected_with_bytes_and_line_and_taken_back_edited(
     loads: Loads, write: Write, tmp_path: Path
 ) -> None:
@@ -362,6 +363,7 @@ def test_bytes_that_are_not_utf8(loads: Loads, tmp_path: Path) -> None:
         loads.execute("TRUNCATE t")
 
 
+@pytest.mark.part("rest")
 def test_rejected_records_of_an_upsert_are_merged_later(loads: Loads, write: Write, tmp_path: Path) -> None:
     """By a load of their own, which reads them as JSON Lines."""
     loads.execute("CREATE TABLE t (id int PRIMARY KEY, a varchar(3))")

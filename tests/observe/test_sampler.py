@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
 
-pytestmark = pytest.mark.versions
-
 
 @pytest.fixture
 def disk_folder(database18: str) -> Iterator[Path]:
@@ -355,6 +353,7 @@ def test_outage_is_reported_once(new_server: Callable[..., EmbeddedServer]) -> N
     assert len(lost) == 1
 
 
+@pytest.mark.part("rest")
 def test_probe_gives_up_a_commit_that_nobody_acknowledges(new_server: Callable[..., EmbeddedServer]) -> None:
     """A standby that is missing is waited for without end."""
     conninfo = new_server().ensure_running()

@@ -131,6 +131,7 @@ def test_server_that_speaks_tls_itself_is_verified(
         connect_to(conninfo).connect()
 
 
+@pytest.mark.part("rest")
 def test_server_of_another_authority_is_refused(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
 ) -> None:
@@ -142,6 +143,7 @@ def test_server_of_another_authority_is_refused(
     assert front.plain_requests == 0
 
 
+@pytest.mark.part("rest")
 def test_server_of_another_name_is_refused(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
 ) -> None:
@@ -276,6 +278,7 @@ CREATE TRIGGER lose BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION lose();
 """
 
 
+@pytest.mark.part("rest")
 def test_session_after_a_lost_one_has_a_new_token(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck, tmp_path: Path
 ) -> None:
@@ -309,6 +312,7 @@ def test_next_host_is_tried_with_a_token_for_it(
     assert [token.partition(":")[0] for token in checker.accepted] == [RDS_HOST]
 
 
+@pytest.mark.part("rest")
 def test_refused_token_is_told_with_what_to_check(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
 ) -> None:
@@ -323,6 +327,7 @@ def test_refused_token_is_told_with_what_to_check(
     assert "X-Amz" not in words
 
 
+@pytest.mark.part("rest")
 def test_token_of_a_wrong_key_is_refused(
     database18: str,
     authority: trustme.CA,

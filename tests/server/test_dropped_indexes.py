@@ -488,6 +488,7 @@ def die(*_: object) -> None:
     raise Killed
 
 
+@pytest.mark.part("rest")
 def test_a_load_that_was_not_told_to_park_does_without(loads: Loads, path: Path) -> None:
     """Where somebody reads the table and does not end; it says so."""
     loads.tune(least_dropping_bytes=10)
@@ -529,6 +530,7 @@ def copy_ledger(loads: Loads, *, oid_of: str) -> None:
     loads.execute("INSERT INTO penstock.changes TABLE saved; DROP TABLE saved")
 
 
+@pytest.mark.part("rest")
 def test_a_record_that_came_with_a_dump_changes_no_other_table(loads: Loads, path: Path) -> None:
     """Oids are another database's: the table that has one here may well have columns of those names."""
     die_while_loading(loads, path)

@@ -175,6 +175,7 @@ def test_a_foreign_table_that_was_attached_is_named(loads: Loads, path: Path) ->
     assert shape(loads) == before
 
 
+@pytest.mark.part("rest")
 def test_what_was_made_at_the_parent_meanwhile_is_not_made_twice(loads: Loads, path: Path) -> None:
     """Under the same names it is there; where a partition has another one attached, that is said."""
     loads.execute("ALTER INDEX t1_pkey RENAME TO odd")
@@ -217,6 +218,7 @@ def test_a_load_of_a_partition_puts_back_what_another_left_of_the_whole(
     assert records(loads) == 0
 
 
+@pytest.mark.part("rest")
 def test_an_ordinary_owner_drops_partitions_and_a_superuser_repairs(loads: Loads, path: Path) -> None:
     """As the owner; one that is somebody else's keeps what belongs to all, not what others have of their own."""
     role = f"user_{secrets.token_hex(4)}"
@@ -261,6 +263,7 @@ def test_a_partitioned_child_is_dropped_with_the_key_that_it_refers_to(loads: Lo
     assert shape(loads) == before
 
 
+@pytest.mark.part("rest")
 def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> None:
     """With their number, and the reason of what stays."""
     for number in range(5):
@@ -296,6 +299,7 @@ def test_an_empty_partitioned_table_parks_where_it_pays(loads: Loads, path: Path
     assert {each.name for each in rebuilt} == {"t_pkey", "t_b_idx", "t_a_fkey"}
 
 
+@pytest.mark.part("rest")
 def test_who_reads_a_partition_is_named(loads: Loads, path: Path) -> None:
     """And nothing has changed."""
     before = shape(loads)

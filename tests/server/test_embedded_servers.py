@@ -189,6 +189,7 @@ def test_stop_after_kill_has_nothing_to_do(new_server: NewServer) -> None:
     server.ensure_running()
 
 
+@pytest.mark.part("rest")
 def test_two_processes_start_one_server(new_server: NewServer) -> None:
     """Of four that find no server at the same time, one makes it and all use it."""
     server = new_server()
@@ -206,6 +207,7 @@ def test_two_processes_start_one_server(new_server: NewServer) -> None:
     assert answers == {str(server.status().pid)}
 
 
+@pytest.mark.part("rest")
 def test_second_starter_waits_for_folders_half_made(new_server: NewServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root makes them and gives them away, and who comes in between takes them for somebody else's."""
     server = new_server()

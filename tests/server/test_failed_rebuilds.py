@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from support.servers import PgServer
 
-pytestmark = pytest.mark.versions
-
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 AUTO = LoadRules(retry_for=0.0)
 

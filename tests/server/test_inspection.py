@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer
     from support.servers import PgServer, ServerPool
 
-pytestmark = pytest.mark.versions
-
 
 _PATIENCE_S = 60
 
@@ -441,6 +439,7 @@ def test_manager_is_told_by_its_marks(found: list[str], names: list[str]) -> Non
     assert [manager.name for manager in told] == names
 
 
+@pytest.mark.part("rest")
 def test_patroni_is_recognised_on_a_server_started_as_it_does(new_server: Callable[..., EmbeddedServer]) -> None:
     """The settings that Patroni passes on the command line have that source in pg_settings."""
     server = new_server()

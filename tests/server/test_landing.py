@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
 
-pytestmark = pytest.mark.versions
-
 NAME = 'Landing "1"'
 
 TYPES = {

@@ -77,6 +77,7 @@ def test_rewritten_table_is_not_an_emptied_one(loads: Loads, tmp_path: Path) -> 
     assert loads.run(target(path)).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 @pytest.mark.skipif(not HAS_FAKETIME, reason="libfaketime is not installed (Debian's package libfaketime)")
 def test_clock_that_goes_back_an_hour_hides_no_truncation(
     new_server: Callable[..., EmbeddedServer], tmp_path: Path

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.core.values.accounts import BackendIo
 
-pytestmark = pytest.mark.versions
-
 ROWS = 20_000
 SETUP = "CREATE TABLE t (a int, b text); CREATE TABLE others (pad text)"
 

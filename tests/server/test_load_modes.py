@@ -131,6 +131,7 @@ def test_truncate_names_the_tables_that_refer_to_it(loads: Loads, tmp_path: Path
     assert loads.run(mode_target(write(tmp_path / "g", "1,1", header="a,b"), "truncate", into="own")).rows == 1
 
 
+@pytest.mark.part("rest")
 def test_truncate_that_gets_no_lock_names_who_holds_it(loads18: Loads, tmp_path: Path) -> None:
     """And nothing of the load stays, so that it can be run again."""
     path = write(tmp_path / "f", "2,x,", header="k,v,w")

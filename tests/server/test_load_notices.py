@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.core.values.table import TableFacts
     from penstock.lab.embedded import EmbeddedServer
 
-pytestmark = pytest.mark.versions
-
 PARTITIONED = (
     "CREATE TABLE t (a int) PARTITION BY RANGE (a); CREATE {} TABLE p PARTITION OF t FOR VALUES FROM (0) TO (9)"
 )

@@ -123,6 +123,7 @@ def test_bad_constant_is_not_blamed_on_the_file(loads: Loads, tmp_path: Path) ->
     assert (error.detail or "").startswith('--set a: "many"')
 
 
+@pytest.mark.part("rest")
 def test_warnings_of_a_trigger_do_not_stop_the_load(loads: Loads, tmp_path: Path) -> None:
     """A server that waits for its notices to be read would otherwise wait for ever, and we for it."""
     loads.execute("""

@@ -104,6 +104,7 @@ def test_recording_that_was_asked_for_and_cannot_begin_is_a_notice(database18: s
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.part("rest")
 def test_folder_that_cannot_be_written_is_a_notice(
     database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -723,6 +723,7 @@ def test_load_is_not_called_empty_while_a_lost_session_commits(loads: Loads, tmp
         assert count_rows(connection, "penstock", load_id) == 1
 
 
+@pytest.mark.part("rest")
 def test_cancelled_wait_for_a_standby_is_told(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
     """The rows are there, on this server alone: that is no plain success."""
     server = new_server()

@@ -49,6 +49,7 @@ def test_every_session_count_loads_everything_once(loads: Loads, tmp_path: Path,
     assert loads.execute("SELECT count(*), count(DISTINCT a), sum(a) FROM t") == [(20_000, 20_000, 199_990_000)]
 
 
+@pytest.mark.part("rest")
 def test_lock_that_others_hold_is_told(loads: Loads, tmp_path: Path) -> None:
     """Who holds it, so that somebody can end it; then the load goes on."""
     path = write_numbers(tmp_path / "file", range(100))

@@ -353,6 +353,7 @@ def test_role_that_reads_policies_otherwise_can_use_the_ledger(
     assert as_user(loads, role).run(target(path)).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 def test_timeouts_of_the_role_do_not_end_a_load(loads: Loads, path: Path, role: str) -> None:
     """Each row takes a while, the statement longer than any of the role's timeouts."""
     loads.execute("CREATE TABLE t (a int, b text)")

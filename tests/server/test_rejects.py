@@ -176,6 +176,7 @@ def test_table_that_refuses_everything_has_all_rejected(loads: Loads, tmp_path: 
     assert [line for line, *_ in read_rejects(loads)] == list(range(2, 2002))
 
 
+@pytest.mark.part("rest")
 def test_duplicates_across_sessions_are_sorted_out(loads: Loads, tmp_path: Path) -> None:
     """Sessions that wait for each other's keys: one of each pair goes in, and the other is rejected."""
     path = write_csv(tmp_path / "file.csv", [f"{n % 1500},x" for n in range(3000)])

@@ -47,6 +47,7 @@ def test_load_that_would_fill_a_disk_is_refused(loads: Loads, tmp_path: Path) ->
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(0,)]
 
 
+@pytest.mark.part("rest")
 def test_load_that_goes_on_is_judged_by_its_rest(loads: Loads, disk: SmallDisk, tmp_path: Path) -> None:
     """On a disk with room for what is left, and not for all of it once more."""
     job = target(write(tmp_path / "file"), format="csv", has_header=False)

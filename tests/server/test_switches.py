@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from penstock.loading.values.outcome import LoadOutcome
 
-pytestmark = pytest.mark.versions
-
 DISABLE = replace(IMPATIENT, triggers="disable", vacuum=False)
 NEVER = replace(IMPATIENT, vacuum=False)
 PAUSE = replace(IMPATIENT, autovacuum="pause", vacuum=False)

@@ -96,6 +96,7 @@ def test_what_spills_is_named_with_its_node_and_its_bytes(
     assert found.trial.written_bytes < found.first[0].written_bytes
 
 
+@pytest.mark.part("rest")
 def test_the_remedy_is_tried_only_as_far_as_the_servers_memory_allows(
     place: str, user_conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_
     assert changed.execute("SELECT FROM penstock.holds UNION ALL SELECT FROM penstock.changes") == []
 
 
+@pytest.mark.part("rest")
 def test_crash_of_the_server_does_not_keep_settings(changed18: ChangedServer, path: Path) -> None:
     """The lease's session is lost with all others; the load goes on, and a new session puts them back."""
     before = changed18.snapshot()
@@ -235,6 +236,7 @@ def test_ended_process(changed18: ChangedServer, tmp_path: Path, number: signal.
     assert changed18.snapshot() == before
 
 
+@pytest.mark.part("rest")
 def test_second_interrupt_says_that_settings_stay(
     changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

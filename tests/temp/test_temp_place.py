@@ -88,6 +88,7 @@ def test_temporary_work_goes_there_and_back_again(servers: ServerPool, major: in
         assert list(placed.directory.iterdir()) == []
 
 
+@pytest.mark.part("rest")
 def test_role_and_database_have_settings_of_their_own(roles: PlacedServer) -> None:
     """Of others nothing changes; what the setting was is restored, whatever its names."""
     roles.server.execute("""ALTER ROLE reports SET temp_tablespaces = 'Big "One"', 'pg_default'""")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.lab.embedded import EmbeddedServer
 
-pytestmark = pytest.mark.versions
-
 SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
 
 
@@ -56,6 +54,7 @@ def test_spills_of_a_database_are_those_within_the_interval(database: str) -> No
     assert shown[heading + 1] == "  not known"
 
 
+@pytest.mark.part("rest")
 def test_spills_and_temporary_tables_are_counted_apart(counting: str) -> None:
     """A sort has temp blocks alone; a temporary table beyond temp_buffers has local ones."""
     with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:
