@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import fields
+import subprocess
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 import penstock
-from penstock.core.sql import choose_file, to_parameters
+from penstock.core.sql import choose_file, put_parts, split_statements, to_names, to_parameters
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.values import LoaderProcess
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
+    from support.servers import ServerPool
 
 pytestmark = pytest.mark.versions
 
 FOLDER = Path(penstock.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/*.sql"))
+PARTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/parts/*.sql"))
 HEADER = re.compile(
     r"-- (?P<file>\S+): .+\n"
-    r"-- returns (?P<module>[\w.]+)\.(?P<row>\w+); needs .+; PostgreSQL (?P<since>\d+)\+\n"
-    r"-- psql(?P<variables>(?: -v \w+=\S+)*) -f (?P=file)\n"
+    r"-- returns (?P<returns>[^;]+); needs [^;]+; PostgreSQL (?P<since>\d+)\+\n"
+    r"-- psql(?P<variables>(?:(?: \\\n-- +| )-v \w+=\S+)*)(?: \\\n-- +| )-f (?P=file)\n"
 )
+# The load in the headers of the ledger's files.
+_LOAD = "00000000-0000-0000-0000-000000000001"
+_NEWEST_MAJOR = 18
 
 
 def read_header(file: str) -> re.Match[str]:
@@ -35,31 +44,93 @@ def read_header(file: str) -> re.Match[str]:
     return header
 
 
+def read_variables(file: str) -> dict[str, str]:
+    """Return the values of psql's variables in a file's header."""
+    words = shlex.split(re.sub(r"\\\n--", "", read_header(file)["variables"]))
+    return dict(word.split("=", 1) for word in words if word != "-v")
+
+
+def read_text(file: str) -> str:
+    """Return a file's text with its parts."""
+    path = FOLDER / file
+    return put_parts(path.read_text(), lambda part: (path.parent / part).read_text())
+
+
+def find_columns(returns: str) -> list[str]:
+    """Return the columns that a header promises: those in parentheses, or the fields of a class."""
+    if returns == "nothing":
+        return []
+    if returns.startswith("("):
+        return re.findall(r"\w+", returns)
+    module, _, name = returns.rpartition(".")
+    row_type = getattr(import_module(f"penstock.{module}"), name)
+    return [field.name for field in fields(row_type)] if is_dataclass(row_type) else list(row_type._fields)
+
+
+def prepare(connection: Connection) -> None:
+    """Create what the headers name: a table, a ledger with a load, and an empty schema."""
+    connection.execute("CREATE TABLE public.t (id serial)")
+    connection.execute("CREATE SCHEMA empty")
+    Ledger().ensure(connection)
+    process = LoaderProcess(client="c", lock="0011223344556677")
+    Ledger().begin(
+        connection,
+        load_id=_LOAD,
+        identity="i",
+        lock="0011223344556677",
+        process=process,
+        tables=[],
+        meaning="{}",
+        job=None,
+        objects=[],
+    )
+
+
 def test_there_are_sql_files() -> None:
     """The files are part of the package."""
     assert "core/sql/server.sql" in FILES
+    assert "ledger/sql/parts/origin.sql" in PARTS
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_header_names_its_file_and_variables(file: str) -> None:
     """The variables that the header sets for psql are those that the text uses."""
-    header = read_header(file)
-    used = set(re.findall(r":'(\w+)'", (FOLDER / file).read_text()))
-    assert header["file"] == file.rpartition("/")[2]
-    assert set(re.findall(r"-v (\w+)=", header["variables"])) == used
+    used = set(re.findall(r"""(?<!:):(?:'(\w+)'|"(\w+)")""", read_text(file)))
+    assert read_header(file)["file"] == file.rpartition("/")[2]
+    assert set(read_variables(file)) == {name or identifier for name, identifier in used}
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_columns_are_the_row_types_fields(connection: Connection, file: str) -> None:
-    """Each column of the result is a field of the class named in the header."""
-    header = read_header(file)
-    if connection.info.server_version < int(header["since"]) * 10_000:
-        pytest.skip(f"{file} is for PostgreSQL {header['since']} and later")
-    connection.execute("CREATE TABLE public.t (id serial)")
-    row_type = getattr(import_module(f"penstock.{header['module']}"), header["row"])
-    variables = dict(word.split("=", 1) for word in shlex.split(header["variables"]) if word != "-v")
-    cursor = connection.execute(to_parameters((FOLDER / file).read_text()).encode(), variables)
-    assert [column.name for column in cursor.description or ()] == [field.name for field in fields(row_type)]
+def test_every_part_is_used() -> None:
+    """Some file sets each part."""
+    text = "".join((FOLDER / file).read_text() for file in FILES)
+    assert [part for part in PARTS if f"parts/{Path(part).name}`" not in text] == []
+
+
+def test_columns_are_what_the_header_says(connection: Connection) -> None:
+    """Each column of a result is one of the file's header, or a field of the class named there."""
+    prepare(connection)
+    for file in FILES:
+        header, variables = read_header(file), read_variables(file)
+        if connection.info.server_version < int(header["since"]) * 10_000:
+            continue
+        text = to_names(to_parameters(read_text(file)), variables)
+        with connection.transaction(force_rollback=True):
+            cursor = connection.execute(text.encode(), variables)
+        columns = [column.name for column in cursor.description or ()]
+        assert columns == find_columns(re.sub(r"\n-- +", " ", header["returns"])), file
+
+
+def test_files_run_in_psql(database18: str, servers: ServerPool) -> None:
+    """A file runs as its header says, in its folder."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        prepare(connection)
+    psql = [servers.installation(_NEWEST_MAJOR).program("psql"), "-X", "-q", "-d", database18, "-v", "ON_ERROR_STOP=1"]
+    for file in FILES:
+        values = [word for name, value in read_variables(file).items() for word in ("-v", f"{name}={value}")]
+        path = FOLDER / file
+        command = [*psql, *values, "-c", "BEGIN", "-f", path.name, "-c", "ROLLBACK"]
+        ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, ""), file
 
 
 @pytest.mark.parametrize(
@@ -68,6 +139,17 @@ def test_columns_are_the_row_types_fields(connection: Connection, file: str) -> 
 def test_newest_variant_that_fits_is_taken(major: int, chosen: str) -> None:
     """A server never gets a variant for a later version."""
     assert choose_file(["a.sql", "a.pg16.sql", "a.pg18.sql", "ab.pg17.sql"], "a", major=major) == chosen
+
+
+def test_comments_are_no_statements() -> None:
+    """A semicolon within a line ends nothing."""
+    text = "-- a;\nCREATE TABLE t (\n    -- b;\n    c text DEFAULT ';'\n);\n\nSELECT 1;\n"
+    assert split_statements(text) == ["CREATE TABLE t (\n    c text DEFAULT ';'\n)", "SELECT 1"]
+
+
+def test_names_are_quoted() -> None:
+    """A value for an identifier cannot be more than an identifier."""
+    assert to_names('SELECT FROM :"a".b', {"a": 'x"; DROP'}) == 'SELECT FROM "x""; DROP".b'
 
 
 def test_casts_and_percent_signs_survive() -> None:

@@ -18,15 +18,13 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from psycopg import sql
-from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 
 from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.frozen import frozen
 from penstock.core.recorded import make_recorded, reading_record, to_json
-from penstock.core.sql import fetch_one
+from penstock.core.sql import fetch_names, fetch_one, fetch_rows, run_query
 from penstock.core.values.change import SERVER, Change, Hold
 from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
@@ -35,9 +33,6 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.locks import compose_query, find_lock_holder, try_shape_lock, unlock_shape
 from penstock.ledger.schema import has_ledger, naming_ledger
 
-# The key in a record for the reason why the change could not be restored. Only the record's owner can write a reason.
-_FAILURE = "failure"
-
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
     """Write records of changes, numbered in their order. An older record of the same object is kept.
@@ -45,56 +40,30 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
     Only the older record has the state before all changes. The caller has shape_lock, and commits before it changes
     anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
     """
-    query = compose_query(
-        """
-        INSERT INTO {changes}
-               (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
-        SELECT {origin}, %(target)s, coalesce(max(c.number), 0) + 1, %(schema)s, %(table)s, %(kind)s, %(relation)s,
-               %(name)s, %(record)s::jsonb, %(load)s
-          FROM ONLY {changes} AS c
-         WHERE c.target_oid = %(target)s
-        ON CONFLICT (origin, target_oid, kind, relation_oid, name) DO NOTHING
-        """,
-        schema,
-    )
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
         # A crash must not lose the record and keep the change. Without this, the commit of another session could flush
         # only the change.
         connection.execute(BE_DURABLE)
         for change in changes:
-            connection.execute(
-                query,
-                {
-                    "target": change.target_oid,
-                    "schema": change.target.schema or "",
-                    "table": change.target.name,
-                    "kind": change.kind,
-                    "relation": change.relation_oid,
-                    "name": change.name,
-                    "record": Jsonb(dict(change.record), dumps=to_json),
-                    "load": change.load_id,
-                },
+            run_query(
+                connection,
+                "changes/write_change",
+                ledger=schema,
+                target=change.target_oid,
+                schema=change.target.schema or "",
+                table=change.target.name,
+                kind=change.kind,
+                relation=change.relation_oid,
+                name=change.name,
+                record=Jsonb(dict(change.record), dumps=to_json),
+                load=change.load_id,
             )
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
     """Return the records of changes of one table, or of all tables, in the order of the changes. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
-               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {failure} ELSE '{{}}' END
-               AS record, c.owner, c.load::text AS load_id, c.made_at,
-               c.origin <> {origin} AS is_copied, c.record ->> {failure} AS failure
-          FROM ONLY {changes} AS c
-         WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
-         ORDER BY c.target_oid, c.number
-        """,
-        schema,
-        failure=sql.Literal(_FAILURE),
-    )
     with translate_errors("reading changes at tables"):
-        cursor = connection.cursor(row_factory=kwargs_row(_make_change))
-        return cursor.execute(query, {"target": target_oid}).fetchall()
+        return fetch_rows(connection, "changes/changes", _make_change, ledger=schema, target=target_oid)
 
 
 def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Change:
@@ -113,41 +82,26 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
     """Add to a record why the change cannot be restored. The current role is the record's owner.
 
-    The record is deleted and inserted again, since no role may update records. Raises ServerError, TargetError.
+    Raises ServerError, TargetError.
     """
-    query = compose_query(
-        """
-        WITH gone AS (
-            DELETE FROM ONLY {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
-        )
-        INSERT INTO {changes}
-               (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load,
-                made_at)
-        SELECT g.origin, g.target_oid, g.number, g.target_schema, g.target_table, g.kind, g.relation_oid, g.name,
-               g.record || pg_catalog.jsonb_build_object({failure}, %(why)s::text), g.load, g.made_at
-          FROM gone AS g
-        """,
-        schema,
-        failure=sql.Literal(_FAILURE),
-    )
     with translate_errors("recording why a change cannot be restored"):
-        connection.execute(query, {"target": change.target_oid, "number": change.number, "why": why})
+        run_query(
+            connection,
+            "changes/write_failure",
+            ledger=schema,
+            target=change.target_oid,
+            number=change.number,
+            why=why,
+        )
 
 
 def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
     """Return the owners whose recorded changes the current role may not restore. Raises ServerError."""
-    query = """
-        SELECT o.name
-          FROM pg_catalog.unnest(%s::text[]) AS o (name)
-          LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = o.name
-         WHERE r.oid IS NULL
-            OR NOT pg_catalog.pg_has_role(r.oid, 'MEMBER')
-    """
     owners = {change.owner for change in changes if change.number}
     if not owners:
         return set()
     with translate_errors("checking who may restore changes"):
-        return {name for (name,) in connection.execute(query, [sorted(owners)])}
+        return set(fetch_names(connection, "changes/other_owners", owners=sorted(owners)))
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
@@ -203,32 +157,20 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
 
     If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
     """
-    query = compose_query(
-        """
-        INSERT INTO {holds} (holder, origin, target_oid, lock_key, names, until, client, reason, server)
-        SELECT %(holder)s, {origin}, %(target)s::bigint::oid,
-               coalesce(%(lock)s, (SELECT l.lock_key FROM ONLY {loads} AS l WHERE l.id = %(holder)s::uuid)), %(names)s,
-               CASE WHEN %(stands)s THEN coalesce(%(until)s::timestamptz, 'infinity') END, %(client)s, %(reason)s,
-               %(server)s::jsonb
-        ON CONFLICT (holder, origin, target_oid) DO UPDATE
-           SET names = excluded.names, until = excluded.until, server = excluded.server
-        """,
-        schema,
-    )
     with translate_errors("recording a hold"):
-        connection.execute(
-            query,
-            {
-                "holder": hold.holder_id,
-                "target": hold.target_oid,
-                "lock": hold.lock,
-                "names": list(hold.names),
-                "stands": hold.stands,
-                "until": hold.until,
-                "client": hold.client,
-                "reason": hold.reason,
-                "server": None if hold.server is None else Jsonb(asdict(hold.server)),
-            },
+        run_query(
+            connection,
+            "changes/write_hold",
+            ledger=schema,
+            holder=hold.holder_id,
+            target=hold.target_oid,
+            lock=hold.lock,
+            names=list(hold.names),
+            stands=hold.stands,
+            until=hold.until,
+            client=hold.client,
+            reason=hold.reason,
+            server=None if hold.server is None else Jsonb(asdict(hold.server)),
         )
 
 
@@ -249,22 +191,8 @@ def read_holds(
     A hold that `stands` needs no lock. For any other hold, only its lock decides whether its holder is alive. Raises
     ServerError, TargetError.
     """
-    query = compose_query(
-        """
-        SELECT holder::text AS holder_id, target_oid::bigint, lock_key AS lock, names,
-               coalesce(until > pg_catalog.clock_timestamp(), false) AS stands,
-               CASE WHEN pg_catalog.isfinite(until) THEN until END AS until, owner::text, client, reason, made_at,
-               server
-          FROM ONLY {holds}
-         WHERE origin = {origin}
-           AND (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
-           AND (%(holder)s::uuid IS NULL OR holder = %(holder)s::uuid)
-         ORDER BY made_at, holder
-        """,
-        schema,
-    )
-    with translate_errors("looking for running loads"), connection.cursor(row_factory=kwargs_row(_make_hold)) as cursor:
-        holds = cursor.execute(query, {"target": target_oid, "holder": holder}).fetchall()
+    with translate_errors("looking for running loads"):
+        holds = fetch_rows(connection, "changes/holds", _make_hold, ledger=schema, target=target_oid, holder=holder)
     return [replace(hold, pid=find_lock_holder(connection, hold.lock or "")) for hold in holds]
 
 

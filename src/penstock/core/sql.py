@@ -1,25 +1,32 @@
-"""Runs queries and returns their rows as dataclasses: the .sql files, by name and server version, and short queries.
+r"""Runs queries and returns their rows as dataclasses: the .sql files, by name and server version, and short queries.
 
 The query "temp/place" is the file temp/sql/place.sql. A file runs in psql unchanged; its header says how
-(`psql -v name=value ... -f file`). psql's `:'name'` becomes a parameter here. `table.pg17.sql` is the variant for
-PostgreSQL 17 and later. The newest variant that the server can run is used.
+(`psql -v name=value ... -f file`). Here, psql's `:'name'` becomes a parameter, and `:"name"` the quoted identifier that
+is its value. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can run is
+used.
+
+What several files have in common is a file in sql/parts. With "\set name `cat parts/name.sql`", `:name` in the file
+stands for the part. A part can use `:name` of another part, which the file sets too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
-from psycopg.rows import class_row
+from psycopg.rows import class_row, kwargs_row, tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.core.connect.connection import Connection
 from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    import psycopg
     from psycopg.abc import Params
 
     from penstock.core.values.table import TableName
@@ -28,7 +35,13 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 _FILE_NAME = re.compile(r"(?P<query>[a-z_]+)(?:\.pg(?P<major>\d+))?\.sql")
-_VARIABLE = re.compile(r"(?<!:):'(?P<name>[a-z_]+)'")
+# The colon of a variable is the first in each pattern, before the look back for a cast. So the search is fast: a load
+# reads about 20 files when it begins.
+_VARIABLE = re.compile(r":(?<!::)'(?P<name>[a-z_]+)'")
+_IDENTIFIER = re.compile(r':(?<!::)"(?P<name>[a-z_]+)"')
+_PART = re.compile(r"^\\set (?P<name>[a-z_]+) `cat (?P<file>[a-z_./]+)`\n", re.MULTILINE)
+_USE = re.compile(r":(?<!::)(?P<name>[a-z_]+)")
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 
 def choose_file(file_names: Iterable[str], query: str, *, major: int) -> str:
@@ -52,6 +65,42 @@ def to_parameters(text: str) -> str:
     'SELECT %(oid)s::oid %% 2'
     """
     return _VARIABLE.sub(r"%(\g<name>)s", text.replace("%", "%%"))
+
+
+def to_names(text: str, values: Mapping[str, object]) -> str:
+    """Replace psql's variables for identifiers in a text by the values, as quoted identifiers.
+
+    >>> to_names('SELECT FROM :"ledger".loads', {"ledger": "Loads of 2026"})
+    'SELECT FROM "Loads of 2026".loads'
+    """
+    quoted = {name: Identifier(str(value)).as_string(None) for name, value in values.items()}
+    return _IDENTIFIER.sub(lambda found: quoted[found["name"]], text)
+
+
+def put_parts(text: str, read: Callable[[str], str]) -> str:
+    r"""Put the parts that a text sets in the places of their names; `read` returns the text of a part's file.
+
+    >>> put_parts("\\set now `cat parts/now.sql`\nSELECT :now, 1::int\n", {"parts/now.sql": "now()\n"}.get)
+    'SELECT now(), 1::int\n'
+    """
+    parts = {found["name"]: _COMMENT.sub("", read(found["file"])).strip() for found in _PART.finditer(text)}
+    if not parts:
+        return text
+
+    def put(found: re.Match[str]) -> str:
+        part = parts.get(found["name"])
+        return found[0] if part is None else _USE.sub(put, part)
+
+    return _USE.sub(put, _PART.sub("", text))
+
+
+def split_statements(text: str) -> list[str]:
+    r"""Return the statements of a text without comments. Each ends with a semicolon at the end of a line.
+
+    >>> split_statements("-- Two:\nCREATE TABLE t ();\nDROP TABLE t;\n")
+    ['CREATE TABLE t ()', 'DROP TABLE t']
+    """
+    return [each.strip() for each in _COMMENT.sub("", text).split(";\n") if each.strip()]
 
 
 @frozen
@@ -93,8 +142,15 @@ def change_setting(connection: Connection, name: str, value: str) -> str:
     return str(fetch_one(connection, query, [name, name, value])[0])
 
 
-def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:
-    """Run a named query and return its rows. Each column becomes the field of the same name."""
+def run_query(
+    connection: psycopg.Connection[Any], query: str, /, **parameters: object
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Run a named query, whose rows are tuples. In a pipeline this does not wait."""
+    return connection.cursor(row_factory=tuple_row).execute(_prepare(connection, query, parameters), parameters)
+
+
+def fetch_rows(connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object) -> list[Row]:
+    """Run a named query and return its rows. Each column becomes the field, or the argument, of the same name."""
     return send_query(connection, query, row_type, **parameters)()
 
 
@@ -104,7 +160,7 @@ def fetch_names(connection: Connection, query: str, **parameters: object) -> lis
 
 
 def send_query(
-    connection: Connection, query: str, row_type: type[Row], **parameters: object
+    connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object
 ) -> Callable[[], list[Row]]:
     """Send a named query as `fetch_rows` does.
 
@@ -112,8 +168,8 @@ def send_query(
 
     Call that function after the end of the pipeline. Within the pipeline, it would cost its own round trip.
     """
-    statement = _load(query, connection.info.server_version // 10_000)
-    return connection.cursor(row_factory=class_row(row_type)).execute(statement, parameters).fetchall
+    cursor = connection.cursor(row_factory=kwargs_row(row_type))
+    return cursor.execute(_prepare(connection, query, parameters), parameters).fetchall
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
@@ -125,9 +181,45 @@ def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **pa
     return [fetch() for fetch in fetches]
 
 
+def read_statements(query: str, **names: str) -> list[SQL]:
+    """Return the statements of a file that has several, for all versions and without parameters."""
+    return [SQL(to_names(each, names)) for each in split_statements(_load(query, 0))]
+
+
+def _prepare(connection: psycopg.Connection[Any], query: str, parameters: Mapping[str, object]) -> SQL:
+    major = connection.info.server_version // 10_000
+    return _name(query, major, tuple((name, str(parameters[name])) for name in _find_names(query, major)))
+
+
 @cache
-def _load(query: str, major: int) -> bytes:
+def _name(query: str, major: int, names: tuple[tuple[str, str], ...]) -> SQL:
+    values = {name: value.replace("%", "%%") for name, value in names}
+    return SQL(to_names(to_parameters(_load(query, major)), values))
+
+
+@cache
+def _find_names(query: str, major: int) -> list[str]:
+    return sorted(set(_IDENTIFIER.findall(_load(query, major))))
+
+
+@cache
+def _load(query: str, major: int) -> str:
     feature, _, file = query.partition("/")
-    folder = resources.files(f"penstock.{feature}") / "sql"
-    name = choose_file((entry.name for entry in folder.iterdir()), file, major=major)
-    return to_parameters((folder / name).read_text(encoding="utf-8")).encode()
+    variants = [name for name in _list_files(feature) if name.startswith(f"{file}.")]
+    return put_parts(_read(feature, choose_file(variants, file, major=major)), partial(_read, feature))
+
+
+@cache
+def _list_files(feature: str) -> list[str]:
+    return [entry.name for entry in _folder(feature).iterdir()]
+
+
+@cache
+def _read(feature: str, name: str) -> str:
+    """Return the text of a file; `name` is relative to the feature's folder."""
+    return (_folder(feature) / name).read_text(encoding="utf-8")
+
+
+@cache
+def _folder(feature: str) -> Traversable:
+    return resources.files(f"penstock.{feature}") / "sql"

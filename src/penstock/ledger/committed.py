@@ -11,7 +11,7 @@ from psycopg.rows import kwargs_row
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import NOT_NULL_VIOLATION, ServerReport, translate_errors
-from penstock.core.sql import fetch_as
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.source import Range
 from penstock.ledger.locks import compose_query
 from penstock.ledger.values import UNKNOWN_CHECKSUM, Claim, CommittedRange, Coverage
@@ -25,68 +25,20 @@ BE_DURABLE = (
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
 )
 
-# The condition that an object is complete: its first and last records are committed, and nothing is missing between
-# them. `r` are all rows of the object in table ranges, and `p` are their parts. Only an empty object has no parts.
-IS_COMPLETE = """
-    coalesce(
-        pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
-        AND coalesce(
-                pg_catalog.range_agg(p.part) = pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange,
-                true
-            ),
-        false
-    )
-"""
-
-# The objects of load l that are not completely committed.
-_MISSING = """
-    SELECT o.number
-      FROM ONLY {objects} AS o
-      LEFT JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
-      LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
-     WHERE o.load = l.id
-     GROUP BY o.number
-    HAVING NOT {is_complete}
-"""
-
-
-def missing_objects(schema: str) -> sql.Composed:
-    """Return the query for objects that are not completely committed; the outer query must have the load as `l`."""
-    return compose_query(_MISSING, schema, is_complete=sql.SQL(IS_COMPLETE))
-
 
 def has_all(connection: Connection, schema: str, load_id: str) -> bool:
     """Return whether every record of a load is committed. Raises ServerError."""
-    query = compose_query(
-        "SELECT NOT EXISTS ({missing}) FROM ONLY {loads} AS l WHERE l.id = %s", schema, missing=missing_objects(schema)
-    )
     with translate_errors("reading what is missing"):
-        return connection.execute(query, [load_id]).fetchone() == (True,)
+        return run_query(connection, "ledger/has_all", ledger=schema, load=load_id).fetchone() == (True,)
 
 
 def read_coverage(
     connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
 ) -> dict[int, Coverage]:
     """Return what is committed of each object of a load, or of those in `numbers`. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
-               bool_or(r.has_end AND is_leading), sum(r.rows) FILTER (WHERE is_leading)
-          FROM ONLY {ranges} AS r
-          CROSS JOIN LATERAL (
-                   SELECT NULL::int8range AS part, true AS is_leading
-                   UNION ALL
-                   SELECT p.part, false FROM pg_catalog.unnest(r.ranges) AS p (part)
-               ) AS parts
-         WHERE r.load = %(load)s
-           AND (%(numbers)s::integer[] IS NULL OR r.object = ANY (%(numbers)s))
-         GROUP BY r.object
-        """,
-        schema,
-    )
-    values = {"load": load_id, "numbers": None if numbers is None else list(numbers)}
+    chosen = None if numbers is None else list(numbers)
     with translate_errors("reading what is committed"):
-        rows = connection.execute(query, values).fetchall()
+        rows = run_query(connection, "ledger/coverage", ledger=schema, load=load_id, numbers=chosen).fetchall()
     return {
         number: Coverage(ranges=_parse_ranges(ranges), has_start=has_start, has_end=has_end, rows=int(count))
         for number, ranges, has_start, has_end, count in rows
@@ -103,13 +55,8 @@ class OtherObject(NamedTuple):
 
 def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[OtherObject]:
     """Return a load's objects, except those in `numbers`. Raises ServerError."""
-    query = compose_query(
-        "SELECT o.number, o.uri, {object_oid} AS target_oid FROM ONLY {objects} AS o"
-        " WHERE o.load = %s AND o.number <> ALL (%s) ORDER BY o.number",
-        schema,
-    )
     with translate_errors("looking for objects that do not exist any more"):
-        return fetch_as(connection, OtherObject, query, [load_id, list(numbers)])
+        return fetch_rows(connection, "ledger/others", OtherObject, ledger=schema, load=load_id, numbers=list(numbers))
 
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:

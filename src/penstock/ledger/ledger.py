@@ -21,11 +21,12 @@ from penstock.core.connect.errors import at_once, in_transaction, translate_erro
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.errors import ServerError, TakenOverError, TargetError
 from penstock.core.recorded import to_json
+from penstock.core.sql import run_query
 from penstock.core.values.accounts import UnreadableObject
-from penstock.ledger.committed import BE_DURABLE, has_all, missing_objects
+from penstock.ledger.committed import BE_DURABLE, has_all
 from penstock.ledger.locks import compose_query, lock_objects, mark, send_lock
 from penstock.ledger.lookup import LedgerFindings, look_up, object_arrays
-from penstock.ledger.members import compose_end, compose_fence, compose_register
+from penstock.ledger.members import compose_fence
 from penstock.ledger.schema import create_ledger, has_ledger, look_for_ledger
 from penstock.ledger.targets import write_counts
 from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObject, LoaderProcess
@@ -105,10 +106,10 @@ class Ledger:
         """
         remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE lock_key = %(lock)s")
         values = _with_seen(objects, unshared, seen) | {
+            "ledger": self.schema,
             "load": load_id,
             "identity": identity,
             "lock": lock,
-            "member_lock": process.lock,
             "client": process.client,
             "names": list(tables),
             "meaning": meaning,
@@ -120,38 +121,13 @@ class Ledger:
                 # This commit is durable. So if a load is missing in the ledger, it was removed, not lost in a crash.
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
-                begun = connection.execute(self._insert_load(), values)
-                for statement in self._insert_parts():
-                    connection.execute(statement, values)
+                begun = run_query(connection, "ledger/begin", **values)
+                # These follow, because the row security of their tables must see the load's row.
+                run_query(connection, "ledger/begin_objects", **values)
+                run_query(connection, "ledger/begin_member", **values | {"lock": process.lock})
             if begun.fetchone() is None:
                 return None
         return Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
-
-    def _insert_load(self) -> sql.Composed:
-        """Return the statement that adds a load, and returns a row if it did."""
-        return self._compose(
-            """
-            INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
-            SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
-                   %(job)s::jsonb
-             WHERE NOT EXISTS ({taken})
-            RETURNING true
-            """,
-            taken=self._find_taken(),
-        )
-
-    def _insert_parts(self) -> tuple[sql.Composed, sql.Composed]:
-        """Return the statements that add the objects and the first member of a load, if it was added.
-
-        They come after the statement that adds the load, because the row security of these tables needs the load's row.
-        """
-        begun = self._compose("(SELECT l.id FROM ONLY {loads} AS l WHERE l.id = %(load)s::uuid) AS b")
-        join = self._compose(
-            "INSERT INTO {members} (load, number, lock_key, client)"
-            " SELECT b.id, 1, %(member_lock)s, %(client)s FROM {begun}",
-            begun=begun,
-        )
-        return self._insert_objects(sql.SQL("b.id"), begun), join
 
     def take_over(
         self,
@@ -174,12 +150,7 @@ class Ledger:
         The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
         """
         remove_holds = self._compose("DELETE FROM ONLY {holds} WHERE holder = %s")
-        query = self._compose(
-            "UPDATE ONLY {loads} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
-            " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
-            " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
-        )
-        values = {"load": load_id, "lock": process.lock, "client": process.client}
+        values = {"ledger": self.schema, "load": load_id, "lock": process.lock, "client": process.client}
         member: tuple[Any, ...] | None = None
         try:
             with in_transaction(connection, "taking the load over"):
@@ -187,14 +158,15 @@ class Ledger:
                 # With synchronous_commit off, a crash could restore the old epoch after rows were committed under the
                 # new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
-                row = connection.execute(query, [process.client, job, is_own_job, load_id]).fetchone()
+                taken = run_query(connection, "ledger/take_over", **values, job=job, is_own_job=is_own_job)
+                row = taken.fetchone()
                 if row is not None:
                     connection.execute(remove_holds, [load_id])
-                    connection.execute(compose_end(self.schema, only_dead=is_joint), values)
+                    run_query(connection, "ledger/end_members", **values, member=None, only_dead=is_joint)
                     if not is_joint:
                         # One member needs no claims.
                         connection.execute(self._compose("DELETE FROM ONLY {claims} WHERE load = %(load)s"), values)
-                    member = connection.execute(compose_register(self.schema), values).fetchone()
+                    member = run_query(connection, "ledger/add_member", **values).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None
@@ -206,18 +178,11 @@ class Ledger:
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
         """Update identity, meaning and table oids of a claimed load that was recorded in another database."""
         load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
-        objects = (
-            "UPDATE ONLY {objects} AS o SET target_oid = coalesce({object_oid}, 0), origin = {origin} WHERE load = %s"
-        )
-        targets = (
-            "UPDATE ONLY {targets} AS t SET target_oid = coalesce({target_oid}, 0), landing_oid = {landing_oid},"
-            " origin = {origin} WHERE load = %s"
-        )
         with in_transaction(connection, "recording the oids of the load's tables"):
             self.hold_claim(connection, claim)
             connection.execute(self._compose(load), [identity, meaning, claim.load_id])
-            connection.execute(self._compose(objects), [claim.load_id])
-            connection.execute(self._compose(targets), [claim.load_id])
+            for query in ("ledger/adopt_objects", "ledger/adopt_targets"):
+                run_query(connection, query, ledger=self.schema, load=claim.load_id)
 
     def add_objects(
         self,
@@ -229,13 +194,11 @@ class Ledger:
         seen: Collection[str] = (),
     ) -> bool:
         """Add objects to a load that has begun. If `begin` would return None, add none and return False."""
-        free = self._compose("(SELECT WHERE NOT EXISTS ({taken})) AS f", taken=self._find_taken())
-        query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
-        values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
+        values = _with_seen(objects, unshared, {*seen, claim.load_id})
         with translate_errors("recording objects"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
-                added = connection.execute(query, values)
+                added = run_query(connection, "ledger/add_objects", ledger=self.schema, load=claim.load_id, **values)
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
@@ -332,42 +295,6 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
-    def _find_taken(self) -> sql.Composed:
-        """Return the query that finds the `unshared` objects that another load has, unless that load is in `seen`."""
-        return self._compose(
-            """
-            SELECT
-              FROM ROWS FROM (
-                       unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])
-                   ) AS w (is_unshared, oid, uri)
-              JOIN ONLY {objects} AS o
-                ON o.uri = w.uri
-               AND {object_oid} IS NOT DISTINCT FROM w.oid
-             WHERE w.is_unshared
-               AND o.load <> ALL (%(seen)s::uuid[])
-            """
-        )
-
-    def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
-        """Return the statement that adds objects to `load`, for each row of `source`."""
-        return self._compose(
-            """
-            INSERT INTO {objects}
-                   (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns,
-                    unit)
-            SELECT {load}, {origin}, w.*
-              FROM {source},
-                   ROWS FROM (
-                       unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
-                       unnest(%(tables)s::name[]), unnest(%(uris)s::text[]), unnest(%(versions)s::text[]),
-                       unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[]),
-                       unnest(%(units)s::text[])
-                   ) AS w
-            """,
-            load=load,
-            source=source,
-        )
-
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
         return compose_query(text, self.schema, **parts)
 
@@ -392,26 +319,6 @@ def taken_over(load_id: str) -> TakenOverError:
 # transaction is then committed on the primary (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
 _UNCONFIRMED = "01000"
 
-# The rows that load l has stored in its tables: staged records count only if they were inserted or updated.
-_STORED_ROWS = """
-    SELECT coalesce((SELECT sum(r.rows) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
-           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
-"""
-
-# The counts of FinishedLoad, as one JSON object.
-_TOTALS = """
-    pg_catalog.json_build_object(
-        'rows', l.rows,
-        'suppressed',
-        coalesce((SELECT sum(r.suppressed) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
-        + coalesce((SELECT sum(t.suppressed) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-        'inserted', coalesce((SELECT sum(t.inserted) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-        'updated', coalesce((SELECT sum(t.updated) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-        'duplicates', coalesce((SELECT sum(t.duplicates) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
-        'existing', coalesce((SELECT sum(t.existing) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
-    )
-"""
-
 
 def finish(
     ledger: Ledger,
@@ -426,29 +333,11 @@ def finish(
     decides, because a server that crashed may have lost commits that it had acknowledged. Raises ServerError,
     TargetError if the load was taken over, and the errors of `act`.
     """
-    query = compose_query(
-        """
-        UPDATE ONLY {loads} AS l
-           SET state = 'complete',
-               changed_at = pg_catalog.clock_timestamp(),
-               event = DEFAULT,
-               rows = ({rows})
-         WHERE l.id = %(load)s
-           AND l.epoch = %(epoch)s
-           AND NOT EXISTS ({missing})
-        RETURNING {totals}
-        """,
-        ledger.schema,
-        rows=compose_query(_STORED_ROWS, ledger.schema),
-        missing=missing_objects(ledger.schema),
-        totals=compose_query(_TOTALS, ledger.schema),
-    )
-    values = {"load": claim.load_id, "epoch": claim.epoch}
     with translate_errors("recording that the load is complete"), _hearing_warnings(connection) as warnings:
         if act is None:
-            row = _run_durably(connection, query, values)
+            row = _run_durably(connection, "ledger/finish", **_finished(ledger, claim))
         else:
-            row = _run_with(ledger, connection, claim, act, query, values)
+            row = _run_with(ledger, connection, claim, act)
     if row is None:
         ledger.check_claim(connection, claim)
         return None
@@ -460,12 +349,10 @@ def _run_with(
     connection: Connection,
     claim: Claim,
     act: Callable[[], Sequence[LandedCounts]],
-    query: sql.Composed,
-    values: Mapping[str, Any],
 ) -> tuple[Any, ...] | None:
-    """Call `act` and run `query` in one durable transaction that checks the claim. Return the row of `query`.
+    """Call `act` and run finish.sql in one durable transaction that checks the claim; return the row of finish.sql.
 
-    If a part of the load is not committed, or `query` returns no row, roll back and return None.
+    If a part of the load is not committed, or finish.sql returns no row, roll back and return None.
     """
     row: tuple[Any, ...] | None = None
     with in_transaction(connection) as transaction:
@@ -476,13 +363,17 @@ def _run_with(
             counts = act()
             with connection.pipeline():
                 write_counts(connection, ledger.schema, claim, counts)
-                cursor = connection.execute(query, values)
+                cursor = run_query(connection, "ledger/finish", **_finished(ledger, claim))
             row = cursor.fetchone()
         if row is None:
             raise psycopg.Rollback(transaction)
         # Deferred triggers run at the commit, and need the user's search_path.
         connection.execute(TO_USERS_SETTINGS)
     return row
+
+
+def _finished(ledger: Ledger, claim: Claim) -> dict[str, object]:
+    return {"ledger": ledger.schema, "load": claim.load_id, "epoch": claim.epoch}
 
 
 def commit_durably() -> sql.Composed:
@@ -495,25 +386,19 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
 
     The statement commits durably once more, which makes the commit of `finish` durable too. Raises ServerError.
     """
-    query = compose_query(
-        "UPDATE ONLY {loads} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
-        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {totals}, l.epoch",
-        ledger.schema,
-        totals=compose_query(_TOTALS, ledger.schema),
-    )
     with translate_errors("checking whether the load is complete"), _hearing_warnings(connection) as warnings:
-        row = _run_durably(connection, query, {"load": claim.load_id})
+        row = _run_durably(connection, "ledger/confirm", ledger=ledger.schema, load=claim.load_id)
     if row is None:
         return None
     totals, epoch = row
     return FinishedLoad(**totals, is_local_only=_UNCONFIRMED in warnings, is_others=epoch != claim.epoch)
 
 
-def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Run a statement that writes, in its own transaction, and return its row once the transaction is durable."""
+def _run_durably(connection: Connection, query: str, **parameters: object) -> tuple[Any, ...] | None:
+    """Run a named statement that writes, in its own transaction, and return its row once the transaction is durable."""
     with at_once(connection):
         connection.execute(BE_DURABLE)
-        cursor = connection.execute(query, values)
+        cursor = run_query(connection, query, **parameters)
     return cursor.fetchone()
 
 

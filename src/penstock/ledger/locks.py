@@ -1,6 +1,7 @@
-"""Composes statements on the ledger's tables, finds loaded tables by oid or name, and takes the locks of loads.
+"""Composes short statements on the ledger's tables, and takes the locks of loads.
 
-A loaded table is found by its oid if the oid was recorded in this database, otherwise by its name.
+The other statements are in sql/. There, `:"ledger"` is the ledger's schema. A loaded table is found by its oid if the
+oid was recorded in this database, otherwise by its name (sql/parts/object_oid.sql).
 
 An oid is valid in one database only. In a restored dump, a copy of a database or a logical replica, a table has another
 oid, and another table may have its old one. So each row with oids also has an origin: the cluster's system identifier,
@@ -18,87 +19,19 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
+from penstock.core.sql import run_query
 
 TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
 
-# If a role has no EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call
-# it. So ts_stat calls it, which gets the query as a text. For such a role, only the other two parts of the origin are
-# compared.
-_ORIGIN = """
-    (
-        SELECT pg_catalog.concat_ws(
-                   '/',
-                   CASE
-                       WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
-                       THEN (
-                           SELECT s.word
-                             FROM pg_catalog.ts_stat(
-                                      'SELECT pg_catalog.array_to_tsvector(ARRAY[c.system_identifier::pg_catalog.text])'
-                                      ' FROM pg_catalog.pg_control_system() AS c'
-                                  ) AS s
-                       )
-                       ELSE 'unknown'
-                   END,
-                   d.oid,
-                   pg_catalog.to_regclass({loads})::pg_catalog.oid
-               )
-          FROM pg_catalog.pg_database AS d
-         WHERE d.datname = pg_catalog.current_database()
-    )
-"""
-
 
 def compose_query(text: LiteralString, schema: str, **parts: sql.Composable) -> sql.Composed:
-    """Return a statement on a ledger.
-
-    `{loads}` in the text stands for the ledger's table loads, and so on for each table.
-
-    `{schema}` stands for the ledger's schema, and `{origin}` for the origin of the oids that are recorded now.
-    `{object_oid}`, `{target_oid}` and `{change_oid}` are expressions for the oid, in this database, of the table that a
-    row names: row o of table objects, row t of targets, row c of changes. `{landing_oid}` is the oid of the table that
-    was created for row t.
-    """
-    return sql.SQL(text).format(**_parts(schema), **parts)
+    """Return a statement on a ledger: `{loads}` in the text stands for its table loads, and so on for all tables."""
+    return sql.SQL(text).format(**_tables(schema), **parts)
 
 
 @cache
-def _parts(schema: str) -> Mapping[str, sql.Composable]:
-    origin = compose_origin(schema)
-    return {
-        "schema": sql.Identifier(schema),
-        "origin": origin,
-        "object_oid": compose_oid("o", origin),
-        "target_oid": compose_oid("t", origin),
-        "change_oid": compose_oid("c", origin),
-        "landing_oid": compose_oid("t", origin, prefix="landing"),
-        **{name: sql.Identifier(schema, name) for name in TABLES},
-    }
-
-
-def compose_origin(schema: str) -> sql.Composed:
-    """Return the expression for the origin of the oids that are recorded now."""
-    return sql.SQL(_ORIGIN).format(loads=sql.Literal(sql.Identifier(schema, "loads").as_string(None)))
-
-
-def compose_oid(row: LiteralString, origin: sql.Composable, *, prefix: LiteralString = "target") -> sql.Composed:
-    """Return the SQL expression for the oid of a row's table in this database. It is null if the table does not exist.
-
-    `row` is the alias of the row, `origin` is the result of `compose_origin`, and `prefix` begins the column names.
-    """
-    return sql.SQL(
-        """
-        CASE
-            WHEN {row}.origin = {origin} THEN {row}.{prefix}_oid
-            ELSE (
-                SELECT relation.oid
-                  FROM pg_catalog.pg_class AS relation
-                  JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relation.relnamespace
-                 WHERE namespace.nspname = {row}.{prefix}_schema
-                   AND relation.relname = {row}.{prefix}_table
-            )
-        END
-        """
-    ).format(row=sql.SQL(row), origin=origin, prefix=sql.SQL(prefix))
+def _tables(schema: str) -> Mapping[str, sql.Identifier]:
+    return {name: sql.Identifier(schema, name) for name in TABLES}
 
 
 # The first key of the two-key locks that mark backends: "pens" in ASCII.
@@ -109,20 +42,6 @@ _MEMBER = 0x70656E6D
 _SHAPE = 0x70656E74
 # The first key of the locks for adding objects to loads: "peno".
 _OBJECTS = 0x70656E6F
-
-
-_IS_LOCKED: Final = """
-    EXISTS (
-        SELECT
-          FROM pg_catalog.pg_locks AS k
-         WHERE k.locktype = 'advisory'
-           AND k.granted
-           AND k.objsubid = 1
-           AND k.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-           AND k.classid = ('x' || pg_catalog.substr({row}.lock_key, 1, 8))::bit(32)::int8::oid
-           AND k.objid = ('x' || pg_catalog.substr({row}.lock_key, 9, 8))::bit(32)::int8::oid
-    )
-"""
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
@@ -158,42 +77,16 @@ def try_lock_here(connection: Connection, identity: str) -> bool:
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
     """Return the backend that has the lock on a load, or None if no backend has it."""
     key = _lock_key(identity) & (2**64 - 1)
-    query = """
-        SELECT l.pid
-          FROM pg_catalog.pg_locks AS l
-         WHERE l.locktype = 'advisory'
-           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-           AND l.classid = %s::oid
-           AND l.objid = %s::oid
-           AND l.objsubid = 1
-           AND l.granted
-    """
     with translate_errors("looking for the load's lock"):
-        row = connection.execute(query, [key >> 32, key & 0xFFFFFFFF]).fetchone()
+        row = run_query(connection, "ledger/lock_holder", high=key >> 32, low=key & 0xFFFFFFFF).fetchone()
     return None if row is None else int(row[0])
-
-
-def compose_is_locked(row: LiteralString) -> sql.Composed:
-    """Return the condition that a backend of this database has the lock in a row. `row` is the row's alias."""
-    return sql.SQL(_IS_LOCKED).format(row=sql.SQL(row))
 
 
 def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:
     """Return other backends with open transactions that load rows of a load, or only those of one of its members."""
-    query = """
-        SELECT l.pid
-          FROM pg_catalog.pg_locks AS l
-         WHERE l.locktype = 'advisory'
-           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-           AND l.classid = %s::oid
-           AND l.objid = %s::oid
-           AND l.objsubid = 2
-           AND l.pid <> pg_catalog.pg_backend_pid()
-         ORDER BY l.pid
-    """
     with translate_errors("looking for the load's sessions"):
-        keys = (_MARK, _mark_key(load_id)) if member is None else (_MEMBER, _member_key(load_id, member))
-        rows = connection.execute(query, [keys[0], keys[1] & 0xFFFFFFFF]).fetchall()
+        space, key = (_MARK, _mark_key(load_id)) if member is None else (_MEMBER, _member_key(load_id, member))
+        rows = run_query(connection, "ledger/workers", space=space, key=key & 0xFFFFFFFF).fetchall()
     return [int(pid) for (pid,) in rows]
 
 

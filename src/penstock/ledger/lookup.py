@@ -12,14 +12,13 @@ from functools import partial
 from typing import Any, LiteralString
 
 from psycopg import sql
-from psycopg.rows import class_row
 
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_pipeline, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_as, fetch_rows, send_query
+from penstock.core.sql import fetch_as, fetch_rows, run_query, send_query
 from penstock.core.values.names import init_command
 from penstock.core.values.table import TableName
 from penstock.ledger.locks import TABLES, compose_query
@@ -33,109 +32,6 @@ from penstock.ledger.schema import (
     refuse_foreign,
 )
 from penstock.ledger.values import KnownObject, LedgerObject, LoadState
-
-# The identity contains oids, so a load that was recorded in another database is found by the key of its lock.
-_RUNNING = """
-    SELECT l.id::text,
-           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {objects} AS o WHERE o.load = l.id),
-           s.is_copied
-      FROM ONLY {loads} AS l
-      CROSS JOIN LATERAL (
-               SELECT EXISTS (SELECT FROM ONLY {objects} AS o WHERE o.load = l.id AND o.origin <> {origin})
-           ) AS s (is_copied)
-     WHERE l.state = 'running'
-       AND (l.identity = %(identity)s OR (l.lock_key = %(lock)s AND s.is_copied))
-     ORDER BY l.identity <> %(identity)s, l.began_at DESC
-     LIMIT 1
-"""
-
-# A table that a load has replaced has no rows of earlier loads, as after a TRUNCATE. Here and below, IS NOT DISTINCT
-# FROM keeps the planner from hashing the whole table by the expression of the oid.
-_KNOWN = """
-      WITH emptied AS MATERIALIZED (
-               SELECT {target_oid} AS oid,
-                      max(CASE WHEN t.kind = 'replacement' THEN l.event ELSE t.truncation_event END) AS event
-                 FROM ONLY {targets} AS t
-                 JOIN ONLY {loads} AS l ON l.id = t.load
-                WHERE t.truncated_at IS NOT NULL
-                   OR (t.kind = 'replacement' AND l.state = 'complete')
-                GROUP BY 1
-           )
-    SELECT o.load::text AS load_id, l.identity, l.state, o.number, w.oid AS target_oid, o.uri, o.version, (
-               SELECT coalesce(sum(r.rows), 0)::int8
-                 FROM ONLY {ranges} AS r
-                WHERE r.load = o.load
-                  AND r.object = o.number
-                  AND NOT (
-                          -- Staged, and no row was stored: a transform may filter out all records.
-                          SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
-                            FROM ONLY {targets} AS t
-                           WHERE t.load = o.load
-                             AND t.target_oid = o.target_oid
-                             AND t.kind = 'staging'
-                             AND l.state = 'complete'
-                      )
-           ) AS rows, l.state = 'complete' AND EXISTS (
-               SELECT
-                 FROM emptied AS e
-                WHERE e.oid = ANY (
-                          ARRAY(
-                              SELECT w.oid
-                               UNION ALL
-                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(w.oid) AS a
-                          )
-                      )
-                  AND e.event > l.event
-           ) AS is_superseded, o.size_bytes, o.ctime_ns
-      FROM ROWS FROM (unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])) AS w (oid, uri)
-      JOIN ONLY {objects} AS o
-        ON o.uri = w.uri
-       AND {object_oid} IS NOT DISTINCT FROM w.oid
-      JOIN ONLY {loads} AS l
-        ON l.id = o.load
-     ORDER BY l.changed_at
-"""
-
-# Objects that were loaded into the same table under another name: their version and size are the same.
-_RENAMED = """
-    SELECT DISTINCT ON (w.number) w.number, o.uri, o.load::text
-      FROM ROWS FROM (
-               pg_catalog.unnest(%(numbers)s::int[]), pg_catalog.unnest(%(oids)s::oid[]),
-               pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(versions)s::text[]),
-               pg_catalog.unnest(%(sizes)s::bigint[])
-           ) AS w (number, oid, uri, version, size_bytes)
-      JOIN ONLY {objects} AS o
-        ON o.version = w.version
-       AND o.size_bytes = w.size_bytes
-       AND {object_oid} IS NOT DISTINCT FROM w.oid
-       AND o.uri <> w.uri
-      JOIN ONLY {loads} AS l
-        ON l.id = o.load
-     WHERE l.state = 'complete'
-       AND w.size_bytes > 0
-     ORDER BY w.number, l.changed_at DESC
-"""
-
-_CHANGED = """
-    SELECT DISTINCT c.target_oid, c.load::text
-      FROM ONLY {changes} AS c
-     WHERE {change_oid} = ANY (%(oids)s)
-        OR (c.origin = {origin} AND c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
-        OR EXISTS (
-               SELECT
-                 FROM pg_catalog.pg_partition_ancestors({change_oid}) AS a
-                WHERE a.relid = ANY (%(oids)s)
-           )
-"""
-
-# The loads that may have changed the whole server; these changes are recorded in another database. A temp place (until
-# = 'infinity') is skipped, because it stays until it is removed.
-_HOLDS = """
-    SELECT h.holder::text
-      FROM ONLY {holds} AS h
-     WHERE h.target_oid = 0
-       AND h.until IS DISTINCT FROM 'infinity'
-"""
 
 # The tables of a load, and its objects with their tables.
 _TABLES = """
@@ -268,12 +164,12 @@ def look_up(
 ) -> LedgerFindings:
     """Return the records of the ledger that matter for a load. Raises ServerError, TargetError."""
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
-        running = connection.execute(compose_query(_RUNNING, schema), {"identity": identity, "lock": lock})
-        known = connection.cursor(row_factory=class_row(KnownObject))
-        known.execute(compose_query(_KNOWN, schema), object_arrays(objects))
-        renamed = connection.execute(compose_query(_RENAMED, schema), object_arrays(objects))
-        changes = connection.execute(compose_query(_CHANGED, schema), {"oids": [item.target_oid for item in objects]})
-        holds = connection.execute(compose_query(_HOLDS, schema))
+        arrays = object_arrays(objects)
+        running = run_query(connection, "ledger/running", ledger=schema, identity=identity, lock=lock)
+        known = send_query(connection, "ledger/known", KnownObject, ledger=schema, **arrays)
+        renamed = run_query(connection, "ledger/renamed", ledger=schema, **arrays)
+        changes = run_query(connection, "ledger/changed", ledger=schema, oids=arrays["oids"])
+        holds = run_query(connection, "ledger/server_holds", ledger=schema)
     row = running.fetchone()
     changed_by: dict[int, set[str]] = {}
     for oid, load_id in changes.fetchall():
@@ -282,7 +178,7 @@ def look_up(
         running=None if row is None else str(row[0]),
         next_number=0 if row is None else int(row[1]),
         is_copied=row is not None and row[2],
-        known=known.fetchall(),
+        known=known(),
         changed_by=changed_by,
         server_holds=[holder for (holder,) in holds],
         renamed={number: (uri, load_id) for number, uri, load_id in renamed},
@@ -399,27 +295,10 @@ def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMean
 
 def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
     """Return the tables among `tables` that a complete load has filled. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT w.schema_name, w.table_name
-          FROM ROWS FROM (
-                   pg_catalog.unnest(%(schemas)s::name[]), pg_catalog.unnest(%(tables)s::name[])
-               ) AS w (schema_name, table_name)
-         WHERE EXISTS (
-                   SELECT
-                     FROM ONLY {objects} AS o
-                     JOIN ONLY {loads} AS l
-                       ON l.id = o.load
-                    WHERE o.target_schema = w.schema_name
-                      AND o.target_table = w.table_name
-                      AND l.state = 'complete'
-               )
-        """,
-        schema,
-    )
     names = {"schemas": [table.schema for table in tables], "tables": [table.name for table in tables]}
     with naming_ledger(schema), translate_errors("looking up the tables that were loaded"):
-        return {TableName(schema=schema, name=name) for schema, name in connection.execute(query, names)}
+        rows = run_query(connection, "ledger/loaded", ledger=schema, **names)
+        return {TableName(schema=in_schema, name=name) for in_schema, name in rows}
 
 
 def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.frozen import frozen
 from penstock.core.recorded import to_json
-from penstock.core.sql import fetch_as, fetch_one
+from penstock.core.sql import fetch_as, fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import ColumnMap, TableName
@@ -157,76 +157,30 @@ class RejectStore:
 
     def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Insert records in the open transaction."""
-        query = self._compose(
-            """
-            INSERT INTO {rejects} (load, object, start, line, "column", sqlstate, message, detail, raw)
-            SELECT %(load)s, w.object, w.start, w.line, w."column", w.sqlstate, w.message, w.detail,
-                   pg_catalog.decode(w.raw, 'hex')
-              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
-                   AS w (object integer, start bigint, line bigint, "column" text, sqlstate text, message text,
-                         detail text, raw text)
-            """
-        )
-        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
+        self._run(connection, "ledger/insert_rejects", rejects=_describe_all(rejects))
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
         """Delete records that the open transaction has stored in their table; return how many existed in the ledger."""
-        query = self._compose(
-            """
-            DELETE FROM ONLY {rejects} AS r
-             USING pg_catalog.json_to_recordset(%(rejects)s::json) AS w (object integer, start bigint)
-             WHERE r.load = %(load)s
-               AND r.object = w.object
-               AND r.start = w.start
-            """
-        )
         keys = to_json([{"object": reject.object_number, "start": reject.start} for reject in rejects])
-        return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
+        return self._run(connection, "ledger/delete_rejects", rejects=keys).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Update the reasons and the bytes of records that were refused again."""
-        query = self._compose(
-            """
-            UPDATE ONLY {rejects} AS r
-               SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail,
-                   raw = pg_catalog.decode(w.raw, 'hex')
-              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
-                   AS w (object integer, start bigint, "column" text, sqlstate text, message text, detail text,
-                         raw text)
-             WHERE r.load = %(load)s
-               AND r.object = w.object
-               AND r.start = w.start
-            """
-        )
-        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
+        self._run(connection, "ledger/renew_rejects", rejects=_describe_all(rejects))
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
         """Insert rows into table ranges that count rejected records as stored, and correct the load's row count.
 
         Negative numbers count staged records as rejected.
         """
-        query = self._compose(
-            """
-            INSERT INTO {ranges}
-                (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum, form)
-            SELECT %(load)s, w.object,
-                   least(0, (SELECT min(r.start) FROM ONLY {ranges} AS r
-                              WHERE r.load = %(load)s AND r.object = w.object)) - 1,
-                   '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0, w.form::jsonb
-              FROM ROWS FROM (
-                       unnest(%(objects)s::integer[]), unnest(%(rows)s::bigint[]), unnest(%(suppressed)s::bigint[]),
-                       unnest(%(forms)s::text[])
-                   ) AS w (object, rows, suppressed, form)
-            """
+        self._run(
+            connection,
+            "ledger/correct_ranges",
+            objects=[item.object_number for item in corrections],
+            rows=[item.rows for item in corrections],
+            suppressed=[item.suppressed for item in corrections],
+            forms=[item.form for item in corrections],
         )
-        values = {
-            "load": self._load_id,
-            "objects": [item.object_number for item in corrections],
-            "rows": [item.rows for item in corrections],
-            "suppressed": [item.suppressed for item in corrections],
-            "forms": [item.form for item in corrections],
-        }
-        connection.execute(query, values)
         # Do not change the time at which the load ended: if the table was truncated after that time, the load's other
         # rows are still gone.
         total = self._compose(
@@ -259,9 +213,8 @@ class RejectStore:
 
     def find_tables(self, connection: Connection) -> list[int]:
         """Return the oids of the load's tables."""
-        query = self._compose("SELECT DISTINCT ({object_oid})::bigint FROM ONLY {objects} AS o WHERE o.load = %s")
         with translate_errors("looking for the tables of the load"):
-            return [oid for (oid,) in connection.execute(query, [self._load_id]) if oid is not None]
+            return [oid for (oid,) in self._run(connection, "ledger/tables_of_load") if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return the offsets of an object's rejected records, in ascending order."""
@@ -272,6 +225,11 @@ class RejectStore:
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
         return compose_query(text, self._schema, **parts)
+
+    def _run(
+        self, connection: psycopg.Connection[Any], query: str, **parameters: object
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        return run_query(connection, query, ledger=self._schema, load=self._load_id, **parameters)
 
     def _fetch_count(self, connection: Connection, query: LiteralString, values: Sequence[Any]) -> int:
         with translate_errors("counting rejected records"):
@@ -344,38 +302,8 @@ class RejectStore:
 
     def read_causes(self, connection: Connection) -> list[RejectCause]:
         """Return the causes of rejected records, the most frequent first."""
-        query = self._compose(
-            """
-            SELECT c.*
-              FROM (
-                       SELECT DISTINCT ON (s.sqlstate, s."column", s.shape)
-                              s.sqlstate,
-                              s."column",
-                              s.shape AS message,
-                              count(*) OVER (PARTITION BY s.sqlstate, s."column", s.shape) AS count,
-                              o.uri,
-                              s.line,
-                              s.message AS example,
-                              s.detail,
-                              s.raw
-                         FROM (
-                                  SELECT r.*,
-                                         CASE
-                                             WHEN r.sqlstate LIKE '22%%'
-                                             THEN pg_catalog.regexp_replace(r.message, '"[^"]*"', '"..."', 'g')
-                                             ELSE r.message
-                                         END AS shape
-                                    FROM ONLY {rejects} AS r
-                                   WHERE r.load = %s
-                              ) AS s
-                         JOIN ONLY {objects} AS o ON o.load = s.load AND o.number = s.object
-                        ORDER BY s.sqlstate, s."column", s.shape, s.object, s.start
-                   ) AS c
-             ORDER BY c.count DESC, c.uri, c.line
-            """
-        )
         with translate_errors("reading rejected records"):
-            return fetch_as(connection, RejectCause, query, [self._load_id])
+            return fetch_rows(connection, "ledger/reject_causes", RejectCause, ledger=self._schema, load=self._load_id)
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load of these records, or None if it does not exist."""
@@ -387,18 +315,8 @@ class RejectStore:
 
     def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
         """Return the form of the records of each object with rejected records, by the object's number."""
-        query = self._compose(
-            """
-            SELECT DISTINCT ON (r.object) r.object, o.uri, o.target_schema, o.target_table, r.form::text
-              FROM ONLY {ranges} AS r
-              JOIN ONLY {objects} AS o ON o.load = r.load AND o.number = r.object
-             WHERE r.load = %s
-               AND r.form IS NOT NULL
-             ORDER BY r.object, r.start
-            """
-        )
         with translate_errors("reading the dialect of rejected records"):
-            rows = connection.execute(query, [self._load_id]).fetchall()
+            rows = self._run(connection, "ledger/reject_forms").fetchall()
         return {
             number: StoredForm(uri=uri, table=TableName(schema=schema or None, name=table), form=form)
             for number, uri, schema, table, form in rows
@@ -409,18 +327,8 @@ def find_latest(connection: Connection, schema: str) -> str | None:
     """Return the newest load with rejected records that this role may read, or None. Raises ServerError."""
     if not has_ledger(connection, schema):
         return None
-    query = compose_query(
-        """
-        SELECT l.id::text
-          FROM ONLY {loads} AS l
-         WHERE EXISTS (SELECT FROM ONLY {rejects} AS r WHERE r.load = l.id)
-         ORDER BY l.began_at DESC, l.id DESC
-         LIMIT 1
-        """,
-        schema,
-    )
     with naming_ledger(schema), translate_errors("looking for rejected records"):
-        row = connection.execute(query).fetchone()
+        row = run_query(connection, "ledger/latest_rejecting", ledger=schema).fetchone()
     return None if row is None else str(row[0])
 
 

@@ -16,11 +16,11 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_as, fetch_one, fetch_rows
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.job import LoadJob
 from penstock.core.values.names import init_command
 from penstock.core.values.server import LedgerRights
-from penstock.ledger.locks import TABLES, compose_query
+from penstock.ledger.locks import TABLES
 from penstock.ledger.schema import LedgerRelation, compose_ledger, is_ledger, refuse_publication
 
 # What the user is about to do with a load.
@@ -75,35 +75,8 @@ class LoadRights:
 
 def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights | None:
     """Return the rights on a load, or None if it does not exist. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT l.id::text AS load_id,
-               l.owner::text,
-               l.owner = CURRENT_USER AS is_own_role,
-               coalesce(l.login = SESSION_USER, false) AS is_own_login,
-               l.owner = SESSION_USER AS is_logins,
-               coalesce(
-                   (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r
-                     WHERE r.rolname = l.owner),
-                   false
-               ) AS is_member,
-               (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER) AS is_superuser
-          FROM ONLY {loads} AS l
-         WHERE l.id = %s
-        """,
-        schema,
-    )
     with translate_errors("reading the load's owner"):
-        return next(iter(fetch_as(connection, LoadRights, query, [load_id])), None)
-
-
-# The database's owner, and the roles that every role trusts: the database's owner and the superusers.
-_OWNER = """
-    SELECT pg_catalog.pg_get_userbyid(d.datdba)::text,
-           ARRAY(SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE r.rolsuper OR r.oid = d.datdba)
-      FROM pg_catalog.pg_database AS d
-     WHERE d.datname = pg_catalog.current_database()
-"""
+        return next(iter(fetch_rows(connection, "ledger/load_rights", LoadRights, ledger=schema, load=load_id)), None)
 
 
 def share_ledger(
@@ -122,10 +95,10 @@ def share_ledger(
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "ledger/ledger", LedgerRights, schema=schema)
         relations = fetch_rows(connection, "ledger/state", LedgerRelation, schema=schema, tables=sorted(TABLES))
-        row = fetch_one(connection, _OWNER)
-    _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
-    owner: str = rights.owner or row[0]
-    steps = []
+        database_owner, trusted = run_query(connection, "ledger/database_owner").fetchall()[0]
+    _refuse_one_owner(schema, [each for each in relations if each.owner not in trusted], roles, heir=database_owner)
+    owner: str = rights.owner or database_owner
+    steps: list[sql.SQL | sql.Composed] = []
     if not is_ledger(schema, relations):
         steps = compose_ledger(schema, has_schema=rights.owner is not None)
         if not is_publishing_allowed:
@@ -168,7 +141,7 @@ def _compose_grants(schema: str, roles: Sequence[str]) -> list[sql.Composed]:
     return grants
 
 
-def _run(connection: Connection, statements: Sequence[sql.Composed], *, owner: str) -> None:
+def _run(connection: Connection, statements: Sequence[sql.SQL | sql.Composed], *, owner: str) -> None:
     try:
         with in_transaction(connection, "making the ledger"):
             for statement in statements:

@@ -11,13 +11,12 @@ from dataclasses import asdict
 from typing import Any
 
 from psycopg import sql
-from psycopg.rows import kwargs_row
 
 from penstock.core.catalogue.staging import drop_landing_table
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.sql import fetch_as
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.table import TableName
 from penstock.ledger.locks import compose_query
 from penstock.ledger.values import Claim, LandedCounts, LandedTarget, LandingRecord
@@ -32,19 +31,8 @@ _MADE_NAMES = {
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
     """Return what a load has created for its targets, by the target's number in the job. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT t.number, coalesce({target_oid}, 0) AS target_oid, t.target_schema, t.target_table,
-               t.truncated_at IS NOT NULL AS is_truncated, t.kind, t.landing_schema AS schema,
-               t.landing_table AS "table", {landing_oid} AS oid, t.definition
-          FROM ONLY {targets} AS t
-         WHERE t.load = %s
-         ORDER BY t.number
-        """,
-        schema,
-    )
     with translate_errors("reading the tables that the load created"):
-        records = connection.cursor(row_factory=kwargs_row(_make_landing)).execute(query, [load_id]).fetchall()
+        records = fetch_rows(connection, "ledger/landings", _make_landing, ledger=schema, load=load_id)
     return {record.number: record for record in records}
 
 
@@ -56,19 +44,10 @@ def find_landings(
     connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
 ) -> list[tuple[LandingRecord, int]]:
     """Return each of some objects of a load with the landing of its target, if it has one. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT t.number, o.number
-          FROM ONLY {objects} AS o
-          JOIN ONLY {targets} AS t ON t.load = o.load AND {target_oid} = {object_oid}
-         WHERE o.load = %s
-           AND o.number = ANY (%s)
-           AND t.kind IS NOT NULL
-        """,
-        schema,
-    )
     with translate_errors("reading the tables that the load created"):
-        pairs = connection.execute(query, [load_id, list(numbers)]).fetchall()
+        pairs = run_query(
+            connection, "ledger/landings_of_objects", ledger=schema, load=load_id, numbers=list(numbers)
+        ).fetchall()
     landings = read_landings(connection, schema, load_id)
     return [(landings[target], number) for target, number in pairs]
 
@@ -78,35 +57,22 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
 
     It replaces an earlier record. Raises ServerError.
     """
-    query = compose_query(
-        """
-        INSERT INTO {targets}
-               (load, number, origin, target_oid, target_schema, target_table, kind, landing_schema, landing_table,
-                landing_oid, definition)
-        VALUES (%s, %s, {origin}, %s, %s, %s, %s, %s, %s, %s, %s)
-        ON CONFLICT (load, number) DO UPDATE
-        SET kind = EXCLUDED.kind,
-            landing_schema = EXCLUDED.landing_schema,
-            landing_table = EXCLUDED.landing_table,
-            landing_oid = EXCLUDED.landing_oid,
-            definition = EXCLUDED.definition
-        """,
-        schema,
-    )
-    values = [
-        claim.load_id,
-        landing.number,
-        landing.target_oid,
-        landing.target.schema,
-        landing.target.name,
-        landing.kind,
-        landing.schema,
-        landing.table,
-        landing.oid,
-        landing.definition,
-    ]
     with translate_errors("recording the tables that the load created"):
-        connection.execute(query, values)
+        run_query(
+            connection,
+            "ledger/write_landing",
+            ledger=schema,
+            load=claim.load_id,
+            number=landing.number,
+            oid=landing.target_oid,
+            schema=landing.target.schema,
+            table=landing.target.name,
+            kind=landing.kind,
+            landing_schema=landing.schema,
+            landing_table=landing.table,
+            landing_oid=landing.oid,
+            definition=landing.definition,
+        )
 
 
 def note_truncated(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
@@ -114,30 +80,17 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
 
     The caller holds the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
     """
-    query = compose_query(
-        """
-        WITH truncation AS (
-            UPDATE ONLY {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
-        )
-        INSERT INTO {targets}
-               (load, number, origin, target_oid, target_schema, target_table, truncated_at, truncation_event)
-        SELECT %(load)s, %(number)s, {origin}, %(oid)s, %(schema)s, %(table)s, pg_catalog.clock_timestamp(), t.event
-          FROM truncation AS t
-        ON CONFLICT (load, number) DO UPDATE
-        SET truncated_at = EXCLUDED.truncated_at,
-            truncation_event = EXCLUDED.truncation_event
-        """,
-        schema,
-    )
-    values = {
-        "load": claim.load_id,
-        "number": landing.number,
-        "oid": landing.target_oid,
-        "schema": landing.target.schema,
-        "table": landing.target.name,
-    }
     with translate_errors("recording that the table was truncated"):
-        connection.execute(query, values)
+        run_query(
+            connection,
+            "ledger/note_truncated",
+            ledger=schema,
+            load=claim.load_id,
+            number=landing.number,
+            oid=landing.target_oid,
+            schema=landing.target.schema,
+            table=landing.target.name,
+        )
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
@@ -145,60 +98,15 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
     Raises ServerError.
     """
-    query = compose_query(
-        """
-        WITH landed AS (
-            UPDATE ONLY {targets} AS t
-               SET staged = %(staged)s,
-                   inserted = %(inserted)s,
-                   updated = %(updated)s,
-                   duplicates = %(duplicates)s,
-                   existing = %(existing)s,
-                   suppressed = %(suppressed)s,
-                   target_oid = %(target_oid)s
-              FROM ONLY {targets} AS b
-             WHERE t.load = %(load)s
-               AND t.number = %(number)s
-               AND b.load = t.load
-               AND b.number = t.number
-            RETURNING b.target_oid AS old_oid
-        )
-        UPDATE ONLY {objects} AS o
-           SET target_oid = %(target_oid)s
-          FROM landed AS n
-         WHERE o.load = %(load)s
-           AND o.target_oid = n.old_oid
-           AND n.old_oid <> %(target_oid)s
-        """,
-        schema,
-    )
     with translate_errors("recording what became of the records"):
         for each in counts:
-            connection.execute(query, asdict(each) | {"load": claim.load_id})
+            run_query(connection, "ledger/write_counts", ledger=schema, load=claim.load_id, **asdict(each))
 
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
     """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
-    query = compose_query(
-        """
-        SELECT t.number,
-               t.kind,
-               t.landing_schema,
-               t.landing_table,
-               coalesce(c.oid, 0)::int8 AS target_oid,
-               n.nspname AS schema,
-               c.relname AS "table"
-          FROM ONLY {targets} AS t
-          LEFT JOIN pg_catalog.pg_class AS c ON c.oid = {target_oid}
-          LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-         WHERE t.load = %s
-           AND t.kind IS NOT NULL
-         ORDER BY t.number
-        """,
-        schema,
-    )
     with translate_errors("reading where records were stored"):
-        return fetch_as(connection, LandedTarget, query, [load_id])
+        return fetch_rows(connection, "ledger/landed", LandedTarget, ledger=schema, load=load_id)
 
 
 def add_counts(connection: Connection, schema: str, load_id: str, counts: LandedCounts) -> None:
@@ -206,63 +114,19 @@ def add_counts(connection: Connection, schema: str, load_id: str, counts: Landed
 
     RejectStore.correct counts all staged records as rows of the load. Raises ServerError.
     """
-    query = compose_query(
-        """
-        UPDATE ONLY {targets}
-           SET staged = staged + %(staged)s,
-               inserted = inserted + %(inserted)s,
-               updated = updated + %(updated)s,
-               duplicates = duplicates + %(duplicates)s,
-               existing = existing + %(existing)s,
-               suppressed = suppressed + %(suppressed)s
-         WHERE load = %(load)s
-           AND number = %(number)s
-        """,
-        schema,
-    )
     total = compose_query(
         "UPDATE ONLY {loads} SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END WHERE id = %s",
         schema,
     )
     with translate_errors("recording what became of the records"):
-        connection.execute(query, asdict(counts) | {"load": load_id})
+        run_query(connection, "ledger/add_counts", ledger=schema, load=load_id, **asdict(counts))
         connection.execute(total, [counts.inserted + counts.updated - counts.staged, load_id])
 
 
 def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:
     """Return the oids of the tables to which a complete load has added rows. Raises ServerError."""
-    query = compose_query(
-        """
-        WITH stored AS (
-            SELECT o.target_oid AS oid,
-                   r.rows
-              FROM ONLY {objects} AS o
-              JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
-             WHERE o.load = %(load)s
-               AND NOT EXISTS (
-                       SELECT
-                         FROM ONLY {targets} AS t
-                        WHERE t.load = o.load
-                          AND t.target_oid = o.target_oid
-                          AND t.kind = 'staging'
-                   )
-             UNION ALL
-            SELECT t.target_oid,
-                   t.inserted + t.updated
-              FROM ONLY {targets} AS t
-             WHERE t.load = %(load)s
-               AND t.kind = 'staging'
-        )
-        SELECT s.oid
-          FROM stored AS s
-         GROUP BY s.oid
-        HAVING sum(s.rows) > 0
-         ORDER BY s.oid
-        """,
-        schema,
-    )
     with translate_errors("looking up the tables that the load filled"):
-        return [oid for (oid,) in connection.execute(query, {"load": load_id})]
+        return [oid for (oid,) in run_query(connection, "ledger/filled", ledger=schema, load=load_id)]
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
@@ -270,39 +134,9 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
     Raises ServerError.
     """
-    query = compose_query(
-        """
-        SELECT l.id::text
-          FROM ONLY {loads} AS l
-         WHERE l.state = 'running'
-           AND l.id <> %(load)s
-           AND EXISTS (
-                   SELECT
-                     FROM ONLY {objects} AS o
-                     JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
-                    WHERE o.load = l.id
-                      AND {object_oid} IN (
-                              SELECT %(oid)s::oid
-                               UNION ALL
-                              SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s) AS t
-                               UNION ALL
-                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(%(oid)s) AS a
-                          )
-                      AND NOT EXISTS (
-                              SELECT
-                                FROM ONLY {targets} AS t
-                               WHERE t.load = l.id
-                                 AND t.target_oid = o.target_oid
-                                 AND t.kind IS NOT NULL
-                          )
-               )
-         ORDER BY l.began_at
-        """,
-        schema,
-    )
-    values = {"load": claim.load_id, "oid": oid}
     with translate_errors("looking for loads that have not ended"):
-        return [load_id for (load_id,) in connection.execute(query, values).fetchall()]
+        rows = run_query(connection, "ledger/unended", ledger=schema, load=claim.load_id, oid=oid)
+        return [load_id for (load_id,) in rows]
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
@@ -326,27 +160,11 @@ def drop_landing(
     """
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False
-    query = """
-        SELECT n.nspname,
-               c.relname,
-               pg_catalog.pg_get_userbyid(c.relowner)::text,
-               c.relkind IN ('r', 'p')
-               AND EXISTS (
-                       SELECT
-                         FROM pg_catalog.pg_roles AS r
-                        WHERE r.rolname = coalesce(%s::name, CURRENT_USER)
-                          AND pg_catalog.pg_has_role(r.oid, c.relowner, 'MEMBER')
-                   ),
-               coalesce(
-                   (SELECT t.relnamespace = c.relnamespace FROM pg_catalog.pg_class AS t WHERE t.oid = %s), true
-               )
-          FROM pg_catalog.pg_class AS c
-          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-         WHERE c.oid = %s
-    """
     table = TableName(schema=landing.schema, name=landing.table)
     with in_transaction(connection, f"dropping table {table}"):
-        row = connection.execute(query, [role, landing.target_oid, landing.oid]).fetchone()
+        row = run_query(
+            connection, "ledger/made_table", role=role, target=landing.target_oid, oid=landing.oid
+        ).fetchone()
         if row is None or row[:2] != (landing.schema, landing.table):
             return False
         owner, is_own, is_beside_target = row[2:]
