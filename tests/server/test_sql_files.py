@@ -68,9 +68,13 @@ def find_columns(returns: str) -> list[str]:
 
 
 def prepare(connection: Connection) -> None:
-    """Create what the headers name: a table, a ledger with a load, and an empty schema."""
+    """Create what the headers name: a table, a ledger with a load, and another schema with statistics of statements."""
     connection.execute("CREATE TABLE public.t (id serial)")
-    connection.execute("CREATE SCHEMA empty")
+    connection.execute("CREATE SCHEMA other")
+    connection.execute(
+        "CREATE TABLE other.pg_stat_statements (userid oid, dbid oid, queryid bigint, query text, calls bigint,"
+        " total_exec_time float8, temp_blks_written bigint)"
+    )
     Ledger().ensure(connection)
     process = LoaderProcess(client="c", lock="0011223344556677")
     Ledger().begin(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from psycopg import sql
 
@@ -12,12 +13,16 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows, send_query
+from penstock.core.sql import fetch_rows, run_query, send_query
 from penstock.core.values.server import Clock, Unread
 from penstock.watch.values import Progress, SessionSample
 
 if TYPE_CHECKING:
+    import psycopg
+
     from penstock.core.values.device import CounterRow
+
+    Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
 # The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. The
 # columns are not named, because they depend on the version, so a new version needs no new query.
@@ -39,25 +44,6 @@ STATEMENTS: Final = "pg_stat_statements"
 TEMP_FILES: Final = "temp_files"
 
 INDEX_READS: Final = "pg_statio_user_indexes"
-
-# The blocks that were read from each index, with the rows of its table that have changed.
-_INDEX_READS: Final = (
-    "SELECT pg_catalog.jsonb_build_object('schemaname', i.schemaname, 'relname', i.relname, 'indexrelname',"
-    " i.indexrelname, 'idx_blks_read', i.idx_blks_read, 'idx_blks_hit', i.idx_blks_hit, 'idx_scan',"
-    " pg_catalog.pg_stat_get_numscans(i.indexrelid), 'n_tup_changed',"
-    " t.n_tup_ins + t.n_tup_upd + t.n_tup_del)"
-    " FROM pg_catalog.pg_statio_user_indexes AS i JOIN pg_catalog.pg_stat_user_tables AS t USING (relid)"
-    " WHERE t.n_tup_ins + t.n_tup_upd + t.n_tup_del > 0"
-)
-
-# Temporary files by tablespace and backend; a file's name contains the backend's pid. Files of parallel sorts and
-# hashes are in folders, which the function does not list. Source: fd.c, OpenTemporaryFileInTablespace.
-_TEMP_FILES: Final = (
-    "SELECT pg_catalog.jsonb_build_object('tablespace', t.spcname, 'pid',"
-    " (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]::int, 'bytes', pg_catalog.sum(f.size))"
-    " FROM pg_catalog.pg_tablespace AS t, pg_catalog.pg_ls_tmpdir(t.oid) AS f"
-    " WHERE t.spcname <> 'pg_global' GROUP BY t.spcname, (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]"
-)
 
 # The number of commits of every database, and their time in microseconds. Source: Aurora User Guide,
 # aurora_stat_get_db_commit_latency.
@@ -108,7 +94,7 @@ class Observation:
 class ActivityReader:
     """Reads one server's activity over its own session. `open_reader` creates it. Each reading is one transaction."""
 
-    def __init__(self, connection: Connection, views: Mapping[str, sql.SQL | sql.Composed]) -> None:
+    def __init__(self, connection: Connection, views: Mapping[str, Callable[[], Cursor]]) -> None:
         self._connection = connection
         self._views = views
 
@@ -118,7 +104,7 @@ class ActivityReader:
             with self._connection.pipeline():
                 fetch_sessions = send_query(self._connection, "watch/sessions", SessionSample)
                 fetch_progress = send_query(self._connection, "watch/progress", Progress)
-                cursors = {name: self._connection.cursor().execute(self._views[name]) for name in views}
+                cursors = {name: self._views[name]() for name in views}
             (progress,) = fetch_progress()
             return Observation(
                 sessions=fetch_sessions(),
@@ -147,12 +133,7 @@ class ActivityReader:
         Needs pg_read_all_settings for the data directory. Raises ServerError.
         """
         with translate_errors("reading tablespaces"):
-            rows = self._connection.execute(
-                "SELECT t.spcname, COALESCE(NULLIF(pg_catalog.pg_tablespace_location(t.oid), ''),"
-                " CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')"
-                " THEN pg_catalog.current_setting('data_directory') END)"
-                " FROM pg_catalog.pg_tablespace AS t WHERE t.spcname <> 'pg_global' ORDER BY t.spcname"
-            ).fetchall()
+            rows = run_query(self._connection, "watch/directories").fetchall()
         found = {name: directory for name, directory in rows if directory is not None}
         return found | ({"pg_wal": f"{found['pg_default']}/pg_wal"} if "pg_default" in found else {})
 
@@ -188,8 +169,6 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         ).format(sql.Identifier(name))
         for name in _PROGRESS
     }
-    queries[TEMP_FILES] = sql.SQL(_TEMP_FILES)
-    queries[INDEX_READS] = sql.SQL(_INDEX_READS)
     if is_aurora:
         queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
     if rights.statements_schema is None:
@@ -197,11 +176,16 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     else:
         view = sql.Identifier(rights.statements_schema, STATEMENTS)
         queries[STATEMENTS] = sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM {} AS v WHERE v.calls > 0").format(view)
+    views: dict[str, Callable[[], Cursor]] = {
+        **{name: partial(connection.execute, query) for name, query in queries.items()},
+        TEMP_FILES: partial(run_query, connection, "watch/temp_files"),
+        INDEX_READS: partial(run_query, connection, "watch/index_reads"),
+    }
     readable = {}
-    for name, query in queries.items():
-        reason = _try(connection, query)
+    for name, send in views.items():
+        reason = _try(send)
         if reason is None:
-            readable[name] = query
+            readable[name] = send
         else:
             unread.append(Unread(what=name, why=reason))
     flush_statistics(connection)
@@ -227,11 +211,11 @@ def _find_views(connection: Connection) -> set[str]:
         return {name for (name,) in connection.execute(query, [list(_VIEWS)]).fetchall()}
 
 
-def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
+def _try(send: Callable[[], Cursor]) -> str | None:
     """Return the error message of a query, or None if it succeeds. Raises errors that may be temporary."""
     try:
         with translate_errors("checking what can be read"):
-            connection.execute(query)
+            send()
     except PenstockError as error:
         if error.is_transient:
             raise

@@ -16,7 +16,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
 from penstock.core.host import holding_interrupts
-from penstock.core.sql import fetch_rows
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
 
 if TYPE_CHECKING:
@@ -70,18 +70,10 @@ def set_build_memory(connection: Connection, *, memory_bytes: int, may_lower: bo
 
     A larger maintenance_work_mem is kept unless `may_lower` is true. Raises ServerError.
     """
-    query = """
-        SELECT pg_catalog.set_config(
-                   'maintenance_work_mem',
-                   greatest(%(memory_kb)s::bigint, CASE WHEN NOT %(may_lower)s THEN s.reset_val::bigint END) || 'kB',
-                   false
-               ),
-               pg_catalog.set_config('max_parallel_maintenance_workers', %(workers)s::text, false)
-          FROM pg_catalog.pg_settings AS s
-         WHERE s.name = 'maintenance_work_mem'
-    """
     with translate_errors("preparing a session that builds indexes"):
-        connection.execute(query, {"memory_kb": memory_bytes // 1024, "may_lower": may_lower, "workers": workers})
+        run_query(
+            connection, "changes/build_memory", memory_kb=memory_bytes // 1024, may_lower=may_lower, workers=workers
+        )
 
 
 def cancel(connection: Connection) -> None:

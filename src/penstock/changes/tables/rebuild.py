@@ -38,7 +38,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.sql import fetch_one, fetch_rows, run_query
 
 if TYPE_CHECKING:
     from penstock.core.values.change import Change
@@ -262,17 +262,10 @@ def check_columns(parts: TableParts, change: Change) -> None:
 def _check_foreign_key(connection: Connection, parts: TableParts, change: Change) -> None:
     """Raise TargetError if a table of a foreign key has another name, or one of its columns has another type."""
     record = change.record
-    query = """
-        SELECT pg_catalog.format('%%s.%%I', a.attrelid, a.attname),
-               pg_catalog.format_type(a.atttypid, a.atttypmod),
-               pg_catalog.to_regclass(%s)::oid = %s
-          FROM pg_catalog.pg_attribute AS a
-         WHERE a.attrelid IN (%s, %s)
-           AND a.attnum > 0
-           AND NOT a.attisdropped
-    """
     oid = record["references_oid"]
-    rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
+    rows = run_query(
+        connection, "changes/key_columns", references=record["references"], oid=oid, relation=change.relation_oid
+    ).fetchall()
     if parts.table.quoted_name != record["relation"] or not rows or not rows[0][2]:
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": one of its tables does not exist any more or was renamed',

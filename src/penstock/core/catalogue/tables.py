@@ -17,7 +17,7 @@ from penstock.core.connect.errors import hint_missing_right, in_transaction, tra
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import OtherTableError, TableExistsError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.sql import fetch_one, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import Column, TableName
 
 _log = logging.getLogger(__name__)
@@ -95,14 +95,7 @@ def is_empty(connection: Connection, oid: int) -> bool:
     Without the right to read it, return whether it has no pages. Raises ServerError.
     """
     with translate_errors("checking whether the table is empty"):
-        row = connection.execute(
-            "SELECT n.nspname, c.relname, c.relkind IN ('r', 'p'),"
-            " pg_catalog.has_table_privilege(c.oid, 'SELECT') AND NOT pg_catalog.row_security_active(c.oid),"
-            " (SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) AS p),"
-            " pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c"
-            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
-            [oid],
-        ).fetchone()
+        row = run_query(connection, "core/emptiness", oid=oid).fetchone()
         if row is None:
             return True
         schema, name, is_table, can_select, tree_bytes, own_bytes = row
@@ -253,14 +246,6 @@ def _already_exists(name: TableName) -> TableExistsError:
     )
 
 
-_RELATION = """
-    SELECT pg_catalog.format('%%s.%%s', n.nspname, c.relname)
-      FROM pg_catalog.pg_class AS c
-      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-     WHERE c.oid = %s
-"""
-
-
 # This also runs with the user's search_path, so each operator is qualified.
 _LOOK = """
     SELECT pg_catalog.to_regclass({table})::pg_catalog.oid,
@@ -332,7 +317,7 @@ def check_look(
 
 def _other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
     """Return the error for a name that belongs to another table now. Raises psycopg.Error."""
-    row = connection.execute(_RELATION, [table.oid]).fetchone()
+    row = run_query(connection, "core/relation_name", oid=table.oid).fetchone()
     fate = "was dropped, or replaced by another load" if row is None else f'is now "{row[0]}"'
     return OtherTableError(
         f'table "{table.name}" is not the table that this load began with',

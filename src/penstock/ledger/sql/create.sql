@@ -1,6 +1,6 @@
 -- create.sql: the tables of a ledger, with their indexes and policies
 -- returns nothing; needs CREATE on the schema; PostgreSQL 14+
--- psql -v ledger=empty -f create.sql
+-- psql -v ledger=other -f create.sql
 --
 -- Rows of `ranges` are only inserted, except that `has_end` is updated if the object has grown. `ranges` is a
 -- multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it

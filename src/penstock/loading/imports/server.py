@@ -20,7 +20,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows, list_identifiers
+from penstock.core.sql import fetch_rows, list_identifiers, run_query
 from penstock.core.values.mode import ImportRights, Link
 from penstock.loading.copy.copy import CopySession, compose_table, copy_options
 from penstock.loading.values.block import CopySpec
@@ -100,17 +100,8 @@ def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]
 
 def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
     """Return the size of tables and their partitions. It grows before rows are committed. Raises ServerError."""
-    query = """
-        SELECT coalesce(pg_catalog.sum(pg_catalog.pg_relation_size(each.oid)), 0)::int8
-          FROM (
-                   SELECT t.oid FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid)
-                   UNION
-                   SELECT p.relid
-                     FROM pg_catalog.unnest(%(oids)s::oid[]) AS t (oid), pg_catalog.pg_partition_tree(t.oid) AS p
-               ) AS each
-    """
     with translate_errors("reading the size of the tables"):
-        row = connection.execute(query, {"oids": list(oids)}).fetchone()
+        row = run_query(connection, "loading/table_bytes", oids=list(oids)).fetchone()
     return 0 if row is None else int(row[0])
 
 

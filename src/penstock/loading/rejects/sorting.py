@@ -23,7 +23,7 @@ from penstock.core.connect.errors import NOT_DATA, hint_missing_right, translate
 from penstock.core.connect.search_path import SETTINGS
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
+from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
 from penstock.loading.copy.copy import CopySession, compose_table
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from penstock.loading.values.block import CopySpec
-
-HAS_RIGHTS: Final = """
-    SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
-           AND EXISTS (
-                   SELECT
-                     FROM pg_catalog.pg_language AS l
-                    WHERE l.lanname = 'plpgsql'
-                      AND pg_catalog.has_language_privilege(l.oid, 'USAGE')
-               )
-"""
 
 # The sequence counts the records that a stretch has begun, because a sequence is not rolled back. It has a large cache:
 # without one, each nextval takes as long as a small INSERT.
@@ -289,7 +279,7 @@ def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | Non
 
     `table` is a quoted name.
     """
-    if connection.execute(HAS_RIGHTS).fetchone() != (True,):
+    if run_query(connection, "loading/sorting_rights").fetchone() != (True,):
         return (
             "Bad records are sorted out in a temporary table: grant the role TEMPORARY on the database and USAGE on"
             " language plpgsql."
@@ -466,22 +456,6 @@ def _temporary(name: str) -> sql.Identifier:
     return sql.Identifier("pg_temp", name)
 
 
-_CHECKS_OF_COLUMNS = """
-    SELECT c.conname
-    FROM pg_catalog.pg_constraint c
-    WHERE c.conrelid = pg_catalog.to_regclass(%(table)s)
-      AND c.contype = 'c'
-      AND EXISTS (
-          SELECT
-          FROM pg_catalog.pg_attribute a
-          WHERE a.attrelid = c.conrelid
-            AND a.attnum = ANY (c.conkey)
-            AND a.attname = ANY (%(columns)s)
-      )
-    ORDER BY c.conname
-"""
-
-
 class ScratchTables:
     """The temporary tables of one session. Each is created when it is first used. Every commit deletes their rows."""
 
@@ -542,9 +516,9 @@ def _loosen(connection: Connection, name: str, columns: Sequence[str]) -> None:
     """Drop the constraints on columns that are null in the temporary table but not in the target."""
     if not columns:
         return
-    checks = connection.execute(_CHECKS_OF_COLUMNS, {"table": f"pg_temp.{name}", "columns": list(columns)}).fetchall()
+    checks = fetch_names(connection, "loading/checks_of_columns", table=f"pg_temp.{name}", columns=list(columns))
     actions = [sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column)) for column in columns]
-    actions += [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(check)) for (check,) in checks]
+    actions += [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(check)) for check in checks]
     connection.execute(
         sql.SQL("ALTER TABLE {} {}").format(sql.Identifier("pg_temp", name), sql.SQL(", ").join(actions))
     )

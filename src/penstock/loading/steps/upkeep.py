@@ -17,7 +17,7 @@ from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.units import format_count, format_duration
 from penstock.core.values.accounts import PlanPart, Rows
 from penstock.core.values.table import TableName
@@ -44,14 +44,8 @@ def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation
 def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None]:
     """Limit the session's lock_timeout to `timeout_s`, or to less if the user has set less."""
     limit_ms = round(timeout_s * 1000)
-    query = """
-        SELECT pg_catalog.set_config('lock_timeout', %(limit)s::int::text, false)
-          FROM pg_catalog.pg_settings AS s
-         WHERE s.name = 'lock_timeout'
-           AND s.setting::int NOT BETWEEN 1 AND %(limit)s
-    """
     with translate_errors("limiting the wait for locks"):
-        connection.execute(query, {"limit": limit_ms})
+        run_query(connection, "loading/limit_lock_wait", limit=limit_ms)
     try:
         yield
     finally:

@@ -10,19 +10,11 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import OtherTableError
-from penstock.core.sql import fetch_names, table_identifier
+from penstock.core.sql import fetch_names, run_query, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.values.types import ColumnChange
 
 _log = logging.getLogger(__name__)
-
-_COLUMNS = """
-    SELECT attname::text, attnum::int4, atttypid
-      FROM pg_catalog.pg_attribute
-     WHERE attrelid = %s
-       AND attnum > 0
-       AND NOT attisdropped
-"""
 
 
 def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
@@ -63,7 +55,9 @@ def _compose(change: ColumnChange) -> sql.Composed:
 
 
 def _read_columns(connection: Connection, oid: int) -> dict[str, tuple[int, int]]:
-    return {name: (number, type_oid) for name, number, type_oid in connection.execute(_COLUMNS, [oid])}
+    return {
+        name: (number, type_oid) for name, number, type_oid in run_query(connection, "loading/column_types", oid=oid)
+    }
 
 
 def _read_types(connection: Connection, changes: Sequence[ColumnChange]) -> dict[str | None, int]:

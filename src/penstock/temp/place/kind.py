@@ -14,7 +14,7 @@ from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_one
+from penstock.core.sql import fetch_one, run_query
 from penstock.core.values.change import SERVER, Change, RepairAction, server_change
 from penstock.core.values.temp_place import (
     SETTING,
@@ -44,18 +44,6 @@ from penstock.temp.place.tablespaces import (
 
 # This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
-
-_FILES = """
-    SELECT pg_catalog.count(*)
-      FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
-     WHERE pg_catalog.starts_with(f.name, %s)
-"""
-
-_TABLE_PLACE = """
-    SELECT c.reltablespace::int8
-      FROM pg_catalog.pg_class AS c
-     WHERE c.oid = 'pg_temp.penstock_proof'::pg_catalog.regclass
-"""
 
 
 def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
@@ -93,11 +81,12 @@ def _try_out(session: Connection, control: Connection, placement: Placement, oid
         session.execute("SET LOCAL work_mem = '64kB'")
         session.execute(_SPILL)
         session.execute("FETCH 1 FROM penstock_proof")
-        files = control.execute(_FILES, [oid, f"pgsql_tmp{session.info.backend_pid}."]).fetchone()
+        prefix = f"pgsql_tmp{session.info.backend_pid}."
+        files = run_query(control, "temp/spill_files", oid=oid, prefix=prefix).fetchone()
         if files is None or files[0] == 0:
             return "a sort that spilled has no file there"
         session.execute("CREATE TEMPORARY TABLE penstock_proof (a int)")
-        lies = session.execute(_TABLE_PLACE).fetchone()
+        lies = run_query(session, "temp/proof_place").fetchone()
         return None if lies == (oid,) else "a temporary table does not lie there"
 
 

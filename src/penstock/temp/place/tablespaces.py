@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows, list_identifiers
+from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query
 from penstock.core.values.temp_place import SETTING, TABLESPACE, Occupant, Scope, parse_setting
 
 DROP = f"DROP TABLESPACE {TABLESPACE}"
@@ -44,32 +44,6 @@ class OccupantRow:
     kind: str
     name: str
     is_temporary: bool
-
-
-_DATABASES = """
-    SELECT d.datname::text,
-           d.dattablespace = %(oid)s::oid,
-           d.datallowconn
-      FROM pg_catalog.pg_database AS d
-     WHERE d.dattablespace = %(oid)s::oid
-        OR d.oid IN (SELECT u.oid FROM pg_catalog.pg_tablespace_databases(%(oid)s::oid) AS u (oid))
-        OR EXISTS (
-               SELECT
-                 FROM pg_catalog.pg_shdepend AS s
-                WHERE s.dbid = d.oid
-                  AND s.refclassid = 'pg_catalog.pg_tablespace'::pg_catalog.regclass
-                  AND s.refobjid = %(oid)s::oid
-           )
-     ORDER BY d.datname
-"""
-
-# pg_ls_tmpdir does not show files of parallel workers, so these are missing here. They make DROP TABLESPACE fail.
-_SPILLING = """
-    SELECT DISTINCT pg_catalog.format('temporary files of backend %%s (%%s in %%s)', a.pid, a.usename, a.datname)
-      FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
-      JOIN pg_catalog.pg_stat_activity AS a ON pg_catalog.starts_with(f.name, 'pgsql_tmp' || a.pid || '.')
-     ORDER BY 1
-"""
 
 
 def read_place(connection: Connection) -> PlaceRow:
@@ -122,7 +96,7 @@ def run_statement(connection: Connection, text: str) -> None:
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
     """Return the objects of all databases in a tablespace. Needs CONNECT on each database. Raises ServerError."""
     with translate_errors("looking for what lies in a tablespace"):
-        databases = control.execute(_DATABASES, {"oid": oid}).fetchall()
+        databases = run_query(control, "temp/databases_in", oid=oid).fetchall()
     found: list[Occupant] = []
     for database, is_default, can_connect in databases:
         if is_default:
@@ -146,7 +120,7 @@ def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) ->
 def find_spilling(connection: Connection, oid: int) -> list[Occupant]:
     """Return the sessions that have temporary files in a tablespace now. Needs pg_monitor. Raises ServerError."""
     with translate_errors("looking for temporary files"):
-        return [Occupant(what=row[0]) for row in connection.execute(_SPILLING, [oid]).fetchall()]
+        return [Occupant(what=name) for name in fetch_names(connection, "temp/spilling", oid=oid)]
 
 
 def folder_exists(connection: Connection, path: str) -> bool:
@@ -168,40 +142,6 @@ _EXISTS = {
     "role": "SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s",
 }
 
-_AUTO_LINE = """
-    SELECT f.setting
-      FROM pg_catalog.pg_file_settings AS f
-     WHERE f.name = %(setting)s
-       AND f.sourcefile = pg_catalog.current_setting('data_directory') || '/postgresql.auto.conf'
-     ORDER BY f.seqno DESC
-     LIMIT 1
-"""
-
-# Elements of setconfig are name=value. Each name occurs once.
-_STORED = """
-    SELECT pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
-      FROM pg_catalog.pg_db_role_setting AS s
-      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
-      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
-     CROSS JOIN pg_catalog.unnest(s.setconfig) AS c (line)
-     WHERE d.datname IS NOT DISTINCT FROM %(database)s::name
-       AND r.rolname IS NOT DISTINCT FROM %(role)s::name
-       AND pg_catalog.starts_with(c.line, %(setting)s::text || '=')
-"""
-
-_NAMING = """
-    SELECT pg_catalog.concat_ws(
-               ' in ', 'role ' || pg_catalog.quote_ident(r.rolname), 'database ' || pg_catalog.quote_ident(d.datname)
-           ),
-           pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
-      FROM pg_catalog.pg_db_role_setting AS s
-      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
-      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
-     CROSS JOIN pg_catalog.unnest(s.setconfig) AS c (line)
-     WHERE pg_catalog.starts_with(c.line, %(setting)s::text || '=')
-     ORDER BY 1
-"""
-
 
 def scope_exists(connection: Connection, scope: Scope) -> bool:
     """Return whether the database or role of a scope exists. Raises ServerError."""
@@ -217,9 +157,9 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
     The server's setting is read from pg_file_settings, which needs a superuser. Raises ServerError, TargetError.
     """
     names = {kind: scope.name if scope.kind == kind else None for kind in _EXISTS}
-    query = _AUTO_LINE if scope.name is None else _STORED
+    query = "temp/server_line" if scope.name is None else "temp/stored_setting"
     with translate_errors(f"reading {SETTING} of {scope}"):
-        row = connection.execute(query.encode(), {"setting": SETTING, **names}).fetchone()
+        row = run_query(connection, query, setting=SETTING, **names).fetchone()
     return None if row is None else parse_setting(row[0])
 
 
@@ -229,7 +169,7 @@ def find_naming(connection: Connection, tablespace: str) -> list[str]:
     Raises ServerError.
     """
     with translate_errors(f"looking for settings of {SETTING}"):
-        rows = connection.execute(_NAMING.encode(), {"setting": SETTING}).fetchall()
+        rows = run_query(connection, "temp/stored_settings", setting=SETTING).fetchall()
     return [whose for whose, text in rows if tablespace in parse_setting(text)]
 
 

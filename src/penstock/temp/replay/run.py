@@ -23,33 +23,14 @@ from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.host import find_device, holding_interrupts, memory_bytes, read_counters
-from penstock.core.sql import fetch_rows
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.device import Device, rates
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
 from penstock.core.words import hide_secrets
 from penstock.temp.statements import find_spills, sum_field
-from penstock.temp.usage.usage import EXPLAIN, compose, find_statements_schema
+from penstock.temp.usage.usage import EXPLAIN, find_statements_schema
 from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
-
-# The columns exist since version 1.8 of the extension (PostgreSQL 13). Both queries exclude a replay's own statements.
-_TOP = """
-    SELECT s.query
-      FROM {schema}.pg_stat_statements AS s
-     WHERE s.temp_blks_written > 0
-       AND {not_ours}
-       AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-     ORDER BY s.temp_blks_written DESC
-"""
-
-_TOTALS = """
-    SELECT s.query, sum(s.calls)::bigint, sum(s.total_exec_time)::float8
-      FROM {schema}.pg_stat_statements AS s
-     WHERE s.queryid IS NOT NULL AND s.calls > 0
-       AND {not_ours}
-       AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-     GROUP BY s.query
-"""
 
 
 @frozen
@@ -138,15 +119,7 @@ def check_place(connection: Connection, tablespaces: str) -> None:
 def read_replay_facts(connection: Connection) -> ReplayFacts:
     """Return the facts about a server that a replay needs. Raises ServerError."""
     with translate_errors("reading what a replay must know"):
-        row = connection.execute(
-            # Check the session's user, because a function in a statement may call RESET ROLE or SET ROLE.
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles AS r"
-            " WHERE r.rolsuper AND pg_catalog.pg_has_role(SESSION_USER, r.oid, 'MEMBER')),"
-            " pg_catalog.current_setting('block_size')::int,"
-            " pg_catalog.pg_size_bytes(pg_catalog.current_setting('work_mem')),"
-            " pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')),"
-            " pg_catalog.current_setting('temp_tablespaces')"
-        ).fetchone()
+        row = run_query(connection, "temp/replay_facts").fetchone()
         directories = fetch_rows(connection, "temp/directories", DirectoryRow)
     assert row is not None
     return ReplayFacts(
@@ -173,7 +146,7 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
                 hint="Name statements with --sql FILE; or add it to shared_preload_libraries, restart, and run CREATE "
                 "EXTENSION pg_stat_statements.",
             )
-        found = connection.execute(compose(_TOP, schema=schema)).fetchall()
+        found = run_query(connection, "temp/spilling_statements", statements=schema, explain=EXPLAIN).fetchall()
     kept: list[str] = []
     skipped: list[Skipped] = []
     for (text,) in found:
@@ -195,7 +168,7 @@ def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
         schema = find_statements_schema(connection)
         if schema is None:
             return None
-        rows = connection.execute(compose(_TOTALS, schema=schema)).fetchall()
+        rows = run_query(connection, "temp/statement_totals", statements=schema, explain=EXPLAIN).fetchall()
     return {hide_secrets(text): (calls, total_ms) for text, calls, total_ms in rows}
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from psycopg import sql
@@ -25,7 +25,7 @@ from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import AwsError, PenstockError
 from penstock.core.host import find_device, measure_disk, read_counters
-from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.temp_place import parse_setting
 from penstock.core.words import hide_secrets
@@ -52,20 +52,6 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 16 * MIB
 
-# The current log file. If the server writes several formats, the first one in the given list is used, which has the
-# most fields.
-_FILE = """
-    SELECT f.format, pg_catalog.pg_current_logfile(f.format)
-      FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
-     WHERE pg_catalog.pg_current_logfile(f.format) IS NOT NULL
-     ORDER BY f.number
-     LIMIT 1
-"""
-_END = """
-    SELECT pg_catalog.pg_read_binary_file(%(path)s, greatest(s.size - %(most)s, 0), %(most)s), s.size > %(most)s
-      FROM pg_catalog.pg_stat_file(%(path)s) AS s
-"""
-
 
 def _formats(connection: Connection) -> list[LogFormat]:
     """Return the log formats that the server's version has. The server refuses the names of other formats."""
@@ -84,11 +70,11 @@ def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None
             missing.append("temporary files in the log: log_temp_files is -1: set it to 0 to log all of them")
             return None
         try:
-            found = connection.execute(_FILE, [_formats(connection)]).fetchone()
+            found = run_query(connection, "temp/log_file", formats=_formats(connection)).fetchone()
             if found is None:
                 missing.append("temporary files in the log: the server does not collect it (logging_collector is off)")
                 return None
-            read = connection.execute(_END, {"path": found[1], "most": _MOST_BYTES}).fetchone()
+            read = run_query(connection, "temp/log_end", path=found[1], most=_MOST_BYTES).fetchone()
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile):
             missing.append("temporary files in the log: the role may not read it with pg_read_binary_file")
             return None
@@ -158,14 +144,9 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
     return plan
 
 
-# A replay runs a statement with this. EXPLAIN returns a few kilobytes, and the rows are not sent to the client.
+# A replay runs a statement with this. EXPLAIN returns a few kilobytes, and the rows are not sent to the client. Queries
+# of pg_stat_statements exclude the statements that begin with it (sql/parts/not_ours.sql).
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
-
-# A condition on pg_stat_statements AS s. It excludes the statements of a replay and of a placement's proof, which spill
-# too.
-_NOT_OURS = sql.SQL(
-    "(pg_catalog.starts_with(s.query, {}) OR pg_catalog.strpos(s.query, 'penstock_proof') > 0) IS NOT TRUE"
-).format(EXPLAIN)
 
 
 def find_statements_schema(connection: Connection) -> str | None:
@@ -177,21 +158,6 @@ def find_statements_schema(connection: Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def compose(query: LiteralString, *, schema: str) -> sql.Composed:
-    """Return a query with its {schema} and {not_ours} replaced."""
-    return sql.SQL(query).format(schema=sql.Identifier(schema), not_ours=_NOT_OURS)
-
-
-# Rows are read as jsonb, because the columns depend on the extension's version.
-_STATEMENTS = """
-    SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
-      FROM {schema}.pg_stat_statements AS s
-      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.dbid
-      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.userid
-     WHERE s.queryid IS NOT NULL
-       AND {not_ours}
-"""
-_RESET = "SELECT i.stats_reset FROM {schema}.pg_stat_statements_info AS i"
 _REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION pg_stat_statements"
 
 
@@ -199,23 +165,19 @@ def read_usage(connection: Connection) -> UsageReading:
     """Return a server's present statistics of temporary work. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
-        row = fetch_one(
-            connection,
-            "SELECT pg_catalog.current_setting('temp_tablespaces'), pg_catalog.current_setting('block_size')::int,"
-            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')",
-        )
+        temp_tablespaces, block_bytes, is_monitor = run_query(connection, "temp/session").fetchall()[0]
         settings = fetch_rows(connection, "temp/settings", SettingRow)
         databases = fetch_rows(connection, "temp/databases", DatabaseUse)
         tablespaces = fetch_rows(
-            connection, "temp/tablespaces_now" if row[2] else "temp/tablespaces_named", TablespaceUse
+            connection, "temp/tablespaces_now" if is_monitor else "temp/tablespaces_named", TablespaceUse
         )
         builds = fetch_rows(connection, "temp/index_builds", IndexBuild)
-        statements, reset_at = _read_statements(connection, block_bytes=row[1], missing=missing)
-    if not row[2]:
+        statements, reset_at = _read_statements(connection, block_bytes=block_bytes, missing=missing)
+    if not is_monitor:
         missing.append("files on disk and others' statements: the role lacks pg_monitor; GRANT pg_monitor to it")
     return UsageReading(
         at_s=time.monotonic(),
-        temp_tablespaces=row[0],
+        temp_tablespaces=temp_tablespaces,
         statements=tuple(statements),
         databases=tuple(databases),
         tablespaces=tuple(tablespaces),
@@ -235,7 +197,7 @@ def _read_statements(
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
         return [], None
     try:
-        rows = connection.execute(compose(_STATEMENTS, schema=schema)).fetchall()
+        rows = run_query(connection, "temp/statements", statements=schema, explain=EXPLAIN).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:
         missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
         return [], None
@@ -245,7 +207,8 @@ def _read_statements(
     reset_at = None
     if rows and "toplevel" in rows[0][0]:
         # Column toplevel and view pg_stat_statements_info exist since version 1.9 of the extension.
-        row = connection.execute(compose(_RESET, schema=schema)).fetchone()
+        reset = sql.SQL("SELECT i.stats_reset FROM {} AS i").format(sql.Identifier(schema, "pg_stat_statements_info"))
+        row = connection.execute(reset).fetchone()
         reset_at = None if row is None else row[0]
     return [_to_use(found, database, role, block_bytes) for found, database, role in rows], reset_at
 
