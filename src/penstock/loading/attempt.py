@@ -241,7 +241,8 @@ class LoadAttempt:
 
         Raise it at the first one if the load is atomic or cannot be resumed, or if a batch is all of a table.
         """
-        if self.is_stopped or self._plan.job.rules.atomic or self._plan.batch.duration_s is None:
+        plan = self._plan
+        if self.is_stopped or plan.job.rules.atomic or not plan.is_repeatable or plan.batch.is_one_table:
             raise KeyboardInterrupt
         self._tools.notice("finishing the current batches; interrupt again to cancel them")
         self.stop()
