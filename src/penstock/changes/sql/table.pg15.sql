@@ -4,7 +4,7 @@
 --
 -- Subscribers of a published table may identify updated rows by a unique index. A partition is published with its
 -- parents. `parent_oid` is the table of which it is a partition. `lock_count` is how many locks all sessions together
--- can hold.
+-- can hold. Since PostgreSQL 19, a publication FOR ALL TABLES can exclude tables; `prexcept` is read through JSON.
 WITH line AS (
     SELECT :'oid'::oid AS oid
     UNION
@@ -21,11 +21,23 @@ SELECT c.oid,
        pg_catalog.has_schema_privilege(c.relnamespace, 'CREATE') AS may_create,
        (SELECT h.inhparent FROM pg_catalog.pg_inherits AS h WHERE h.inhrelid = c.oid AND c.relispartition) AS parent_oid,
        c.relreplident::text AS replica_identity,
-       EXISTS (SELECT FROM pg_catalog.pg_publication AS p WHERE p.puballtables)
+       EXISTS (
+           SELECT
+             FROM pg_catalog.pg_publication AS p
+            WHERE p.puballtables
+              AND NOT EXISTS (
+                      SELECT
+                        FROM pg_catalog.pg_publication_rel AS r
+                        JOIN line ON line.oid = r.prrelid
+                       WHERE r.prpubid = p.oid
+                         AND pg_catalog.to_jsonb(r) ->> 'prexcept' = 'true'
+                  )
+       )
        OR EXISTS (
            SELECT
              FROM pg_catalog.pg_publication_rel AS r
              JOIN line ON line.oid = r.prrelid
+            WHERE pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true'
        )
        OR EXISTS (
            SELECT

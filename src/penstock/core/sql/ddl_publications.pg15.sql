@@ -2,7 +2,8 @@
 -- returns core.catalogue.definition.PublicationRow; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f ddl_publications.pg15.sql
 --
--- Column lists and row filters exist since PostgreSQL 15.
+-- Column lists and row filters exist since PostgreSQL 15. Since 19, a publication FOR ALL TABLES can name tables, with
+-- their partitions, that it excludes. Columns of later versions are read through JSON.
 SELECT p.pubname::text AS name,
        CASE
            WHEN r.oid IS NOT NULL
@@ -22,13 +23,27 @@ SELECT p.pubname::text AS name,
        END AS statement
   FROM pg_catalog.pg_publication AS p
   LEFT JOIN pg_catalog.pg_publication_rel AS r ON r.prpubid = p.oid AND r.prrelid = :'oid'::oid
- WHERE r.oid IS NOT NULL
-    OR p.puballtables
-    OR EXISTS (
+ WHERE (
+           r.oid IS NOT NULL
+           OR p.puballtables
+           OR EXISTS (
+                  SELECT
+                    FROM pg_catalog.pg_publication_namespace AS s
+                    JOIN pg_catalog.pg_class AS c ON c.relnamespace = s.pnnspid
+                   WHERE s.pnpubid = p.oid
+                     AND c.oid = :'oid'::oid
+              )
+       )
+   AND NOT EXISTS (
            SELECT
-             FROM pg_catalog.pg_publication_namespace AS s
-             JOIN pg_catalog.pg_class AS c ON c.relnamespace = s.pnnspid
-            WHERE s.pnpubid = p.oid
-              AND c.oid = :'oid'::oid
+             FROM pg_catalog.pg_publication_rel AS x
+            WHERE x.prpubid = p.oid
+              AND (
+                      x.prrelid = :'oid'::oid
+                      OR x.prrelid IN (
+                             SELECT a.relid FROM pg_catalog.pg_partition_ancestors(:'oid'::oid::regclass) AS a
+                         )
+                  )
+              AND pg_catalog.to_jsonb(x) ->> 'prexcept' = 'true'
        )
  ORDER BY p.pubname;

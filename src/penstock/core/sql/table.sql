@@ -28,6 +28,14 @@ tree AS (
       FROM target AS t
       CROSS JOIN LATERAL pg_catalog.pg_partition_tree(t.oid) AS p
 ),
+line AS (
+    SELECT t.oid
+      FROM target AS t
+    UNION
+    SELECT a.relid::oid
+      FROM target AS t
+      CROSS JOIN LATERAL pg_catalog.pg_partition_ancestors(t.oid) AS a
+),
 enabled AS (
     SELECT g.*
       FROM pg_catalog.pg_trigger AS g
@@ -84,23 +92,32 @@ SELECT t.oid,
               AND c.oid <> t.oid
             ORDER BY 1
        ) AS unlogged_partitions,
-       -- All publications of this database, if none of them publishes the table's new rows
+       -- All publications of tables of this database, if none of them publishes the table's new rows. Since PostgreSQL
+       -- 19 some publish sequences only, and those of all tables can exclude some (with their partitions).
        ARRAY(
            SELECT p.pubname::text
              FROM pg_catalog.pg_publication AS p
-            WHERE NOT EXISTS (
+            WHERE (p.puballtables OR pg_catalog.to_jsonb(p) ->> 'puballsequences' IS DISTINCT FROM 'true')
+              AND NOT EXISTS (
                       SELECT
                         FROM pg_catalog.pg_publication AS q
                        WHERE q.pubinsert
-                         AND (q.puballtables
-                              OR EXISTS (
-                                     SELECT
-                                       FROM pg_catalog.pg_get_publication_tables(q.pubname::text) AS published
-                                      WHERE published.relid IN (SELECT tree.oid FROM tree)
-                                         OR published.relid IN (
-                                                SELECT a.relid FROM pg_catalog.pg_partition_ancestors(t.oid) AS a
-                                            )
-                                 ))
+                         AND CASE
+                                 WHEN q.puballtables
+                                 THEN NOT EXISTS (
+                                          SELECT
+                                            FROM pg_catalog.pg_publication_rel AS x
+                                           WHERE x.prpubid = q.oid
+                                             AND x.prrelid IN (SELECT line.oid FROM line)
+                                             AND pg_catalog.to_jsonb(x) ->> 'prexcept' = 'true'
+                                      )
+                                 ELSE EXISTS (
+                                          SELECT
+                                            FROM pg_catalog.pg_get_publication_tables(q.pubname::text) AS published
+                                           WHERE published.relid IN (SELECT tree.oid FROM tree)
+                                              OR published.relid IN (SELECT line.oid FROM line)
+                                      )
+                             END
                   )
             ORDER BY 1
        ) AS unpublished,

@@ -6,7 +6,8 @@
 -- and created again for its replacement. Triggers of other tables are not among them, nor are sequences of serial
 -- columns, which stay and may be used by other tables. A view is named instead of its rule. PostgreSQL 14 pins system
 -- objects with rows of deptype p. LIKE does not copy an expression of the whole row, and an index on one names the
--- table.
+-- table. A publication FOR ALL TABLES that excludes the table would publish the new one, from its first row on, to
+-- subscribers that lack it. `prexcept` exists since PostgreSQL 19 and is read through JSON.
 WITH RECURSIVE this AS (
     SELECT c.*,
            n.nspname,
@@ -149,6 +150,13 @@ SELECT h.kind,
              JOIN pg_catalog.pg_publication AS p ON p.oid = r.prpubid
             WHERE r.prrelid = t.oid
               AND NOT pg_catalog.pg_has_role(p.pubowner, 'USAGE')
+              AND pg_catalog.to_jsonb(r) ->> 'prexcept' IS DISTINCT FROM 'true'
+           UNION ALL
+           SELECT 'publication', pg_catalog.format('%s is excluded from publication %I', t.label, p.pubname)
+             FROM pg_catalog.pg_publication_rel AS r
+             JOIN pg_catalog.pg_publication AS p ON p.oid = r.prpubid
+            WHERE r.prrelid = t.oid
+              AND pg_catalog.to_jsonb(r) ->> 'prexcept' = 'true'
            UNION ALL
            SELECT 'trigger state',
                   pg_catalog.format('foreign key %I on %s has its triggers disabled', k.conname, t.label)
