@@ -180,19 +180,21 @@ def test_sessions_that_compute_are_bound_by_processors(database18: str) -> None:
 
 
 @pytest.mark.part("rest")
+@pytest.mark.pg(">= 18")
 @pytest.mark.parametrize(
     ("statement", "code", "named"),
     [
+        # A wait class of its own since PostgreSQL 19
         ("PERFORM nextval('numbers')", "lwlock-contention", "BufferContent"),
         (INSERT_DOCUMENT, "relation-extension", "extend"),
     ],
 )
-def test_sessions_that_contend_wait_for_one_another(database18: str, statement: str, code: str, named: str) -> None:
+def test_sessions_that_contend_wait_for_one_another(database: str, statement: str, code: str, named: str) -> None:
     """24 sessions use one sequence, whose page is locked for each number; or they extend a table and its GIN index."""
     create = "CREATE TABLE documents (words tsvector)", "CREATE INDEX ON documents USING gin (words)"
-    execute(database18, "CREATE SEQUENCE numbers", *create)
+    execute(database, "CREATE SEQUENCE numbers", *create)
     work = f"DO $$BEGIN LOOP {statement}; END LOOP; END$$"
-    with recording(database18) as taken, working(database18, *[partial(execute, database18, work)] * 24):
+    with recording(database) as taken, working(database, *[partial(execute, database, work)] * 24):
         taken.await_sessions(24 * ENOUGH)
     first = diagnose(taken.recording)[0]
     assert first.code == code

@@ -408,3 +408,27 @@ def test_a_role_without_pg_monitor_is_told_that_temporary_files_are_not_read(use
     with sampling(user_conninfo) as sampler:
         assert "temp_files" in [unread.what for unread in sampler.header.unread]
         assert "temp_files" not in sampler.sample(reads_all=True).counters
+
+
+@pytest.mark.part("rest")
+@pytest.mark.pg(">= 19")
+def test_parallel_worker_of_autovacuum_has_its_leaders_statement(
+    new_server: Callable[..., EmbeddedServer], pg_major: int
+) -> None:
+    """The server shows none of its own: it would count as a client's session that waits for nothing."""
+    conninfo = new_server(
+        pg_major,
+        autovacuum_naptime="1s",
+        autovacuum_vacuum_cost_delay="0",
+        autovacuum_max_parallel_workers="2",
+        min_parallel_index_scan_size="0",
+    ).ensure_running()
+    eager = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
+    with psycopg.connect(conninfo, autocommit=True) as admin, sampling(conninfo) as sampler:
+        admin.execute(f"CREATE TABLE orders WITH ({eager}) AS SELECT n AS id FROM generate_series(1, 500000) AS n")
+        for _ in range(3):
+            admin.execute("CREATE INDEX ON orders (id)")
+        admin.execute("DELETE FROM orders WHERE id % 2 = 0")
+        found = sample_until(sampler, lambda session: session.leader_pid is not None)
+    assert found.backend_type == "autovacuum worker"
+    assert (found.query or "").startswith("autovacuum: VACUUM")

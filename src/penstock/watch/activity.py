@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -107,7 +108,7 @@ class ActivityReader:
                 cursors = {name: self._views[name]() for name in views}
             (progress,) = fetch_progress()
             return Observation(
-                sessions=fetch_sessions(),
+                sessions=name_autovacuum(fetch_sessions()),
                 progress=progress,
                 counters={name: tuple(row[0] for row in cursor) for name, cursor in cursors.items()},
             )
@@ -140,6 +141,20 @@ class ActivityReader:
     def close(self) -> None:
         """Close the session."""
         self._connection.close()
+
+
+def name_autovacuum(sessions: Sequence[SessionSample]) -> Sequence[SessionSample]:
+    """Return the sessions; a parallel worker of autovacuum is shown as autovacuum, with the statement of its leader.
+
+    PostgreSQL 19 has such workers, and shows no statement of theirs.
+    """
+    leaders = {session.pid: session for session in sessions if session.backend_type == "autovacuum worker"}
+    return [
+        session
+        if (leader := leaders.get(session.leader_pid or 0)) is None
+        else replace(session, backend_type=leader.backend_type, query=leader.query)
+        for session in sessions
+    ]
 
 
 def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityReader, tuple[Unread, ...]]:

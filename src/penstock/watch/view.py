@@ -29,6 +29,7 @@ _STYLES = {
     "ipc": "magenta",
     "lock": "yellow",
     "lwlock": "bright_yellow",
+    "buffer": "bright_yellow",
     "client": "white",
 }
 _BAR_WIDTH = 30

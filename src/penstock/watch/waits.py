@@ -257,6 +257,8 @@ LOCAL_FLUSH = "commit-local-flush"
 COMMIT_WAITS = {
     "io:walsync": LOCAL_FLUSH,
     "lwlock:walwrite": LOCAL_FLUSH,
+    # Before PostgreSQL 19 the pause of commit_delay is not shown as a wait.
+    "timeout:commitdelay": LOCAL_FLUSH,
     "ipc:syncrep": "commit-standby",
     "io:xactsync": "commit-aurora-storage",
 }

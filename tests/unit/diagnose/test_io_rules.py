@@ -200,6 +200,14 @@ def test_internal_lock_is_named() -> None:
     assert "LWLock:BufferMapping" in found.claim
 
 
+def test_locks_on_buffers_count_as_one() -> None:
+    """PostgreSQL 19 has a wait for each mode of the lock; a wait for other sessions' pins is another thing."""
+    waits = [session(f"Buffer:Buffer{mode}") for mode in ("Shared", "ShareExclusive", "Exclusive", "Cleanup")]
+    (found,) = diagnose(recording_of([sample(float(t), *waits, session("LWLock:BufferMapping")) for t in range(60)]))
+    assert (found.code, round(found.share, 2)) == ("lwlock-contention", 0.6)
+    assert "Buffer (LWLock:BufferContent" in found.claim
+
+
 def burst(**more: Any) -> VolumeLimits:
     """Return a gp2 volume of 250 GiB."""
     return VolumeLimits(iops=750, bytes_per_s=250 * 2**20, burst_iops=3000, burst_ios=5_400_000, **more)
@@ -342,6 +350,27 @@ def test_full_page_images_of_others_do_not_blame_checkpoints() -> None:
     assert codes_of_load(samples, own) == []
     assert codes_of_load(samples, replace(own, is_exact=False)) == ["checkpoints-forced"]
     assert codes_of_load(samples, replace(own, wal_images=10**5)) == ["checkpoints-forced"]
+
+
+def test_counted_bytes_of_images_replace_their_size_in_memory() -> None:
+    """PostgreSQL 19 counts them: compressed images are much smaller than 8 KiB."""
+    images = {"wal_fpi": 1000, "wal_bytes": 16_384_000}
+    samples = {
+        share: waiting_for(
+            "IO:DataFileExtend",
+            {"iops": 100, "busy": 0.5},
+            pg_stat_checkpointer=lambda t: {"num_requested": t // 5, "num_timed": 0},
+            pg_stat_wal=lambda t, share=share: {  # type: ignore[misc]
+                **{name: count * t for name, count in images.items()},
+                "wal_fpi_bytes": int(16_384_000 * t * share),
+            },
+        )
+        for share in (0.1, 0.4)
+    }
+    assert {share: codes(each) for share, each in samples.items()} == {0.1: [], 0.4: ["checkpoints-forced"]}
+    own = own_io(wal_bytes=10**9, wal_images=10**5)
+    assert codes_of_load(samples[0.4], replace(own, wal_image_bytes=10**8)) == []
+    assert codes_of_load(samples[0.4], replace(own, wal_image_bytes=4 * 10**8)) == ["checkpoints-forced"]
 
 
 def test_report_of_a_load_uses_what_its_own_sessions_did() -> None:

@@ -133,6 +133,8 @@ class BackendIo:
     wal_bytes: int | None
     # Full-page images.
     wal_images: int | None
+    # The WAL that they take, compressed if wal_compression is on. PostgreSQL 19 and later count it.
+    wal_image_bytes: int | None = None
 
     def add(self, other: BackendIo, *, sign: int = 1) -> BackendIo:
         """Return the sum of each field, or with sign -1 the difference."""

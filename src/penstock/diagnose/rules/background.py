@@ -280,8 +280,10 @@ _WAL = frozenset(
     )
 )
 
-# Waits that belong to other rules.
-_EXPLAINED = frozenset(("lwlock:buffiledescriptor",))
+# Waits for a lock on the content of a buffer. PostgreSQL 19 shows one for each mode of the lock; before, all are
+# LWLock:BufferContent. They count as one lock.
+_BUFFER_LOCKS = frozenset(("buffer:buffershared", "buffer:buffershareexclusive", "buffer:bufferexclusive"))
+_BUFFER_LOCK = "Buffer (LWLock:BufferContent before PostgreSQL 19)"
 
 
 class WalWaits:
@@ -340,7 +342,10 @@ class InternalLocks:
         for moment in moments:
             if moment.wait == "lock:extend":
                 self._extending.add(moment)
-            elif moment.wait.startswith("lwlock:") and moment.wait not in _WAL | _EXPLAINED:
+            elif moment.wait in _BUFFER_LOCKS:
+                _, part = self._parts.setdefault("buffer", (_BUFFER_LOCK, ActivityTally()))
+                part.add(moment)
+            elif moment.wait.startswith("lwlock:") and moment.wait not in _WAL:
                 _, part = self._parts.setdefault(moment.wait, (name_wait(moment.session), ActivityTally()))
                 part.add(moment)
 

@@ -183,7 +183,7 @@ class ForcedCheckpoints:
     def __init__(self) -> None:
         self._data, self._wal = ActivityTally(), WalWaits()
         self._requested, self._timed = Increase(), Increase()
-        self._images, self._wal_bytes = Increase(), Increase()
+        self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         counters = sample.counters
@@ -196,6 +196,7 @@ class ForcedCheckpoints:
             self._timed.see(row.get("checkpoints_timed"))
         for row in counters.get("pg_stat_wal", ()):
             self._images.see(row.get("wal_fpi"))
+            self._image_bytes.see(row.get("wal_fpi_bytes"))
             self._wal_bytes.see(row.get("wal_bytes"))
         for moment in moments:
             if is_data_wait(moment.wait):
@@ -211,10 +212,11 @@ class ForcedCheckpoints:
         often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
         if count < often or count <= self._timed.total or case.share(part) < LEAST_SHARE:
             return []
-        wal_bytes, images = self._wal_bytes.total, _share_of_images(self._images.total, self._wal_bytes.total)
+        wal_bytes = self._wal_bytes.total
+        images = _share_of_images(self._images.total, self._image_bytes.total or None, wal_bytes)
         if case.io is not None:
             # Full-page images of other sessions do not show what this workload would gain.
-            images = _share_of_images(case.io.wal_images or 0, case.io.wal_bytes or 0)
+            images = _share_of_images(case.io.wal_images or 0, case.io.wal_image_bytes, case.io.wal_bytes or 0)
         if images < _LEAST_IMAGES or wal_bytes < _LEAST_DISTANCE * count * _distance(case.header.settings):
             return []
         evidence = [
@@ -227,8 +229,11 @@ class ForcedCheckpoints:
         return [case.conclude("checkpoints-forced", part, evidence, setting=setting)]
 
 
-def _share_of_images(images: float, wal_bytes: float) -> float:
-    return min(1.0, images * _BLOCK_BYTES / wal_bytes) if wal_bytes else 0.0
+def _share_of_images(images: float, image_bytes: float | None, wal_bytes: float) -> float:
+    """Return the part of the WAL that is full-page images, at most. `image_bytes` is known since PostgreSQL 19."""
+    if image_bytes is None:
+        image_bytes = images * _BLOCK_BYTES
+    return min(1.0, image_bytes / wal_bytes) if wal_bytes else 0.0
 
 
 def _distance(settings: Mapping[str, str]) -> float:

@@ -9,7 +9,8 @@ SELECT false AS is_exact,
        (i.extends * b.bytes)::int8 AS extend_bytes,
        CASE WHEN pg_catalog.current_setting('track_io_timing')::bool THEN i.io_ms / 1000 END AS io_s,
        w.wal_bytes::int8 AS wal_bytes,
-       w.wal_fpi AS wal_images
+       w.wal_fpi AS wal_images,
+       NULL::int8 AS wal_image_bytes
   FROM pg_catalog.pg_stat_wal AS w
   CROSS JOIN (SELECT pg_catalog.current_setting('block_size')::int8 AS bytes) AS b
   CROSS JOIN (

@@ -7,5 +7,6 @@ SELECT false AS is_exact,
        NULL::int8 AS extend_bytes,
        NULL::float8 AS io_s,
        w.wal_bytes::int8 AS wal_bytes,
-       w.wal_fpi AS wal_images
+       w.wal_fpi AS wal_images,
+       NULL::int8 AS wal_image_bytes
   FROM pg_catalog.pg_stat_wal AS w;
