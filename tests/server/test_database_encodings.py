@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target
@@ -132,3 +133,13 @@ def test_reject_file_is_in_the_encoding_of_the_source(
         file.write_bytes(mark + f"a,b\n3,{text}\n".encode(codec))
         assert view.retry(_load_id(loads), file).left == 0
     assert loads.rows() == [(1, text), (2, "x"), (3, text)]
+
+
+@pytest.mark.pg(">= 19")
+def test_encoding_that_the_server_has_no_longer_is_named(database: str, tmp_path: Path) -> None:
+    """Before the first row."""
+    loads = Loads(database, setup="CREATE TABLE t (a text)")
+    path = tmp_path / "f.csv"
+    path.write_bytes(b"a\n\x81\xe9\n")
+    with pytest.raises(TargetError, match="has no encoding MULE_INTERNAL"):
+        loads.run(target(path, encoding="mule-internal"))

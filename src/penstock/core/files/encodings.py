@@ -9,6 +9,7 @@ encoding is refused. probe/ finds out which encoding a file has.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -38,6 +39,13 @@ _TRANSCODED = {
     "UTF32": "utf-32-le",
     "UTF32BE": "utf-32-be",
     "UTF32LE": "utf-32-le",
+}
+
+# What Python's codec makes of codes of GB18030 that its edition of 2022, which PostgreSQL 19 follows, reads otherwise
+# or not at all: A3A0, A6D9-A6DF, A6EC-A6F3, A8BC, eight from FE59 on, 8135F437. Earlier versions of PostgreSQL read
+# them as Python does. A file with one of them is refused.
+_MOVED_CODES = {
+    "GB18030": re.compile("[\ue5e5\ue78d-\ue796\ue7c7\ue81e\ue826\ue82b\ue82c\ue832\ue843\ue854\ue864\u1e3f]")
 }
 
 # PostgreSQL's encodings that are refused, because no Python codec converts them as the server does. The values are
@@ -237,7 +245,18 @@ def _decode(
 ) -> bytes:
     """Decode `part`, which ends before offset `end` of the object, and return it in UTF-8."""
     try:
-        return decoder.decode(part, is_final).encode()
+        text = decoder.decode(part, is_final)
+        if name in _MOVED_CODES and (moved := _MOVED_CODES[name].search(text)) is not None:
+            codec = _TRANSCODED[name]
+            # The decoder keeps the beginning of the next character.
+            at = end - len(decoder.getstate()[0]) - len(text[moved.start() :].encode(codec))
+            raise SourceError(
+                f'"{uri}" has a code at decompressed byte {at} that editions of {name} read differently',
+                detail=f"The bytes there are {moved[0].encode(codec).hex(' ')}. PostgreSQL 19 reads them by the "
+                "edition of 2022, earlier versions by that of 2000.",
+                hint=f"Convert the file first, and check this character: iconv -f {name} -t UTF-8 FILE > FILE.utf8",
+            )
+        return text.encode()
     except UnicodeDecodeError as exc:
         # exc.object is the bytes that the decoder had kept, followed by `part`.
         at = end - len(exc.object) + exc.start

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.connect.errors import find_hint
-from penstock.core.errors import DataError, FileLocation
+from penstock.core.errors import DataError, FileLocation, TargetError
 from penstock.core.files.encodings import client_encoding, normalize_encoding
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from penstock.loading.values.block import Block
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
+
+
+# The version that removed this encoding
+_WITHOUT_MULE_INTERNAL = 19
 
 
 class Textual(Format):
@@ -150,6 +154,7 @@ class DelimitedText(Textual):
         if options.encoding is None and server.server_encoding == "SQL_ASCII":
             # Accept any bytes, as COPY does in a database with encoding SQL_ASCII.
             options = replace(options, encoding="SQL_ASCII")
+        _refuse_removed(options.encoding, server)
         probe = probe_dialect(
             sample.head,
             options=options,
@@ -201,6 +206,18 @@ class DelimitedText(Textual):
 
     def describe(self, target: TargetPlan) -> str:
         return describe_dialect(target.dialect, target.sample.compression, bom=target.sample.bom)
+
+
+def _refuse_removed(encoding: str | None, server: ServerFacts) -> None:
+    """Raise TargetError if the server's version does not have a file's encoding any more."""
+    if encoding is None or server.major < _WITHOUT_MULE_INTERNAL:
+        return
+    if normalize_encoding(encoding) == "MULE_INTERNAL":
+        raise TargetError(
+            f"PostgreSQL {server.major} has no encoding MULE_INTERNAL",
+            detail=f"Versions before {_WITHOUT_MULE_INTERNAL} have it.",
+            hint="Convert the file to UTF-8 first. Emacs does: it is the encoding emacs-mule there.",
+        )
 
 
 def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
