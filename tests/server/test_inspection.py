@@ -22,6 +22,7 @@ from penstock.lab.programs import run_program
 from penstock.lab.users import choose_server_user
 from penstock.ledger.ledger import Ledger
 from penstock.preflight.doctor import examine_server, find_directories, inspect_server
+from penstock.preflight.view import describe_facts
 from support.campaign.plant import Pair
 from support.tls import TlsFront, amazon_like_authority
 
@@ -78,7 +79,7 @@ def test_ordinary_role_is_told_what_it_may_see(user_conninfo: str) -> None:
     assert not any(
         getattr(found.rights, field.name)
         for field in dataclasses.fields(found.rights)
-        if field.name not in ("creation_schema", "may_make_temporary", "may_create_table")
+        if field.name not in ("creation_schema", "may_make_temporary", "may_create_table", "session_user")
     )
     assert found.value("max_wal_size") is not None
     assert found.value("data_directory") is None
@@ -135,6 +136,32 @@ def test_membership_without_inherit_is_no_right(connection: Connection, user_con
     connection.execute(sql.SQL("ALTER ROLE {} NOINHERIT").format(role))
     connection.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
     assert not inspect(user_conninfo).rights.reads_statistics
+
+
+def test_password_that_expires_is_told(connection: Connection, user_conninfo: str, user_name: str) -> None:
+    """That of the role that has logged in, also if it has taken another."""
+    until = sql.SQL("ALTER ROLE {} VALID UNTIL {}")
+    role = sql.Identifier(user_name)
+    connection.execute(until.format(role, sql.Literal("infinity")))
+    assert inspect(user_conninfo).rights.password_ends_in_s is None
+    ((tomorrow,),) = connection.execute("SELECT (now() + '1 day')::text").fetchall()
+    connection.execute(until.format(role, sql.Literal(tomorrow)))
+    connection.execute(sql.SQL("GRANT pg_monitor TO {}").format(role))
+    rights = inspect(user_conninfo, role="pg_monitor").rights
+    assert rights.session_user == user_name
+    assert rights.password_ends_in_s == pytest.approx(86_400, abs=3_600)
+
+
+@pytest.mark.pg(">= 19")
+def test_effective_level_of_wal_is_told(new_server: Callable[..., EmbeddedServer], pg_major: int) -> None:
+    """A logical slot raises it, without a change of the setting."""
+    conninfo = new_server(pg_major, wal_level="replica").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        assert inspect(conninfo).value("effective_wal_level") == "replica"
+        admin.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    found = inspect(conninfo)
+    assert (found.value("wal_level"), found.value("effective_wal_level")) == ("replica", "logical")
+    assert "wal_level replica, effective_wal_level logical, " in dict(describe_facts(found))["settings"]
 
 
 def test_rights_are_the_taken_roles(database: str, user_name: str) -> None:

@@ -10,13 +10,16 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.values.names import init_command, quote_name
-from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, refusal
+from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, refusal, warning
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import Receiver
     from penstock.core.values.table import TableFacts, TableName
 
 OLDEST_MAJOR = 14
+
+# The newest version that the tests have run on (CONTRIBUTING.md says how another is added).
+NEWEST_TESTED_MAJOR = 19
 
 MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of the role or the database."
 
@@ -32,6 +35,18 @@ def check_version(server: ServerFacts) -> Finding | None:
     if server.major >= OLDEST_MAJOR:
         return None
     return refusal("server", f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}", "Upgrade the server.")
+
+
+def warn_of_version(server: ServerFacts) -> Finding | None:
+    """Warn of a server that is newer than the newest version that was tested."""
+    if server.major <= NEWEST_TESTED_MAJOR:
+        return None
+    return warning(
+        "server",
+        f"PostgreSQL {server.version} is newer than {NEWEST_TESTED_MAJOR}, the newest version that this penstock was "
+        "tested with",
+        "Use a newer penstock if there is one, or try the load on a copy of the database first.",
+    )
 
 
 def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Finding | None:

@@ -15,6 +15,7 @@ from penstock.core.checks import (
     check_server,
     check_staging_right,
     check_table,
+    warn_of_version,
 )
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.names import init_command, quote_name
@@ -38,6 +39,9 @@ _RETAINED_BYTES = GIB
 
 # A disk with a smaller free share than this is reported as nearly full.
 _FREE_SHARE = 0.1
+
+# A password that expires sooner is reported, as PostgreSQL 19 does (password_expiration_warning_threshold).
+_PASSWORD_ENDS_S = 7 * 86_400.0
 
 # How settings are changed on managed services, where no role may run ALTER SYSTEM.
 _SERVICE_PARAMETERS = {
@@ -264,6 +268,7 @@ def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
 
 def _judge_server(found: Inspection) -> Iterator[Finding]:
     server = found.server
+    yield from filter(None, [warn_of_version(server)])
     if server.server_encoding != "UTF8":
         yield note("server", f"the database's encoding is {server.server_encoding}: other characters are errors")
 
@@ -293,6 +298,16 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
 def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     rights, user = found.rights, quote_name(found.server.user)
     database = quote_name(found.server.database)
+    if rights.password_ends_in_s is not None and rights.password_ends_in_s < _PASSWORD_ENDS_S:
+        # SET ROLE changes the user, but not whose password is asked for.
+        when = f"expires in {format_duration(rights.password_ends_in_s)}"
+        if rights.password_ends_in_s <= 0:
+            when = "has expired"
+        yield warning(
+            "rights",
+            f"the password of role {quote_name(rights.session_user)} {when}: after that it opens no session",
+            f"ALTER ROLE {quote_name(rights.session_user)} VALID UNTIL '...';",
+        )
     if not rights.may_make_temporary:
         yield note(
             "rights",

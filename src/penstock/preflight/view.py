@@ -17,7 +17,10 @@ _SHOWN = 4
 _UNIT_BYTES = {"B": 1, "kB": KIB, "8kB": 8 * KIB, "MB": MIB}
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0}
 
-_SETTINGS_SHOWN = ("max_wal_size", "checkpoint_timeout", "wal_level", "synchronous_commit", "maintenance_work_mem")
+_SETTINGS_SHOWN = (
+    *("max_wal_size", "checkpoint_timeout", "wal_level", "effective_wal_level", "synchronous_commit"),
+    "maintenance_work_mem",
+)
 
 _RIGHTS = {
     "may_create_schema": "create schemas",
@@ -97,6 +100,8 @@ def _describe_connections(found: Inspection) -> str:
 
 def _describe_settings(found: Inspection) -> str:
     shown = [setting for name in _SETTINGS_SHOWN if (setting := found.setting(name)) is not None]
+    if found.value("effective_wal_level") == found.value("wal_level"):
+        shown = [setting for setting in shown if setting.name != "effective_wal_level"]
     return ", ".join(f"{setting.name} {describe_value(setting)}" for setting in shown)
 
 

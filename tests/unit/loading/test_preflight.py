@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.core.checks import NEWEST_TESTED_MAJOR, check_server
 from penstock.core.values.inspection import (
     Archiver,
     Connections,
@@ -28,6 +29,7 @@ from penstock.core.values.inspection import (
 )
 from penstock.core.values.server import Clock, PoolerFacts, Unread, refusal
 from penstock.core.values.table import TableFacts, TableName
+from penstock.loading.plan.notices import server_notices
 from penstock.preflight.findings import describe_change, judge, would_load
 from support.plans import SERVER
 
@@ -49,6 +51,8 @@ RIGHTS = Rights(
     may_reload=False,
     may_replicate=False,
     bypasses_row_security=False,
+    session_user='o"brien',
+    password_ends_in_s=None,
 )
 
 LEDGER = LedgerState(role=SERVER.user, schema="penstock", owner="owner", exists=True, may_create=True, may_write=True)
@@ -223,6 +227,9 @@ def test_refusal_has_its_remedy(case: str) -> None:
         ({"server_server_encoding": "SQL_ASCII"}, "note", "server"),
         ({"rights_may_make_temporary": False}, "note", "rights"),
         ({"rights_reads_statistics": False}, "note", "rights"),
+        ({"rights_password_ends_in_s": 86_400.0}, "warning", "rights"),
+        ({"rights_password_ends_in_s": -1.0}, "warning", "rights"),
+        ({"server_version_num": 990_000, "server_version": "99.0"}, "warning", "server"),
         ({"standbys": (replace(STANDBY, lag_bytes=3 * GIB),)}, "warning", "standbys"),
         ({"standbys": (replace(STANDBY, lag_s=120.0),)}, "warning", "standbys"),
         ({"slots": (SLOT,)}, "warning", "slots"),
@@ -250,6 +257,14 @@ def test_what_does_not_stop_a_load_is_said(changes: dict[str, object], severity:
     inspection = found(**changes)
     assert would_load(judge(inspection))
     assert (worst(inspection).severity, worst(inspection).subject) == (severity, subject)
+
+
+def test_server_newer_than_the_tested_ones_is_warned_of() -> None:
+    """Of a load too, which is not refused."""
+    newer = replace(SERVER, version_num=(NEWEST_TESTED_MAJOR + 1) * 10_000, version=f"{NEWEST_TESTED_MAJOR + 1}.0")
+    assert [notice.code for notice in server_notices(newer)] == ["untested-version"]
+    assert list(check_server(newer)) == []
+    assert server_notices(replace(SERVER, version_num=NEWEST_TESTED_MAJOR * 10_000)) == []
 
 
 @pytest.mark.parametrize(

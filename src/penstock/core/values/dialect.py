@@ -181,6 +181,7 @@ WarningCode = Literal[
     "unclear-date",
     "unlogged",
     "unpublished",
+    "untested-version",
     "upkeep",
     "value-changed",
     "wal-minimal",

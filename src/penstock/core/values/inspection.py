@@ -64,6 +64,10 @@ class Rights:
     may_reload: bool
     may_replicate: bool
     bypasses_row_security: bool
+    # The role that has logged in.
+    session_user: str
+    # When that role's password expires, negative if it has. None if it does not expire.
+    password_ends_in_s: float | None
 
 
 @frozen

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
+from penstock.core.checks import warn_of_version
 from penstock.core.errors import TargetError
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.units import format_bytes
@@ -59,16 +60,19 @@ def unpublished_notice(table: TableFacts) -> Notice | None:
 
 
 def server_notices(server: ServerFacts) -> list[Notice]:
-    """Return a warning if wal_level is minimal, so that nothing is replicated."""
-    if server.wal_level != "minimal":
-        return []
-    return [
-        Notice(
-            code="wal-minimal",
-            message="nothing that is loaded is replicated: wal_level is minimal",
-            hint="Standbys and point-in-time recovery are not possible; take a base backup after the load.",
+    """Return warnings about an untested version, and about wal_level minimal, with which nothing is replicated."""
+    notices = []
+    if (finding := warn_of_version(server)) is not None:
+        notices.append(Notice(code="untested-version", message=finding.text, hint=finding.remedy))
+    if server.wal_level == "minimal":
+        notices.append(
+            Notice(
+                code="wal-minimal",
+                message="nothing that is loaded is replicated: wal_level is minimal",
+                hint="Standbys and point-in-time recovery are not possible; take a base backup after the load.",
+            )
         )
-    ]
+    return notices
 
 
 def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:

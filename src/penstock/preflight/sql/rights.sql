@@ -22,6 +22,12 @@ SELECT r.rolsuper AS is_superuser,
           ) AS may_checkpoint,
        pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE') AS may_reload,
        r.rolsuper OR r.rolreplication AS may_replicate,
-       r.rolsuper OR r.rolbypassrls AS bypasses_row_security
+       r.rolsuper OR r.rolbypassrls AS bypasses_row_security,
+       s.rolname::text AS session_user,
+       CASE
+           WHEN pg_catalog.isfinite(s.rolvaliduntil)
+           THEN pg_catalog.date_part('epoch', s.rolvaliduntil - pg_catalog.clock_timestamp())
+       END AS password_ends_in_s
   FROM pg_catalog.pg_roles AS r
+  JOIN pg_catalog.pg_roles AS s ON s.rolname = SESSION_USER
  WHERE r.rolname = CURRENT_USER;

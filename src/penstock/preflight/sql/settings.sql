@@ -14,13 +14,13 @@ SELECT s.name,
   FROM pg_catalog.pg_settings AS s
   JOIN pg_catalog.pg_roles AS r ON r.rolname = CURRENT_USER
  WHERE s.name IN (
-           'allow_alter_system', 'archive_mode', 'autovacuum', 'autovacuum_max_workers', 'checkpoint_completion_target',
-           'checkpoint_timeout', 'cluster_name', 'config_file', 'data_checksums', 'data_directory',
-           'default_tablespace', 'fsync', 'full_page_writes', 'hot_standby', 'maintenance_work_mem',
-           'max_connections', 'max_parallel_maintenance_workers', 'max_parallel_workers', 'max_replication_slots',
-           'max_slot_wal_keep_size', 'max_wal_senders', 'max_wal_size', 'max_worker_processes', 'min_wal_size',
-           'reserved_connections', 'shared_buffers', 'superuser_reserved_connections', 'synchronous_commit',
-           'synchronous_standby_names', 'temp_file_limit', 'temp_tablespaces', 'wal_buffers', 'wal_compression',
-           'wal_level', 'work_mem'
+           'allow_alter_system', 'archive_mode', 'autovacuum', 'autovacuum_max_workers',
+           'checkpoint_completion_target', 'checkpoint_timeout', 'cluster_name', 'config_file', 'data_checksums',
+           'data_directory', 'default_tablespace', 'effective_wal_level', 'fsync', 'full_page_writes', 'hot_standby',
+           'maintenance_work_mem', 'max_connections', 'max_parallel_maintenance_workers', 'max_parallel_workers',
+           'max_replication_slots', 'max_slot_wal_keep_size', 'max_wal_senders', 'max_wal_size',
+           'max_worker_processes', 'min_wal_size', 'reserved_connections', 'shared_buffers',
+           'superuser_reserved_connections', 'synchronous_commit', 'synchronous_standby_names', 'temp_file_limit',
+           'temp_tablespaces', 'wal_buffers', 'wal_compression', 'wal_level', 'work_mem'
        )
  ORDER BY s.name;
