@@ -3,7 +3,7 @@
     pg          a server of each version that is to be tested (narrow it by @pytest.mark.pg(">= 17")); a PgServer.
                 If what is tested depends on the version, the test is marked `versions`
     database    conninfo of an empty database on `pg`
-    pg18        the newest version's server only, for tests to which the version makes no difference
+    pg18        the server of the Python package only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
     ledger18    conninfo of a database on `pg18` that has an empty ledger, which a load would take 30 ms to create
     s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
@@ -11,7 +11,8 @@
     seed, rng   what random input starts from
     some        a few of the cases in the first part, all of them in the second
 
-PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_SEED another seed. Hypothesis
+PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_MAJOR another version for `pg18` and
+`new_server`, so that every test runs on it; PENSTOCK_TEST_SEED another seed. Hypothesis
 repeats the same examples at each run; --hypothesis-profile=explore draws new ones.
 
 Which tests run (`make test`, `make test-rest`, `make test-all`, .ci/run):
@@ -44,6 +45,7 @@ from support import maven
 from support.s3_lab import S3Lab, S3Labs
 from support.servers import (
     TEST_SETTINGS,
+    USUAL_MAJOR,
     PgServer,
     ServerPool,
     describe,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
 _Case = TypeVar("_Case")
 
 DEFAULT_SEED = 20_260_101
-NEWEST_MAJOR = 18
 DSN = "PENSTOCK_TEST_DSN"
 # When the run began, for the processes that it starts.
 _BEGAN = "PENSTOCK_TEST_BEGAN"
@@ -152,6 +153,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if DSN not in os.environ:
         majors = [major for major in majors_to_test() if all(satisfies(major, need) for need in requirements)]
     ids = ["dsn" if major is None else f"pg{major}" for major in majors]
+    if not majors:
+        reason = f"no PostgreSQL {' and '.join(requirements)} is installed (.ci/install-postgresql)"
+        metafunc.parametrize("pg_major", [pytest.param(None, id="missing", marks=pytest.mark.skip(reason=reason))])
+        return
     metafunc.parametrize("pg_major", majors, ids=ids, indirect=True, scope="session")
 
 
@@ -185,8 +190,8 @@ def pg(request: pytest.FixtureRequest, servers: ServerPool, pg_major: int | None
 
 @pytest.fixture
 def pg18(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[PgServer]:
-    """Provide a running server of the newest version."""
-    yield from _provide(request, servers, None if DSN in os.environ else NEWEST_MAJOR)
+    """Provide a running server of version 18, or PENSTOCK_TEST_MAJOR."""
+    yield from _provide(request, servers, None if DSN in os.environ else USUAL_MAJOR)
 
 
 @pytest.fixture
@@ -216,7 +221,7 @@ def connection(database: str) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture
 def connection18(database18: str) -> Iterator[psycopg.Connection]:
-    """Provide an autocommit connection to an empty database on the newest version."""
+    """Provide an autocommit connection to an empty database on `pg18`."""
     with psycopg.connect(database18, autocommit=True) as opened:
         yield opened
 
@@ -244,7 +249,9 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
     """Provide a function (major=18, **settings) that makes a server for this test alone, not started."""
     made: list[EmbeddedServer] = []
 
-    def make(major: int = NEWEST_MAJOR, **settings: str) -> EmbeddedServer:
+    def make(major: int | None = USUAL_MAJOR, **settings: str) -> EmbeddedServer:
+        if major is None:
+            pytest.skip("needs a server of its own, not that of PENSTOCK_TEST_DSN")
         try:
             installation = servers.installation(major)
         except maven.Unavailable as reason:

@@ -70,7 +70,7 @@ def test_result_names_server_and_database(
     assert f" database {name}" in first or f" dbname={name} " in first
     shown = penstock(*command, "--json").object
     assert (shown if key is None else shown[key])["database"] == name
-    assert str(shown["server"] if key is None else shown[key]["name"]).startswith("PostgreSQL 18 at ")
+    assert re.match(r"PostgreSQL \d+ at ", shown["server"] if key is None else shown[key]["name"])
 
 
 def test_plan_says_why_one_transaction_has_one_session(penstock: Run, database18: str, people: str) -> None:
@@ -328,7 +328,7 @@ def test_check_prints_each_problem_and_exits_with_5(penstock: Run, database18: s
     *problems, summary = finished.out.splitlines()
     expected = '{} line {}, column "id": invalid input syntax for type integer: "{}"'
     assert problems == [expected.format(path, 3, "x"), expected.format(path, 5, "y")]
-    assert ": 2 problems found, nothing loaded on PostgreSQL 18 at " in summary
+    assert re.search(r": 2 problems found, nothing loaded on PostgreSQL \d+ at ", summary)
     assert _query(database18, "SELECT count(*) FROM people") == [(0,)]
 
 

@@ -19,6 +19,7 @@ from support.changed_server import make_changed_server, request_for, take
 from support.files import write_to
 from support.loads import ORIGIN, Loads, share_ledger, target
 from support.modes import Killed, mode_target
+from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -298,7 +299,7 @@ _LEASE_PLANTS = {
 @pytest.fixture
 def changed(servers: ServerPool) -> Iterator[ChangedServer]:
     """Provide a server whose settings may be changed, whose database postgres an ordinary role owns."""
-    server = make_changed_server(servers, 18)
+    server = make_changed_server(servers, USUAL_MAJOR)
     server.reset()
     server.execute("CREATE ROLE lease_tenant LOGIN", "ALTER DATABASE postgres OWNER TO lease_tenant")
     yield server

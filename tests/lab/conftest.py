@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.lab.installations import default_installation
 from penstock.lab.topology.lab import Lab, list_labs
+from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +36,9 @@ def lab(home: Path) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def installation() -> Installation:
-    """Provide the PostgreSQL of labs, the newest."""
-    return default_installation()
+def installation(servers: ServerPool) -> Installation:
+    """Provide the PostgreSQL of labs."""
+    return servers.installation(USUAL_MAJOR)
 
 
 @pytest.fixture

@@ -77,6 +77,8 @@ _HOSTILE_OPTIONS = [
 def test_nothing_that_is_passed_is_run(session: psycopg.Connection, s3_lab: S3Lab, settings: str) -> None:
     """Neither by the server nor by a shell, in any argument."""
     s3_lab.put("k.csv", _ROWS)
+    if settings and session.info.server_version >= 190_000:
+        pytest.skip("PostgreSQL 19 has no other string literals than the standard's")
     session.execute(settings or "SELECT 1")  # type: ignore[arg-type]
     # The server's account can write there.
     mark = s3_lab.calls / "mark"

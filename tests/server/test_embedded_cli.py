@@ -17,6 +17,7 @@ from penstock.cli.main import main
 from penstock.lab.command.server import app
 from penstock.lab.embedded import default_server
 from penstock.lab.installations import default_installation, find_installations
+from support.servers import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def home(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folder = servers.new_home()
     monkeypatch.setenv("PENSTOCK_HOME", str(folder))
     yield folder
-    for installation in find_installations():
+    for installation in (*find_installations(), *installed().values()):
         default_server(installation.bin_dir).stop("immediate")
 
 
@@ -83,11 +84,13 @@ def test_load_names_the_embedded_server(tmp_path: Path, capfd: pytest.CaptureFix
     assert capfd.readouterr().out.splitlines()[0].endswith(f" on embedded PostgreSQL {major}, database postgres")
 
 
-def test_start_with_pg_bin_uses_that_version(home: Path, servers: ServerPool) -> None:
+@pytest.mark.pg(">= 15, != 18")
+def test_start_with_pg_bin_uses_that_version(home: Path, servers: ServerPool, pg_major: int | None) -> None:
     """Each major version has a server of its own."""
-    bin_dir = str(servers.installation(16).bin_dir)
-    assert "server-16" in _run("start", "--pg-bin", bin_dir)
-    assert json.loads(_run("status", "--json", "--pg-bin", bin_dir))["major"] == 16
+    major = pg_major or 16
+    bin_dir = str(servers.installation(major).bin_dir)
+    assert f"server-{major}" in _run("start", "--pg-bin", bin_dir)
+    assert json.loads(_run("status", "--json", "--pg-bin", bin_dir))["major"] == major
     _run("status", exit_code=3)
 
 

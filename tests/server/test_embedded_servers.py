@@ -39,9 +39,9 @@ import sys
 from pathlib import Path
 from penstock.lab import cluster, control
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import Installation
+from penstock.lab.installations import installation_at
 home, bin_dir, copies = map(Path, sys.argv[1:])
-installation = Installation(bin_dir=bin_dir, major=18, origin="wheel")
+installation = installation_at(bin_dir)
 server = EmbeddedServer.create(home, installation, {"fsync": "off"}, copies=copies)
 server.ensure_running()
 print(server.status().pid, flush=True)

@@ -10,6 +10,7 @@ from penstock.core.host import Disk
 from penstock.loading.steps import lease as server_settings
 from support.changed_server import MAJORS, make_changed_server
 from support.parts import rest
+from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +40,8 @@ def changed(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Cha
 
 @pytest.fixture
 def changed18(servers: ServerPool) -> Iterator[ChangedServer]:
-    """Provide a server of the newest version whose settings may be changed."""
-    server = make_changed_server(servers, 18)
+    """Provide a server of the usual version whose settings may be changed."""
+    server = make_changed_server(servers, USUAL_MAJOR)
     server.reset()
     yield server
     server.reset()

@@ -14,6 +14,7 @@ from penstock.settings.backend import system_leases
 from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest
 from support.results import has_rows
+from support.servers import majors_to_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from support.servers import ServerPool
 
-MAJORS = (18, 16, 14)
+# The newest, one between, and the oldest
+MAJORS = (majors_to_test()[0], 16, 14)
 
 # And all else at the server's own defaults, as penstock's own servers have it not.
 SMALL = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB"}

@@ -11,7 +11,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor.md"
 # What differs from machine to machine, in the order in which it is masked.
 MASKS = (
     (r"host=\S+( port=\d+)?", "HOST"),
-    (r"PostgreSQL \d+(\.\d+)?", "PostgreSQL N"),
+    (r"PostgreSQL \d+\w*(\.\d+)?( \(Debian [^)]*\))?", "PostgreSQL N"),
     (r"standby of \S+", "standby of HOST,"),
     (r"backend -?\d+", "backend N"),
     (r"\d[\d.,]* (B|kB|MB|GB|TB|GiB|MiB)\b", "SIZE"),

@@ -21,7 +21,13 @@ from psycopg.sql import SQL, Identifier
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import Installation, find_installations, installation_at, read_version
+from penstock.lab.installations import (
+    SYSTEM_PATTERNS,
+    Installation,
+    find_installations,
+    installation_at,
+    read_version,
+)
 from penstock.lab.users import is_root
 from penstock.ledger.ledger import Ledger
 from support import maven
@@ -37,6 +43,13 @@ TEST_SETTINGS = {
     "max_wal_size": "1GB",
     "min_wal_size": "80MB",
 }
+
+# The version for tests to which it makes no difference: the Python package's server, which every machine has.
+USUAL_MAJOR = int(os.environ.get("PENSTOCK_TEST_MAJOR", "18"))
+
+# Versions of newer Debian releases, which .ci/run installs by .ci/install-postgresql, in Debian's layout.
+FROM_NEWER_DEBIAN = (17, 19)
+_PATTERNS = (*SYSTEM_PATTERNS, "var/cache/penstock-tests/postgresql-*/usr/lib/postgresql/*/bin")
 
 # What databases of tests are copies of, on the servers of a run: without a ledger, and with one.
 _TEMPLATES = ("penstock_template", "penstock_template_ledger")
@@ -70,7 +83,7 @@ def satisfies(major: int, requirement: str) -> bool:
 def installed() -> dict[int, Installation]:
     """Return one installation for each major version that is here, the wheel's before the system's."""
     found: dict[int, Installation] = {}
-    for installation in find_installations():
+    for installation in find_installations(patterns=_PATTERNS):
         found.setdefault(installation.major, installation)
     return found
 
@@ -85,7 +98,8 @@ def describe() -> str:
     if "PENSTOCK_TEST_DSN" in os.environ:
         return "the one of PENSTOCK_TEST_DSN"
     here = [f"{read_version(found)} ({found.origin})" for found in installed().values()]
-    return ", ".join(here if 14 in installed() else [*here, maven.describe()])
+    missing = [f"no {major}: it is not installed (.ci/run)" for major in FROM_NEWER_DEBIAN if major not in installed()]
+    return ", ".join([*here, *([] if 14 in installed() else [maven.describe()]), *missing])
 
 
 @dataclass(frozen=True, slots=True)

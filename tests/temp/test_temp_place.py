@@ -23,7 +23,7 @@ from penstock.temp.place.kind import make_change
 from support.changed_server import ChangedServer
 from support.codes import has_code
 from support.placed import PlacedServer, make_directory, placed_server
-from support.servers import TEST_SETTINGS
+from support.servers import TEST_SETTINGS, USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ _NOBODY = 65534
 @pytest.fixture
 def placed(servers: ServerPool) -> Iterator[PlacedServer]:
     """Provide a server of the newest version, and a directory."""
-    with placed_server(servers, 18) as server:
+    with placed_server(servers, USUAL_MAJOR) as server:
         yield server
 
 
@@ -73,10 +73,9 @@ def _spill_and_find(placed: PlacedServer, conninfo: str) -> int:
         return len(list(placed.directory.glob(f"PG_*/pgsql_tmp/pgsql_tmp{session.info.backend_pid}.*")))
 
 
-@pytest.mark.parametrize("major", [18, 16, 15, 14])
-def test_temporary_work_goes_there_and_back_again(servers: ServerPool, major: int) -> None:
+def test_temporary_work_goes_there_and_back_again(servers: ServerPool, pg_major: int | None) -> None:
     """On each version; what was before is restored in all four places where it can be seen."""
-    with placed_server(servers, major) as placed:
+    with placed_server(servers, pg_major or USUAL_MAJOR) as placed:
         before = placed.snapshot()
         assert _spill_and_find(placed, placed.server.conninfo) == 0
         report = placed.place()
@@ -372,7 +371,8 @@ def _own(server: EmbeddedServer, servers: ServerPool) -> PlacedServer:
     conninfo = server.ensure_running()
     parent = servers.new_closed_home()
     parent.mkdir(mode=0o755)
-    return PlacedServer(ChangedServer(conninfo, server.data_dir, 18), make_directory(parent, like=server.data_dir))
+    major = server.spec.installation.major
+    return PlacedServer(ChangedServer(conninfo, server.data_dir, major), make_directory(parent, like=server.data_dir))
 
 
 @pytest.mark.part("rest")
@@ -407,7 +407,9 @@ def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(se
     """Its mount point is a directory of the data's disk then: spills would go there."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("needs root, to mount a disk (Debian's package mount)")
-    server = servers.new_server(servers.installation(18), settings=TEST_SETTINGS, home=servers.new_closed_home())
+    server = servers.new_server(
+        servers.installation(USUAL_MAJOR), settings=TEST_SETTINGS, home=servers.new_closed_home()
+    )
     placed = _own(server, servers)
     mounted = placed.directory
     try:

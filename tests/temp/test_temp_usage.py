@@ -16,7 +16,7 @@ from penstock.core.errors import AwsError
 from penstock.temp.usage.compare import compare_readings
 from penstock.temp.usage.usage import explain_kept, read_usage, temp_usage
 from penstock.temp.view import describe_usage
-from support.parts import rest
+from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,12 +112,12 @@ def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
     assert describe_usage(report)
 
 
-@pytest.mark.parametrize("major", [18, rest(14)])
 @pytest.mark.parametrize("destination", ["stderr", "csvlog", "jsonlog"])
 def test_files_in_the_log_are_told_with_their_statements(
-    new_server: Callable[..., EmbeddedServer], destination: str, major: int
+    new_server: Callable[..., EmbeddedServer], destination: str, pg_major: int | None
 ) -> None:
     """Without any extension; literals are left out, also in a statement of several lines."""
+    major = pg_major or USUAL_MAJOR
     if major < 15 and destination == "jsonlog":
         pytest.skip(f"PostgreSQL {major} has no {destination}")
     settings = {"logging_collector": "on", "log_destination": destination, "log_temp_files": "0"}

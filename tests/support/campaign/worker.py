@@ -13,7 +13,7 @@ from support.campaign.scenario import FORMS, Broken, draw_scenario, play
 from support.servers import installed, server_pool
 
 # Most on the newest, some on an older one.
-_MAJORS = (18, 18, 18, 16)
+_MAJORS = (18, 18, 19, 16)
 
 
 def main() -> None:
