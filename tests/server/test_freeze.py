@@ -8,12 +8,15 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.values.job import LoadRules, TargetJob
+from penstock.loading.steps.pages import WrittenPages
 from support.loads import IMPATIENT, Loads, target, write_csv
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.values.mode import Mode
+    from penstock.loading.values.outcome import LoadProgress
 
 ALWAYS = replace(IMPATIENT, freeze="always")
 # VACUUM would freeze the rows, too.
@@ -75,6 +79,20 @@ def test_vacuum_does_not_freeze_what_others_have_stored(database18: str, files: 
     loads.run(job(files))
     assert share_of_frozen(loads) < 1.0
     assert loads.count() == 15_000
+
+
+def test_vacuum_does_not_wait_for_a_cursor_of_another_session(database18: str, files: list[Path]) -> None:
+    """The page that it is on stays as it is; all others are frozen."""
+    loads = Loads(database18, least_freezing_bytes=0, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    with psycopg.connect(database18) as reader:
+
+        def read(progress: LoadProgress) -> None:
+            if progress.activity.startswith("vacuuming"):
+                reader.execute("DECLARE c CURSOR FOR SELECT * FROM t").execute("FETCH 10 FROM c")
+
+        loads.tune(long_vacuum_bytes=1)
+        loads.run(job(files), on_progress=read)
+        assert 0.5 < share_of_frozen(loads) < 1.0
 
 
 def test_vacuum_freezes_the_partitions_that_were_empty(database18: str, files: list[Path]) -> None:
@@ -190,6 +208,50 @@ def test_rows_that_came_meanwhile_stay_and_nothing_is_frozen(database18: str, fi
     assert share_of_frozen(loads) < 1.0
 
 
+def test_rows_of_tables_that_inherit_stay(database18: str, files: list[Path]) -> None:
+    """The load truncates only the table that is named."""
+    loads = Loads(
+        database18,
+        setup="CREATE TABLE t (a int, b text); CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1, 'x')",
+    )
+    loads.run(job(files, mode="truncate"), rules=WITHOUT_VACUUM)
+    assert (loads.count("child"), loads.count("ONLY t")) == (1, 10_000)
+
+
+def test_table_whose_lock_is_not_free_is_loaded_without_freeze(database18: str, files: list[Path]) -> None:
+    """Readers would wait behind the load while it waits."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    with psycopg.connect(database18) as reader:
+
+        def read(piece: int) -> None:
+            if piece == 0 and reader.info.transaction_status == TransactionStatus.IDLE:
+                reader.execute("SELECT FROM t")
+
+        loads.at_piece = read
+        loads.run(job(files, mode="truncate"), sessions=1, rules=WITHOUT_VACUUM)
+        assert share_of_frozen(loads) == 0.0
+        assert loads.count() == 10_000
+
+
+def test_load_that_creates_its_table_may_be_run_again(database18: str, files: list[Path]) -> None:
+    """Also with files that the first run did not have, though they find rows in the table."""
+    loads = Loads(database18)
+    loads.run(job(files[:1], create=True), rules=WITHOUT_VACUUM)
+    assert loads.run(job(files[:1], create=True), rules=WITHOUT_VACUUM).rows == 0
+    loads.run(job(files, create=True), rules=WITHOUT_VACUUM)
+    assert loads.count() == 10_000
+
+
+def test_load_says_what_the_server_wrote_and_how_much_is_frozen(database18: str, files: list[Path]) -> None:
+    """Until its VACUUM ended."""
+    loads = Loads(database18, least_verdict_bytes=0)
+    part = loads.run(job(files, create=True), rules=ALWAYS).steps["pages"]
+    assert isinstance(part, WrittenPages)
+    assert part.frozen_percent == 100.0
+    assert part.wal_bytes > 0
+    assert "100 % of the pages are frozen" in "".join(map(str, part.describe()))
+
+
 def test_triggers_on_truncate_fire_once(database18: str, files: list[Path]) -> None:
     """A table with such triggers is loaded without FREEZE."""
     loads = Loads(
@@ -261,6 +323,10 @@ def test_lost_session_repeats_its_table_only(database18: str, files: list[Path])
 
 
 _PARTITIONED = "CREATE TABLE t (a int, b text) PARTITION BY RANGE (a); CREATE TABLE p PARTITION OF t DEFAULT"
+_TRIGGERED = (
+    "CREATE TABLE t (a int, b text); CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+    "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()"
+)
 _REFERRED = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int REFERENCES t, b text)"
 
 
@@ -272,6 +338,7 @@ _REFERRED = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int R
         ("CREATE TABLE t (a int, b text)", "truncate", {"join": True}, "--join"),
         ("CREATE TABLE t (a int, b text)", "truncate", {"atomic": True}, "staged"),
         (_PARTITIONED, "truncate", {}, "partitioned"),
+        (_TRIGGERED, "truncate", {}, "row triggers"),
     ],
 )
 def test_freeze_always_is_refused_by_name(

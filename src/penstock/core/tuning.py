@@ -73,6 +73,8 @@ class LoadTuning:
     least_freezing_bytes: int = MIB
     # COPY freezes the rows of a smaller load only if --freeze always is given: VACUUM has few pages to write again.
     least_frozen_bytes: int = 64 * MIB
+    # Nor of a table with more bytes: it would begin again after a fault, however long it took.
+    most_frozen_bytes: int = GIB
     # What limits a shorter or smaller load is not reported: its fixed costs weigh too much, and there is little to
     # gain.
     least_verdict_s: float = 10.0

@@ -135,3 +135,18 @@ def _work_of(number: int, table: str) -> ObjectWork:
 
 def _wait_for_ever() -> Any:
     threading.Event().wait()
+
+
+def test_session_that_sends_a_table_sends_all_of_it() -> None:
+    """Also if another one cannot connect, and only the sessions before that are to go on."""
+    feed = BlockFeed([_work_of(0, "t")], lambda _: _wait_for_ever(), reader_limit=1, sessions=3, is_by_table=True)
+    with pytest.raises(NothingReady):
+        feed.take(session=2, prefer=None, patience_s=0)
+    feed.set_sessions(1)
+    block: Any = SimpleNamespace(size_bytes=1)
+    reading: Any = SimpleNamespace(encoder=SimpleNamespace(spec=None), binary=None)
+    feed._active[0].reading = reading
+    feed._active[0].queue.append(block)
+    assert feed.take(session=0, prefer=None, patience_s=0) is None
+    assert feed.take(session=2, prefer=None, patience_s=0) == (feed._active[0], block)
+    feed.abandon(Abandoned())

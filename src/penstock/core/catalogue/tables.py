@@ -109,15 +109,27 @@ def is_empty(connection: Connection, oid: int) -> bool:
     return found is None
 
 
+# How long truncate_empty waits for its lock.
+_EMPTYING_PATIENCE_S = 2
+
+
 def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     """Truncate a table that has no rows, in the caller's transaction, and return whether that was done.
 
-    Other sessions wait for the table until the transaction ends. A table is left as it is if its name belongs to
-    another table by now, or if triggers fire when it is truncated. Needs TRUNCATE. Raises ServerError.
+    Other sessions wait for the table until the transaction ends. A table is left as it is if its lock is not free soon,
+    if its name belongs to another table by now, or if triggers fire when it is truncated. Tables that inherit from it
+    are not truncated. Needs TRUNCATE. Raises ServerError.
     """
     name = table_identifier(table.name)
     with translate_errors(f"locking table {table.name}"):
-        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
+        try:
+            # A savepoint: without the lock, the transaction goes on. While the lock is awaited, readers wait, too.
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{_EMPTYING_PATIENCE_S}s'".encode())
+                connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(name))
+                connection.execute("SET LOCAL lock_timeout TO DEFAULT")
+        except psycopg.errors.LockNotAvailable:
+            return False
         found = connection.execute(
             "SELECT %(name)s::pg_catalog.regclass::pg_catalog.oid = %(oid)s AND NOT EXISTS ("
             " SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %(oid)s AND tgtype & 32 <> 0 AND NOT tgisinternal)",
@@ -125,7 +137,7 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
         ).fetchone()
         if found != (True,) or not is_empty(connection, table.oid):
             return False
-        connection.execute(sql.SQL("TRUNCATE {}").format(name))
+        connection.execute(sql.SQL("TRUNCATE ONLY {}").format(name))
     return True
 
 

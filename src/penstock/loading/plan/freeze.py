@@ -14,6 +14,12 @@ from penstock.core.errors import UsageError
 from penstock.core.values.table import TableName
 from penstock.loading.values.plan import FreezeChoice, LoadPlan, TargetPlan, total_size
 
+# The time of the last session may be so much longer than that of all on average.
+_NEARLY_EVEN = 1.1
+
+# If the number of the server's CPUs is not known, throughput may show that many more sessions gain.
+_MUCH_GROWTH = 3
+
 
 def choose_freeze(plan: LoadPlan) -> LoadPlan:
     """Return the plan with whether COPY freezes the rows, and with one session for each table if it does.
@@ -75,9 +81,12 @@ def _find_target_obstacles(target: TargetPlan) -> Iterator[tuple[str, str]]:
     if target.facts is not None and target.facts.kind in kinds:
         what = f'table "{target.table}", which {kinds[target.facts.kind]}'
         yield what, "PostgreSQL freezes rows of plain tables only."
+    if target.facts is not None and target.facts.suppressing_triggers:
+        what = f'row triggers of table "{target.table}" that fire before or instead of INSERT'
+        yield what, "COPY then stores one row at a time, and marks no page as frozen."
     if target.is_staged:
         yield "records that are staged (--mode, --atomic, --transform)", "COPY fills a staging table."
-    elif target.facts is not None and not target.landing.is_fresh:
+    elif target.facts is not None and not target.landing.is_fresh and not target.job.create:
         mode = target.job.mode
         yield f"--mode {mode}", "COPY freezes rows only of a table that the load creates, truncates or replaces."
 
@@ -90,13 +99,26 @@ def _find_reason(plan: LoadPlan) -> str | None:
     if any(target.facts is not None and not target.is_replaced for target in plan.targets):
         return None
     size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_frozen_bytes
-    if size_bytes is None or size_bytes < least_bytes:
+    if size_bytes is None or size_bytes < least_bytes or max(_sizes(plan).values()) > plan.tuning.most_frozen_bytes:
         return None
     if plan.sessions.initial == 1 and not plan.sessions.is_adaptive:
         return "one session sends all rows"
+    return "one session for each table is as fast" if _is_balanced(plan, size_bytes) else None
+
+
+def _is_balanced(plan: LoadPlan, size_bytes: int) -> bool:
+    """Return whether sessions that each send whole tables, the largest first, end at about the same time."""
+    by_table = _sizes(plan)
+    if plan.sessions.maximum > _MUCH_GROWTH * plan.sessions.initial:
+        return False
+    loads = [0] * plan.sessions.initial
+    for table_bytes in sorted(by_table.values(), reverse=True):
+        loads[loads.index(min(loads))] += table_bytes
+    return max(loads) * plan.sessions.initial <= _NEARLY_EVEN * size_bytes
+
+
+def _sizes(plan: LoadPlan) -> dict[TableName, int]:
     by_table = defaultdict[TableName, int](int)
     for target in plan.targets:
         by_table[target.table] += total_size(target.objects) or 0
-    if max(by_table.values()) * plan.sessions.initial <= size_bytes:
-        return "no table has more than a session's share of the bytes"
-    return None
+    return by_table

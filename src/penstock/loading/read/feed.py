@@ -254,15 +254,17 @@ class BlockFeed:
         ends_s = None if patience_s is None else time.monotonic() + patience_s
         with self._changed:
             while True:
+                # A session that sends a table sends all of it, however many sessions there are by now.
+                is_present = session < self.sessions or session in self._senders.values()
                 if self.failure is not None:
                     raise Abandoned
                 if self._is_stopped:
                     return None
-                if session < self.sessions and (ready := self._choose(prefer, session)) is not None:
+                if is_present and (ready := self._choose(prefer, session)) is not None:
                     return self._pop(ready)
                 if self._is_over(session) or (self._is_joint and session >= self.sessions):
                     return None
-                if session < self.sessions:
+                if is_present:
                     self._open_another(session)
                 left_s = None if ends_s is None else ends_s - time.monotonic()
                 if left_s is not None and left_s <= 0:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
@@ -28,6 +30,8 @@ class ServerPages:
     # Of the tables in question and their partitions, after their last VACUUM; None before PostgreSQL 18.
     pages: int
     frozen_pages: int | None
+    # When the counters were last set to 0, by a user or after a crash.
+    reset_at: datetime | None
 
 
 @frozen
@@ -63,11 +67,14 @@ class PageCounts(Step):
         size_bytes, least_bytes = load.plan.size_bytes, load.plan.tuning.least_verdict_bytes
         is_small = size_bytes is not None and size_bytes < least_bytes
         if self._before is None and not is_small and load.tools.server_major >= _SINCE_MAJOR:
-            self._before = _read_pages(connection, ())
+            with suppress(PenstockError):
+                # A service may keep these views from its users. The next statement notices a lost connection.
+                self._before = _read_pages(connection, ())
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Read them again; called after the VACUUM. An error is a warning, because the load is complete."""
-        if self._before is None or load.plan.job.rules.join or not outcome.bytes_copied:
+        is_whole = not load.plan.job.rules.join and not load.claimed.claim.is_resumed
+        if self._before is None or not is_whole or not outcome.bytes_copied:
             return outcome
 
         def read(connection: Connection) -> ServerPages:
@@ -77,6 +84,8 @@ class PageCounts(Step):
             after = load.at_end(read)
         except PenstockError as error:
             load.tools.warnings.warn("upkeep", f"what the server wrote was not counted: {error.message}")
+            return outcome
+        if after.reset_at != self._before.reset_at:
             return outcome
         is_counted = after.frozen_pages is not None and after.pages > 0
         written = WrittenPages(

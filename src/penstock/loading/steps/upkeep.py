@@ -54,27 +54,25 @@ def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None
                 connection.execute("RESET lock_timeout")
 
 
-# By whether the table is frozen, and whether it is analyzed.
-_VACUUMS = {
-    (False, False): sql.SQL("VACUUM {}"),
-    (False, True): sql.SQL("VACUUM (ANALYZE) {}"),
-    (True, False): sql.SQL("VACUUM (FREEZE) {}"),
-    (True, True): sql.SQL("VACUUM (FREEZE, ANALYZE) {}"),
-}
-
-
 def run_vacuum(connection: Connection, step: VacuumStep) -> None:
     """Run VACUUM, ANALYZE or both; VACUUM freezes a table that the load alone has filled.
 
     Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError.
     """
     if step.vacuums:
-        command = _VACUUMS[step.freezes, step.analyzes]
+        command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
     else:
         command = sql.SQL("ANALYZE ONLY {}") if step.is_only else sql.SQL("ANALYZE {}")
     relation = step.relation
     with translate_errors(f"vacuuming table {relation}"):
-        connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))
+        if step.freezes:
+            # VACUUM (FREEZE) would wait for each page that a cursor of another session is on, for as long as it is.
+            connection.execute("SET vacuum_freeze_min_age = 0")
+        try:
+            connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))
+        finally:
+            if step.freezes and is_usable(connection):
+                connection.execute("RESET vacuum_freeze_min_age")
     _log.info("vacuumed %s", relation)
 
 
