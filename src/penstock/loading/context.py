@@ -54,7 +54,7 @@ class UnreadableError(PenstockError):
 class Patience:
     """Doubles the wait after each failed attempt, up to _LONGEST_DELAY_S.
 
-    Allows no further attempt once `retry_for_s` seconds have passed since the first failure after the last progress.
+    Gives up `retry_for_s` seconds after the first failure. Progress resets that time.
     """
 
     def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:

@@ -82,7 +82,10 @@ def find_host_address(endpoint: str | None, port: int | None) -> str | None:
 
 
 def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host_zone: str | None, host_address: str | None) -> Nearness:
-    """Return how near this host is to an instance. `groups` are its security groups, None if AWS gave none. Pure."""
+    """Return the zones of this host and of an instance, and whether the instance's security groups admit this host.
+
+    `groups` is None if AWS did not return them. Pure.
+    """
     ids = tuple(group["VpcSecurityGroupId"] for group in raw.get("VpcSecurityGroups", ()))
     is_admitted, reason = _judge_admission(groups, host_address, raw.get("Endpoint", {}).get("Port"))
     return Nearness(

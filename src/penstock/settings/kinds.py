@@ -80,7 +80,7 @@ class SettingsKind(Kind):
         self._applier = applier
 
     def handles(self, change: Change) -> bool:
-        """Return whether a record is of a setting."""
+        """Return whether a recorded change is one of a setting."""
         return change.kind == SETTING
 
     def plan(self, decision: SettingsDecision, holder_id: str) -> list[Change]:

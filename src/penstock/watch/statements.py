@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# A word begins with a letter, an underscore or a character beyond ASCII. Digits and $ may follow, but a tag has no $.
-# These sets are written as their complements, because compiling the range of all characters takes 8 ms in each load.
+# A word begins with a letter, an underscore or a character beyond ASCII. Digits and $ may follow. The tag of a
+# dollar-quoted string ($tag$) has no $. The sets list what they exclude, because compiling the range of all characters
+# beyond ASCII takes 8 ms.
 _FIRST, _NEXT, _NEXT_OF_TAG = r"[^\x00-@[-^`{-\x7f]", r"[^\x00-#%-/:-@[-^`{-\x7f]", r"[^\x00-/:-@[-^`{-\x7f]"
 
 # The tokens of PostgreSQL's scanner, as far as literals need them. Words are matched before numbers, so that the digit

@@ -117,8 +117,8 @@ class CommitExperiment:
     def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
         # Closing the connection makes the session report its counters, which do not change during the call.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
-            # As in the article, the procedure uses the table's unqualified name. With a SET clause the procedure could
-            # not commit.
+            # my_insert names its table without a schema, as in the article. A SET clause of the procedure would forbid
+            # COMMIT in it, so the session sets search_path.
             connection.execute(f"SET search_path = {SCHEMA}".encode())
             began_s = clock()
             try:

@@ -69,7 +69,8 @@ class TableSwitch:
     # since, "gone" if it does not exist.
     state: Callable[[Connection, Change], State]
     compose_change: Callable[[Change], sql.Composable]
-    # Called when the table is locked and the state is "absent".
+    # Returns the ALTER TABLE action that restores the object. Called while the load holds the table's lock, and only if
+    # the state is "absent".
     compose_restore: Callable[[Connection, Change], sql.Composable]
     # Describes a change in the notice.
     words: Callable[[Change], str] = lambda change: change.kind

@@ -186,7 +186,7 @@ def _first_of_zip(head: bytes) -> bytes:
 
 
 def _name_zip(head: bytes) -> tuple[str, str] | None:
-    """Return the name and hint of a workbook, which is a zip archive, by its first file; None for another file."""
+    """Return what a zip archive is called, and the hint, if its first file is typical of a workbook; otherwise None."""
     first = _first_of_zip(head)
     if first.startswith((b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/")):
         return "an Excel workbook", _SAVE_SHEET

@@ -129,7 +129,7 @@ class DialectOptions:
 
     @property
     def may_name_separator(self) -> bool:
-        """Whether a first line such as sep=; names the delimiter; if not, the line is data."""
+        """Whether a first line such as sep=; may name the delimiter. Otherwise that line is data."""
         return self.delimiter is None and self.format in (None, "csv")
 
 

@@ -476,6 +476,6 @@ class Request:
             refuse_without_rejects("--reject-file", self.job.rules)
 
 
-# The classes that declare options, in the order of the help and of the reference: for one table, and for the load.
+# TARGET_KINDS declare the options of one table, LOAD_KINDS those of the whole load. Help and reference have this order.
 TARGET_KINDS = (TargetJob, DialectOptions)
 LOAD_KINDS = (Access, LoadJob, LoadRules, Housekeeping)

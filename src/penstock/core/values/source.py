@@ -69,7 +69,7 @@ class ObjectSample:
 
     source: SourceObject
     compression: Compression
-    # At most a few hundred KiB, in the encoding in which it is sent, without the byte-order mark.
+    # At most a few hundred KiB, in the encoding in which it is sent to the server, without the byte-order mark.
     head: bytes
     # Whether `head` is the whole object.
     is_whole: bool

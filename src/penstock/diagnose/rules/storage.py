@@ -46,8 +46,9 @@ _LEAST_IMAGES = 0.2
 _LEAST_DISTANCE = 0.5
 _UNITS = {"MB": 2**20, "GB": 2**30, "TB": 2**40}
 
-# If commits have less WAL than this, their flushes take as long without full-page images. Measured on 18.4 with three
-# sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB no faster.
+# Waits for WAL count only if a commit has more WAL than this: smaller flushes are no faster without full-page images.
+# Measured on 18.4 with three sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB
+# no faster.
 _LEAST_COMMIT_BYTES = 256 * KIB
 
 # If a device is busy for less than this part of the time that sessions wait for it, the reads come from the operating

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.lab.installations import Installation
     from penstock.lab.topology.state import LabFiles, LabState
 
-# A lab's server has tens of gigabytes at most.
+# How long pg_basebackup may copy a primary: an hour is enough for the tens of gigabytes that a lab has at most.
 _COPY_TIMEOUT_S = 3600
 _PROMOTE_TIMEOUT_S = 120
 

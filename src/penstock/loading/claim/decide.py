@@ -92,7 +92,10 @@ class LoadDecision:
 
 @frozen
 class NothingToDo:
-    """The result if every object is loaded already. No load was recorded."""
+    """The result if this process has nothing to load, and has recorded no load.
+
+    Every object is loaded already, or is in `left`.
+    """
 
     # How many objects are loaded already.
     skipped: int

@@ -1,4 +1,4 @@
-"""Reads the facts from which decide.py decides what is left of a load: the ledger, and files that have changed.
+"""Reads the ledger, and which files have changed, so that decide.py can decide what is loaded, resumed or skipped.
 
 It also checks the beginnings of the objects that the decision adds to the load.
 """

@@ -36,7 +36,7 @@ TABLES: Final = "export_tables_info_"
 _COMPLETE: Final = "COMPLETE"
 _MARK: Final = "_SUCCESS"
 
-# The characters of names for which AWS writes an underscore in paths.
+# AWS replaces these characters of names by underscores in the paths of an export.
 _REPLACED: Final = str.maketrans(dict.fromkeys('\\`" ', "_"))
 
 

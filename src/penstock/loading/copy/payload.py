@@ -142,7 +142,11 @@ class Encoder:
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
 
     def _only_doubles(self, block: Block) -> bool:
-        # Rewritten lines end with a line feed, and all lines of one COPY must have the same line end.
+        """Return whether nothing but backslashes must be rewritten in a block.
+
+        A block with CR LF must be: rewritten blocks of the same COPY end lines with a line feed, and the server accepts
+        only one kind of line end.
+        """
         return self.passes_plain and block.line_end == "lf"
 
 

@@ -71,7 +71,7 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return how a file's names and records differ by one field.
+    """Return "empty" or "row names" if a file's header and records differ by one field in that way, otherwise None.
 
     `table` provides the names if the file has no header.
     """

@@ -212,7 +212,7 @@ class JsonLines(Textual):
         return found
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Check nothing, because a record may lack any name."""
+        """Check nothing: each record of JSON Lines may omit any of the names."""
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
         if not rejects:

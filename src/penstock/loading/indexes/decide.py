@@ -46,11 +46,13 @@ class IndexPlanFacts:
 
 @frozen
 class IndexDecision:
-    """What is dropped, and how it is shown. `staying` are the table's own foreign keys that are not dropped."""
+    """The indexes and foreign keys that a load drops of one table."""
 
+    # What the user sees of it.
     plan: IndexPlan
     indexes: tuple[IndexPart, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    # The foreign keys of the table itself that are kept.
     staying: tuple[ForeignKey, ...] = ()
 
     @property

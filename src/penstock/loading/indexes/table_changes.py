@@ -131,7 +131,7 @@ class TableChanges:
                 return
             if drops:
                 self._drop_parts(context, target, records, request)
-            # Staged rows fire triggers only when they are moved into the table.
+            # Also if no object is left to load: rows that are staged fire triggers when they are moved into the table.
             if switches and facts.kind in ("r", "p"):
                 for kind in KINDS:
                     change_table(context, kind, records, request)

@@ -40,8 +40,8 @@ _QUEUE_BLOCKS = 8
 _SMALL_READERS = 8
 _SMALL_BYTES = MIB
 
-# Objects are claimed this long before they are needed. The claim takes less time than this. If sessions wait for slow
-# readers, another object is claimed only after this time, so that hosts that begin together share the objects.
+# A host claims more objects when those it has last for less than this. The claim takes less time. If sessions wait
+# although objects are left, the host claims at most once in this time, and leaves objects to hosts that began together.
 _CLAIM_AHEAD_S = 0.5
 
 # The least time over which a rate is measured, because the first megabytes only fill the buffers of sockets.
@@ -178,7 +178,7 @@ class BlockFeed:
         self._objects = [OpenObject(item) for item in work]
         # Largest first, so that the end of the load does not wait for the slow decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
-        # The objects that were opened and are not sent to their end. The progress of the objects in `_done` is final.
+        # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the others.
         self._active: list[OpenObject] = []
         self._done: list[FileProgress] = []
         self._done_bytes = 0

@@ -72,7 +72,7 @@ _NULLS: Final = _Kind(
 
 @dataclass(slots=True)
 class _Contradictions:
-    """The number of contradictions of each kind in the objects of one table, and the first one's object and line."""
+    """For each kind of contradiction to a table's dialect: how often files have it, and where the first of them is."""
 
     dialect: Dialect
     counts: list[int]

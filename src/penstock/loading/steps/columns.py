@@ -78,7 +78,7 @@ class RowCounts(Step):
     concludes_for_all = True
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Count each object's rows if there was another attempt, or if a merge may have rejected records."""
+        """Read each object's rows from the ledger after several attempts, or if a merge may have rejected records."""
         may_have_rejected = bool(load.claimed.landings) and load.plan.job.rules.on_error == "reject"
         if load.tally.attempts > 1 or may_have_rejected:
             coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)

@@ -72,7 +72,10 @@ class PageCounts(Step):
                 self._before = _read_pages(connection, ())
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Read them again; called after the VACUUM. An error is a warning, because the load is complete."""
+        """Add to the outcome by how much the counters have grown until now, after the VACUUM.
+
+        An error becomes a warning, because the load is complete.
+        """
         is_whole = not load.plan.job.rules.join and not load.claimed.claim.is_resumed
         if self._before is None or not is_whole or not outcome.bytes_copied:
             return outcome
