@@ -158,7 +158,10 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
 
 
 def usage_object(report: UsageReport) -> dict[str, object]:
-    """Return what --json prints of temporary work. The rates of each device are printed again under the names of CloudWatch's metrics."""
+    """Return what --json prints of temporary work.
+
+    The rates of each device are printed again under the names of CloudWatch's metrics.
+    """
     devices = [
         {
             **asdict(use),

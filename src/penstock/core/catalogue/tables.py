@@ -124,7 +124,7 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     with translate_errors(f"locking table {table.name}"):
         try:
             # A savepoint: without the lock, the transaction goes on. While the lock is awaited, readers wait, too.
-            with connection.transaction():
+            with in_transaction(connection):
                 connection.execute(f"SET LOCAL lock_timeout = '{_EMPTYING_PATIENCE_S}s'".encode())
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(name))
                 connection.execute("SET LOCAL lock_timeout TO DEFAULT")
