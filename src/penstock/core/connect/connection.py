@@ -269,6 +269,10 @@ class ConnectionFactory:
                 connection.execute("SELECT pg_catalog.pg_advisory_unlock_all(), pg_catalog.pg_stat_force_next_flush()")
         except psycopg.Error:
             is_wanted = False
+        except BaseException:
+            # Otherwise its locks stay.
+            connection.close()
+            raise
         with self._lock:
             is_wanted = is_wanted and self._kept is None
             if is_wanted:
