@@ -105,7 +105,8 @@ def test_a_faster_volume_loads_faster_and_kept_wal_is_replayed() -> None:
     assert imported["step"]["load"] == "aws_s3"
     assert imported["runs"][0]["ios_per_s"] <= 1.1 * imported["limits"]["iops"]
     # Other tests keep the processors busy: then sessions wait for WAL while the volume is not always at its limit, or
-    # the busy processors, or the one session, are named. That a volume is named by itself is in tests/lab/test_planted_storage.py.
+    # the busy processors, or the one session, are named. That a volume is named by itself is in
+    # tests/lab/test_planted_storage.py.
     assert first["runs"][0]["code"] in ("volume-iops", "wal-write", "waits-disagree-with-cpu", "few-sessions")
     assert first["runs"][0]["ios_per_s"] <= 1.1 * first["limits"]["iops"]
     assert second["median_s"] < first["median_s"]
