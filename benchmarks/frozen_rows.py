@@ -11,7 +11,7 @@ import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psycopg
 
@@ -165,8 +165,8 @@ class _Bench:
         return int(row[0])
 
 
-def _call(argv: list[str], stdin: object = None) -> None:
-    subprocess.run(argv, stdin=stdin, stdout=subprocess.DEVNULL, check=True)  # type: ignore[arg-type]
+def _call(argv: list[str], stdin: IO[bytes] | None = None) -> None:
+    subprocess.run(argv, stdin=stdin, stdout=subprocess.DEVNULL, check=True)
 
 
 def _find_statistics(connection: psycopg.Connection) -> Path:

@@ -397,12 +397,12 @@ class BlockFeed:
 
     def _is_over(self, session: int) -> bool:
         """Whether nothing is left that a session could send."""
-        if self._is_stopped:
-            return True
-        left = [*(opened for opened in self._active if not opened.is_drained), *self._unopened]
         if self._is_by_table:
-            return all(self._senders.get(opened.target.table, session) != session for opened in left)
-        return not left and not self._is_open
+            left = [*(opened for opened in self._active if not opened.is_drained), *self._unopened]
+            is_empty = all(self._senders.get(opened.target.table, session) != session for opened in left)
+        else:
+            is_empty = not self._is_open and not self._unopened and all(opened.is_drained for opened in self._active)
+        return self._is_stopped or is_empty
 
     def _retire(self, opened: OpenObject) -> None:
         """If all blocks of an object have been sent, move it to the objects that are done."""
