@@ -7,12 +7,12 @@ in one transaction, and a table of which a part was sent begins again after a fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.errors import UsageError
 from penstock.core.values.table import TableName
-from penstock.loading.values.plan import FreezeChoice, LoadPlan, TargetPlan, total_size
+from penstock.loading.values.plan import FreezeChoice, LoadPlan, SessionPlan, TargetPlan, total_size
 
 # The time of the last session may be so much longer than that of all on average.
 _NEARLY_EVEN = 1.1
@@ -99,26 +99,27 @@ def _find_reason(plan: LoadPlan) -> str | None:
     if any(target.facts is not None and not target.is_replaced for target in plan.targets):
         return None
     size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_frozen_bytes
-    if size_bytes is None or size_bytes < least_bytes or max(_sizes(plan).values()) > plan.tuning.most_frozen_bytes:
+    sizes = _sizes(plan)
+    if size_bytes is None or size_bytes < least_bytes or max(sizes) > plan.tuning.most_frozen_bytes:
         return None
     if plan.sessions.initial == 1 and not plan.sessions.is_adaptive:
         return "one session sends all rows"
-    return "one session for each table is as fast" if _is_balanced(plan, size_bytes) else None
+    return "one session for each table is as fast" if _is_balanced(plan.sessions, sizes) else None
 
 
-def _is_balanced(plan: LoadPlan, size_bytes: int) -> bool:
+def _is_balanced(sessions: SessionPlan, sizes: Sequence[int]) -> bool:
     """Return whether sessions that each send whole tables, the largest first, end at about the same time."""
-    by_table = _sizes(plan)
-    if plan.sessions.maximum > _MUCH_GROWTH * plan.sessions.initial:
+    if sessions.maximum > _MUCH_GROWTH * sessions.initial:
         return False
-    loads = [0] * plan.sessions.initial
-    for table_bytes in sorted(by_table.values(), reverse=True):
-        loads[loads.index(min(loads))] += table_bytes
-    return max(loads) * plan.sessions.initial <= _NEARLY_EVEN * size_bytes
+    shares = [0] * sessions.initial
+    for table_bytes in sorted(sizes, reverse=True):
+        shares[shares.index(min(shares))] += table_bytes
+    return max(shares) * sessions.initial <= _NEARLY_EVEN * sum(sizes)
 
 
-def _sizes(plan: LoadPlan) -> dict[TableName, int]:
+def _sizes(plan: LoadPlan) -> Sequence[int]:
+    """Return the stored bytes of the objects of each table."""
     by_table = defaultdict[TableName, int](int)
     for target in plan.targets:
         by_table[target.table] += total_size(target.objects) or 0
-    return by_table
+    return list(by_table.values())
