@@ -120,7 +120,7 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
     """Return the facts about a server that a replay needs. Raises ServerError."""
     with translate_errors("reading what a replay must know"):
         row = run_query(connection, "temp/replay_facts").fetchone()
-        directories = fetch_rows(connection, "temp/directories", DirectoryRow)
+        directories = fetch_rows(connection, "watch/directories", DirectoryRow)
     assert row is not None
     return ReplayFacts(
         is_superuser=row[0],

@@ -1,7 +1,7 @@
 -- directories.sql: the directories of tablespaces; that of pg_default is the data directory
 -- returns (name, directory); needs pg_read_all_settings for the data directory; PostgreSQL 14+
 -- psql -f directories.sql
-SELECT t.spcname AS name,
+SELECT t.spcname::text AS name,
        COALESCE(
            NULLIF(pg_catalog.pg_tablespace_location(t.oid), ''),
            CASE
