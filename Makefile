@@ -48,6 +48,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	cargo fmt --manifest-path rust/Cargo.toml --check
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
+	$(if $(shell command -v go),go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12,@echo 'Go is not installed, so actionlint has not read') .github/workflows/*.yml
 
 format: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks
@@ -61,7 +62,7 @@ bench: $(STAMP)
 docs: $(STAMP)
 	rm -rf build/pages
 	mkdir -p build/pages/benchmarks
-	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs) build/pages/
+	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs) build/pages/
 	ln -s $(addprefix $(CURDIR)/benchmarks/,README.md results) build/pages/benchmarks/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
