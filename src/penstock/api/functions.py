@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.temp.usage.values import UsageReport
 
     class ArrowTable(Protocol):
-        """A table in memory: of pyarrow, polars, DuckDB, pandas, or anything else with the Arrow C stream interface."""
+        """A table in memory with the Arrow C stream interface, such as one of pyarrow, polars, DuckDB or pandas."""
 
         def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
             """Return a capsule of the stream."""
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Source = str | os.PathLike[str] | IO[bytes] | IO[str] | ArrowTable
 
 
-# How much is read from a file object at a time, in bytes or characters.
+# The size of one read from a file object: bytes, or characters if the file object returns text.
 _PIECE = 1 << 20
 
 
@@ -91,7 +91,7 @@ def load(
 
 
 def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
-    """Log the plan's warnings, run it, and write the requested reject file."""
+    """Log the warnings of a plan, run the plan, and write the reject file if one is requested."""
     for notice in plan.notices:
         log_warning(notice)
     outcome = loader.run(plan, on_progress=on_progress)
@@ -138,14 +138,15 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
             error.detail = None if error.detail is None else spelled.sub(name, error.detail)
             if error.location is not None and error.location.file == path:
                 error.location = replace(error.location, file=name, part=None)
-        # The causes are not shown, because they name the temporary file.
+        # "from None" hides the causes of the error, because they name the temporary file.
         raise error from None
 
 
 def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
-    """Return the path or URL of a source. The copy of a file object is deleted when the stack is closed.
+    """Return the path or URL of a source. A file object or a table is copied to a temporary file first.
 
-    Each copy is added to `copies`, with the name that errors have for it.
+    The path of a temporary file is added to `copies`, with the name that error messages show instead of the path. The
+    file is deleted when the stack is closed.
     """
     if hasattr(source, "__arrow_c_stream__"):
         table = str(_copy_table(source, stack))
@@ -154,7 +155,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
     if not hasattr(source, "read"):
         return str(os.fspath(source))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
-    # The name of a file that was opened by descriptor is a number.
+    # The name is a number if the file was opened by its descriptor.
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
     with path.open("wb") as copy:
         while piece := _read(source):
@@ -176,7 +177,7 @@ def _copy_table(source: Any, stack: ExitStack) -> Path:
 def _read(source: Any) -> bytes | str:
     """Return the next piece of a file object, empty at its end."""
     piece: bytes | str | None = source.read(_PIECE)
-    # A text layer returns "" if the layer below it returns None, although the file has not ended.
+    # A non-blocking file returns None if it has no data yet. A text file above it returns "" in this case.
     if piece is None or (piece == "" and hasattr(source, "buffer") and source.buffer.read(1) != b""):
         raise SourceError(
             f"file object {source!r} has no data at the moment",

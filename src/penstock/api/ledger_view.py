@@ -93,7 +93,10 @@ class LedgerView(Closing):
     def share(
         self, roles: Sequence[str], *, is_publishing_allowed: bool = False, only_planned: bool = False
     ) -> list[str]:
-        """Create the ledger if it does not exist, let roles use it, and return the statements that do so."""
+        """Create the ledger if it does not exist, let roles use it, and return the statements that do so.
+
+        With `only_planned`, the statements are returned, but not executed.
+        """
         with self._connect.borrow() as connection:
             if not only_planned:
                 self._connect.refuse_unwritable("create the ledger")
@@ -106,7 +109,10 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove ledger rows that loads complete for `age_s` seconds no longer need, and staging tables of that age."""
+        """Remove details of loads from the ledger that have been complete for `age_s` seconds.
+
+        Staging tables of that age are dropped too.
+        """
         with self._connect.borrow() as connection:
             self._connect.refuse_unwritable("prune the ledger")
             return prune_loads(connection, self._schema, age_s=age_s)
@@ -196,10 +202,10 @@ class LedgerView(Closing):
     ) -> tuple[str, LoadJob]:
         """Return the id that `find_unfinished` finds, and the job that resumes the load with other options.
 
-        Transient faults are retried for the option retry_for. Also raises UsageError.
+        Transient faults are retried for the time that the option retry_for gives. Also raises UsageError.
         """
         rules = pick(LoadRules, options)
-        # The load's own --retry-for is not known until its job is read.
+        # The load has its own --retry-for, but only its job shows it. Until the job is read, use the caller's.
         retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
 
         def look() -> tuple[str, LoadJob]:

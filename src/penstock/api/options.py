@@ -16,7 +16,7 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
-# The options for the server, how to connect to it, and where its ledger is.
+# The options that say how to connect to the server, and in which schema its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
 # The options that functions accept by name. keywords.py has the types of these options.
 LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))

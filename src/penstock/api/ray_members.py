@@ -1,8 +1,9 @@
 """Members of a load on the nodes of a Ray cluster.
 
-Ray places, restarts and watches the members. Each member is a process that loads with --join, so the ledger alone makes
-the load correct. Ray keeps the arguments of an actor to restart it. So the order, which may contain a password, is not
-an argument of the actor. A method call passes it after each start, and no output of the actor is forwarded.
+Ray places, restarts and watches the members. Each member is a process that loads with --join. The ledger alone decides
+which member loads which rows, so the load does not depend on Ray to be correct. Ray keeps the arguments of an actor to
+restart it. The order may contain a password, so it is not an argument of the actor. A method call passes it after each
+start, and no output of the actor is forwarded.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Order:
 
 
 def make_order(request: Request) -> Order:
-    """Return the order for a request. It leaves out the steps that the leader runs before and after the rows."""
+    """Return the order for a request. With `join`, a member runs none of the steps before and after the rows."""
     job = replace(request.job, rules=replace(request.job.rules, join=True))
     return Order(
         job=job_to_json(job),
@@ -194,9 +195,10 @@ class RayMembers:
     def close(self, *, is_complete: bool) -> None:
         """End the members.
 
-        If the load is not complete, they commit their batches; a member that takes too long is killed.
+        If the load is not complete, the members are asked to commit their batches first. Members that take longer than
+        _END_PATIENCE_S are killed.
 
-        Raises LeftOutError if the load is complete without some objects that a member lists.
+        Raises LeftOutError if the load is complete, but does not contain some objects that a member lists.
         """
         self._is_closing.set()
         if not is_complete:

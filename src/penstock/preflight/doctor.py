@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
 
-# The queries, each with a name for what cannot be read if it fails.
+# The queries of doctor. Each has the type of its rows, and a name of its facts for the message if it fails.
 _QUERIES: dict[str, tuple[type, str]] = {
     "core/inspect_marks": (Mark, "marks of managed services"),
     "preflight/rights": (Rights, "rights"),
@@ -112,7 +112,8 @@ def inspect_server(
     """
     server, ledger = _ask_basics(connection, ledger_schema)
     if pooler is not None:
-        # The server's address is the one that the pooler uses, and the pooler may be on another machine.
+        # The pooler may run on another machine than penstock. The server's address shows only whether the server and
+        # the pooler are on one machine.
         server = replace(server, is_local=False)
     answers, unread = _ask_all(connection)
     marks: list[Mark] = answers.get("core/inspect_marks", [])
@@ -145,16 +146,16 @@ def inspect_server(
 
 
 def _find_encryption(connection: Connection) -> Encryption | None:
-    """Return whether the network connection is encrypted, as this end knows it.
+    """Return whether the network connection is encrypted, as libpq reports it.
 
-    Returns None for a connection without TLS that is local or uses GSSAPI.
+    Return None for a connection without TLS that is local or uses GSSAPI.
     """
     pgconn, address = connection.pgconn, connection.info.hostaddr
     # psycopg does not show whether GSSAPI encrypts or only authenticates.
     is_plain_elsewhere = bool(address) and not is_loopback(address) and not pgconn.used_gssapi
     if not pgconn.ssl_in_use and not is_plain_elsewhere:
         return None
-    # The value from the connection string or variable, or libpq's default.
+    # `val` is the sslmode of the connection string or of PGSSLMODE, or libpq's default.
     (sslmode,) = (option.val for option in pgconn.info if option.keyword == b"sslmode")
     return Encryption(is_encrypted=pgconn.ssl_in_use, sslmode=(sslmode or b"prefer").decode())
 
@@ -300,11 +301,11 @@ _DEFAULT_REGION = "us-east-1"
 
 @frozen
 class LoadExamination:
-    """A planned load, and what it needs."""
+    """A planned load, the routes to its S3 buckets, and what the ledger says about its objects."""
 
-    # For an RDS instance, its volume is the only disk of the plan.
+    # The plan. On an RDS instance, the only disk of its disk space is the instance's volume.
     plan: LoadPlan
-    # The routes to S3.
+    # The endpoint by which each S3 bucket is reached.
     routes: tuple[S3Bucket, ...]
     outlook: LedgerOutlook
 
@@ -317,7 +318,7 @@ class DoctorResult:
     # AWS's description, or the error of asking AWS; None if AWS was not asked.
     aws: RdsDescription | AwsError | None
     findings: tuple[Finding, ...]
-    # None if no load was to be planned, or if a finding refuses it.
+    # The planned load, None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
 
     @property
@@ -419,9 +420,10 @@ def examine_server(
 
 
 def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
-    """Return AWS's description of the connected server, or the AwsError of the request; None if it is not on RDS.
+    """Return AWS's description of the connected server, or the AwsError of the request.
 
-    docs/rds.md lists the AWS permissions. Raises ServerError if the server cannot be reached.
+    Return None if the server is not on RDS. docs/rds.md lists the AWS permissions. Raises ServerError if the server
+    cannot be reached.
     """
     with connect.borrow() as connection:
         host = connection.info.host
@@ -470,7 +472,7 @@ def _examine_host(inspection: Inspection) -> HostFacts:
 
 
 def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
-    """Return the server's directories, each with what it holds, as far as the role may read them."""
+    """Return the server's directories that this role may see, each with a name for what is in it."""
     found = []
     if (data := inspection.value("data_directory")) is not None:
         found += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]

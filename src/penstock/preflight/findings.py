@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from penstock.core.values.source import S3Bucket
     from penstock.loading.values.plan import LoadPlan
 
-# A standby or the archiver is far behind if it lacks more WAL than this. A standby is also far behind if its delay is
-# longer than this.
+# The limits from which on a standby or the archiver is reported as far behind: the WAL that it lacks, and for a standby
+# also its delay.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
 
@@ -40,7 +40,7 @@ _RETAINED_BYTES = GIB
 # A disk with a smaller free share than this is reported as nearly full.
 _FREE_SHARE = 0.1
 
-# A password that expires sooner is reported, as PostgreSQL 19 does (password_expiration_warning_threshold).
+# A password that expires within this time is reported, as in PostgreSQL 19 (password_expiration_warning_threshold).
 _PASSWORD_ENDS_S = 7 * 86_400.0
 
 # How settings are changed on managed services, where no role may run ALTER SYSTEM.
@@ -299,7 +299,7 @@ def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     rights, user = found.rights, quote_name(found.server.user)
     database = quote_name(found.server.database)
     if rights.password_ends_in_s is not None and rights.password_ends_in_s < _PASSWORD_ENDS_S:
-        # SET ROLE changes the user, but not whose password is asked for.
+        # The password is that of the session user. SET ROLE changes only the current user.
         when = f"expires in {format_duration(rights.password_ends_in_s)}"
         if rights.password_ends_in_s <= 0:
             when = "has expired"
@@ -427,9 +427,9 @@ def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Bucket]) -> Iterator[Finding]:
-    """Yield for each S3 bucket by which endpoint it was reached.
+    """Yield a note for each S3 bucket: the endpoint by which the bucket was reached.
 
-    Planning has reached the buckets: it lists them, and reads one object for each table.
+    The bucket was reached while the load was planned: planning lists the bucket, and reads one object for each table.
     """
     for route in routes:
         inside = [

@@ -1,7 +1,7 @@
-"""Restores what ended loads and commands have left changed in a database and on its server, in every store.
+"""Restores what ended loads and commands have left changed in a database and on its server.
 
-Any host can restore it. Changes that a running load needs are not restored. Each change is restored as the role that
-made it.
+Any host can restore the changes. Changes that a running load needs are not restored. Each change is restored as the
+role that made it.
 """
 
 from __future__ import annotations
@@ -254,9 +254,10 @@ class Repairer(Closing):
 
     @contextmanager
     def _opening_server(self, notes: Sequence[str]) -> Iterator[_Server | None]:
-        """Provide the server's leases and changes. If that fails and `notes` is empty, report why and provide None.
+        """Provide the server's leases and changes.
 
-        If `notes` are given, the error is raised: the server may have changes.
+        `notes` are the leases that this database has noted. If there are any, the server may be changed, and a failure
+        to read it is raised. If there are none, a failure is reported, and None is provided.
         """
         with ExitStack() as stack:
             yield self._open_server(notes, stack)
@@ -295,7 +296,7 @@ class Repairer(Closing):
 
 @frozen
 class _Server:
-    """What is needed to find and restore the changes of a server."""
+    """The settings of a server, its leases, and the context in which its changes are found and restored."""
 
     backend: SettingsBackend
     leases: SettingsLeases

@@ -52,7 +52,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         lines = [] if planned is None else describe_plan(planned.plan, outlook=planned.outlook)
         facts = describe_facts(found.inspection)
         if found.described is not None:
-            # The empty row separates the facts of AWS. All rows share their columns.
+            # An empty row separates the facts of AWS from those above. They are one table, so that the columns line up.
             facts += [("", ""), *describe_rds_facts(found.described)]
         write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
     if not found.would_load:

@@ -20,7 +20,8 @@ from penstock.core.words import visible, visible_lines
 if TYPE_CHECKING:
     from penstock.core.values.server import Finding
 
-# The width if standard output is not a terminal, and the maximum on a terminal, because longer lines are hard to read.
+# The width of the screen if standard output is not a terminal. On a terminal it is the maximum width, because longer
+# lines are hard to read.
 _WIDTH = 110
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "bold red"}

@@ -2,9 +2,9 @@
 -- returns core.values.inspection.Rights; needs no privilege; PostgreSQL 14+
 -- psql -v creation_schema=public -f rights.sql
 --
--- The schema is the one in which the user's search_path creates tables, or null if there is none.
--- USAGE of a predefined role is what the server itself checks. MEMBER would include rights that need SET ROLE.
--- pg_checkpoint came with PostgreSQL 15.
+-- creation_schema is the schema in which the user's search_path creates tables, or null if it has none. pg_has_role is
+-- asked for USAGE of predefined roles, as the server itself does. MEMBER would also count roles that must be assumed by
+-- SET ROLE first. The role pg_checkpoint came with PostgreSQL 15.
 SELECT r.rolsuper AS is_superuser,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create_schema,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY') AS may_make_temporary,

@@ -2,7 +2,8 @@
 -- returns core.values.inspection.TableCosts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f table.sql
 --
--- Of partitions only the size is counted. tgtype & 4 is INSERT (pg_trigger.h).
+-- Indexes, foreign keys and triggers are those of the table itself. The size includes the partitions. The bit 4 of
+-- tgtype is that of INSERT (pg_trigger.h).
 SELECT (SELECT pg_catalog.count(*)::int FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid) AS indexes,
        (
            SELECT pg_catalog.count(*)::int
