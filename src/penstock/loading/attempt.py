@@ -39,19 +39,20 @@ _log = logging.getLogger(__name__)
 # How long to wait for a cancelled session to end before it is cancelled again.
 _CANCEL_INTERVAL_S = 1.0
 
-# Often enough for a smooth progress bar, and rare enough to cost nothing.
+# How often progress is reported: often enough for a smooth progress bar, and rarely enough to cost nothing.
 _PROGRESS_INTERVAL_S = 0.1
 
-# Long enough that one checkpoint or one slow block does not decide the measured throughput.
+# How long throughput is measured before the number of sessions is adjusted. One checkpoint or one slow block must not
+# decide the measured throughput.
 _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
     """Loads what is left of a claimed load; `first` is the session that holds the load's lock.
 
-    It works with a unit, which is either blocks that sessions send, or objects that the server imports from S3. Both
-    units have a feed and sessions with the same methods. Interrupts are held back while the attempt runs. It handles
-    them each time it checks its sessions.
+    The attempt works with one of two units. With BlockUnit, sessions send blocks. With ObjectUnit, the server imports
+    objects from S3. Both units have a feed, and sessions with the same methods. Interrupts are held back while the
+    attempt runs. The attempt handles them each time it checks its sessions.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class LoadAttempt:
         self.is_stopped = False
         # The seconds from the start of the first session to the last commit, or to the failure.
         self.rows_s = 0.0
-        # What the server counted of the sessions, once all rows are committed.
+        # The server's counters of I/O and WAL for the sessions of this attempt, read after all rows are committed.
         self.io: BackendIo | None = None
 
     def run(self) -> None:
@@ -148,7 +149,7 @@ class LoadAttempt:
             future.cancel()
         pending = set(self._futures)
         while pending:
-            # A request that arrives while the session is between two statements has no effect, so it is repeated.
+            # Repeat the request, because it has no effect if it arrives while the session is between two statements.
             for running in list(self._sessions):
                 running.session.cancel()
             _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
@@ -194,7 +195,7 @@ class LoadAttempt:
         try:
             connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
         except ServerError as error:
-            # Other clients use the remaining connections; the load continues with the sessions that it has.
+            # Continue with the sessions that are open. Other clients use the remaining connections.
             self._tools.notice(f"continuing with {number} sessions: {error.message}")
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
@@ -239,7 +240,7 @@ class LoadAttempt:
     def _note_interrupt(self) -> None:
         """Make the sessions finish their batches after the first interrupt. Raise KeyboardInterrupt at the second.
 
-        Raise it at the first one if the load is atomic or cannot be resumed, or if a batch is all of a table.
+        Raise it at the first one already if the load is atomic or cannot be resumed, or if each batch is a whole table.
         """
         plan = self._plan
         if self.is_stopped or plan.job.rules.atomic or not plan.is_repeatable or plan.batch.is_one_table:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.values.job import Housekeeping
     from penstock.loading.values.outcome import LoadOutcome
 
-# The codecs that a reader decompresses with little time.
+# The codecs whose decompression takes little time.
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 

@@ -40,7 +40,7 @@ class RefusedInBinaryError(PenstockError):
 
 
 class UnreadableError(PenstockError):
-    """Object `number` cannot be read to its end after a part of it was sent.
+    """Object `number` cannot be read to its end, and a part of it was sent already.
 
     The attempt is retried without the object.
     """
@@ -132,8 +132,8 @@ class Retrying:
     def wait(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error if there must not be one."""
         if isinstance(error, RefusedInBinaryError):
-            # This needs no limit of attempts, because each time other objects are sent as text. The server's refusal of
-            # text is raised as an ordinary error.
+            # The number of such attempts needs no limit: each sends further objects as text, and if the server refuses
+            # text, an ordinary error is raised.
             self._notice(f"{error.message}: sending the objects of this batch as text")
             self.next = replace(self.next, as_text=self.next.as_text | error.objects)
             return
@@ -144,8 +144,8 @@ class Retrying:
         before = self.next.sessions
         fewer = fewer_sessions(before, error)
         if error.is_transient and self._rejects and fewer.maximum < before.maximum:
-            # Sessions wait for each other because they send the same key, and one of the records will be rejected.
-            # Waiting does not help, so the next attempt begins at once, with fewer sessions.
+            # Sessions have waited for each other because they send the same key, and one of the records will be
+            # rejected. A wait before the next attempt does not help, but fewer sessions do.
             words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
             self._notice(f"{error.message}: continuing with {words}")
         else:

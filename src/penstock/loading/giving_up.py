@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.loading.steps.step import RunningLoad, Step
 
-# The ledger's own tables do not exist any more.
+# The SQLSTATE if the ledger's own tables do not exist any more.
 _UNDEFINED_TABLE = "42P01"
 
 

@@ -67,7 +67,7 @@ class Loader(Closing):
         sources: SourceReader | None = None,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
-            # Imported only if the load changes settings.
+            # Import the profiles only if the load changes settings.
             from penstock.settings.decide import PROFILES  # noqa: PLC0415 (19 ms)
 
             if housekeeping.settings not in PROFILES:

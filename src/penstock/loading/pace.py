@@ -12,7 +12,7 @@ from penstock.loading.values.plan import SessionPlan
 # are enough to measure, and few enough not to harm the server.
 _UNKNOWN_START = 4
 
-# With more sessions than this, something other than the number of backends limits a load.
+# The largest number of sessions. With more, the number of backends is not what limits a load.
 _SESSIONS_LIMIT = 64
 
 # A further session must raise the rate by at least this factor. Otherwise it costs the server more than it gains
@@ -20,8 +20,8 @@ _SESSIONS_LIMIT = 64
 _GAIN_WORTH_KEEPING = 1.05
 
 
-# A session is opened only if it gets at least this many stored bytes. The other sessions send fewer in the time in
-# which it connects, which takes nine round trips and the start of a backend.
+# A session is opened only if it gets at least this many stored bytes. Otherwise the other sessions have sent its bytes
+# before it is connected, which takes nine round trips and the start of a backend.
 _BYTES_WORTH_A_SESSION = 1024 * 1024
 
 
@@ -65,7 +65,7 @@ def plan_sessions(
 def share_sessions(connections: int, *, members: int) -> int:
     """Return how many sessions one of `members` hosts may open, if `connections` are free for all of them together.
 
-    One connection of each host claims objects.
+    Each host needs one of its connections to claim objects.
 
     >>> share_sessions(30, members=3), share_sessions(2, members=3)
     (9, 1)
@@ -98,8 +98,8 @@ class Pace:
 def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
     """Return how many sessions to continue with, given the bytes per second that the present count sent.
 
-    Sessions are added one by one as long as each raises the rate enough. A step that does not is undone. If the first
-    added session does not raise the rate, sessions are removed in the same way.
+    Sessions are added one by one as long as each raises the rate enough. A session that does not is removed again. If
+    already the first added session does not, further sessions are removed as long as the rate does not fall.
     """
     if pace.is_settled:
         return pace

@@ -75,7 +75,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         planned = [plan_target(gathered, job.rules, server) for gathered in inputs]
         targets = stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
 
-        # Reading a definition waits for a session that has locked the table against readers.
+        # A definition cannot be read while another session has locked the table against readers, so retry these reads.
         read_definitions = partial(
             with_lock_retries,
             connection,
@@ -85,7 +85,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         )
         targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
 
-        # Sessions do not wait for each other because of foreign keys that are dropped.
+        # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
         plan = order_load(
             job,
             targets,

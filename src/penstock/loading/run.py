@@ -264,6 +264,6 @@ class _LoadRun:
                 self._tools.connect.keep(connection)
                 return
         except KeyboardInterrupt:
-            # The load is complete, so nothing is left to interrupt.
+            # Ignore the interrupt, because the load is complete.
             pass
         connection.close()

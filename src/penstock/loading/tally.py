@@ -117,10 +117,10 @@ class Tally:
     def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
         """Return the outcome of the load."""
         statements = tuple(self._statements[number] for number in sorted(self._statements))
-        # The ledger's row count includes the rows that the statements reported.
+        # Subtract the rows that the statements reported, because the ledger's row count includes them.
         reported = sum(statement.rows for statement in statements)
         rows = finished.rows - reported
-        # Some records that earlier runs had stored may have been rejected since.
+        # A record that an earlier run had stored may have been rejected since, so the earlier count may be too large.
         before = min(self._rows_before, rows)
         return LoadOutcome(
             load_id=load_id,

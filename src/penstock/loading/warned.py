@@ -8,7 +8,7 @@ from collections.abc import Callable
 from penstock.core.errors import UsageError
 from penstock.core.values.dialect import Notice, WarningCode
 
-# A trigger may raise a warning for each row; nobody reads more than this.
+# How many warnings are kept. A trigger may raise one for each row, and nobody reads more than this.
 _KEPT = 1000
 
 

@@ -48,7 +48,7 @@ class LoadWatch:
         self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
         self._header: RecordingHeader | None = None
         self._examination: Examination | None = None
-        # Samples that are not examined yet. For a load that gets no verdict, they are never examined.
+        # Samples that are not examined yet. If a load gets no verdict, its samples are never examined.
         self._waiting: list[Sample] = []
 
     def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
@@ -71,7 +71,7 @@ class LoadWatch:
         finally:
             # An interrupt cannot change a load that has ended, and would hide what the load reports.
             with holding_interrupts(limit=1) as interrupts:
-                # A thread that has not stopped may still add samples.
+                # If the thread has not stopped, its samples are not examined, because it may still add some.
                 is_sampled = beside.stop(partial(self._count, outcome))
                 interrupts.drop()
         return self._judge(outcome, is_sampled=is_sampled)

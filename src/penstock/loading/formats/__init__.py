@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
     from penstock.loading.values.plan import TargetPlan
 
-# An object has the first format in this list that recognizes its beginning. Delimited text recognizes every beginning.
+# All formats. An object has the first one that recognizes the object's beginning. Delimited text recognizes every
+# beginning.
 FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]
 
 

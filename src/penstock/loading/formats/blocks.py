@@ -17,7 +17,8 @@ from penstock.core.units import KIB, format_bytes
 from penstock.core.values.dialect import Dialect
 from penstock.loading.values.block import Block, LineEnd, Segment
 
-# 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.
+# The longest header that is accepted. 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of
+# it.
 HEADER_LIMIT_BYTES = 256 * KIB
 
 _HINTS = {
@@ -110,7 +111,7 @@ class BlockReader:
                     yield held
                 held = block
         except PenstockError:
-            # The block before the error is valid, and --check examines it too.
+            # Yield the block before the error, because it is valid and --check examines it too.
             if held is not None:
                 yield held
             raise
@@ -150,7 +151,7 @@ class BlockReader:
                 self._carried_bytes += len(piece) - cut.end
         self._piece = b""
         cut = self._finish()
-        # In JSON Lines, blanks may remain after the last record.
+        # Yield the rest as the last block. In JSON Lines, the rest may be blanks without a record.
         if cut.records or (self._carry and not cut.is_end):
             yield self._make_block(b"", cut, is_unended=cut.records > 0 and not self._ends_with_return())
 
@@ -226,7 +227,7 @@ _WINDOW_BYTES = 16 * KIB
 class _Torn(Exception):
     """A record is torn: `start` is its offset in the bytes that are not in a block yet.
 
-    `records` and `lines` are the numbers of records and lines before it among these bytes.
+    `records` and `lines` are the numbers of records and lines in these bytes before the torn record.
     """
 
     def __init__(self, start: int, records: int, lines: int, reason: str) -> None:
@@ -237,16 +238,16 @@ class _Torn(Exception):
 class TornReader(BlockReader):
     """A BlockReader that yields the first line of each torn record as a block with a fault.
 
-    Raises RecordFormError if a line is longer than `longest_line_bytes` and than the limit of a record, or if data
-    follows the end-of-data marker.
+    Raises RecordFormError if a line is longer than `longest_line_bytes` and than `max_record_bytes`, or if data follows
+    the end-of-data marker.
     """
 
-    # How many fields a record must have. None if that is not known, or if a record that spans lines may have any
-    # number.
+    # How many fields each record of csv must have. If it is None, records that span several lines are not checked.
     field_count: int | None = None
-    # Whether a record may have one more field, which is empty.
+    # Whether a record may have one field more, if that field is empty.
     ends_empty: bool = False
-    # The ledger stores a rejected line as one value, which has at most 1 GB. Several copies of the line are in memory.
+    # The longest line that can be rejected, if records may not be longer. The ledger stores a rejected line as one
+    # value, which has at most 1 GB, and several copies of the line are in memory.
     longest_line_bytes: int = 256_000_000
     # The line end of the good records so far, None before the first.
     _line_end: LineEnd | None = None
@@ -325,8 +326,8 @@ class TornReader(BlockReader):
 
     def _take_line(self, reason: str) -> Block:
         """Return a block of the next line, with its fault."""
-        # A line feed ends the line even if the records end with CR. If CR was guessed wrongly, the rest is rejected
-        # line by line.
+        # The characters that end the line. A line feed ends it even if the records end with CR. If CR was guessed
+        # wrongly, the rest is then rejected line by line.
         marks = (b"\r", b"\n") if self._line_end == "cr" else (b"\n",)
         taken: list[Segment] = []
         length_bytes, end = 0, 0

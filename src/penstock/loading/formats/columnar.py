@@ -35,7 +35,7 @@ class Columnar(Format):
     is_typed = names_folders = True
     own_copy = "columnar files"
     import_obstacle = "COPY on the server reads text only."
-    # These replace hints that name options of text.
+    # Hints by SQLSTATE, in place of hints that name options of text.
     hints: Mapping[str, str] = {
         "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
         "23502": "Write the file with a value, or use --on-error reject.",
@@ -111,12 +111,12 @@ class Columnar(Format):
     def compare(
         self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
-        # The committed rows may have been sent in the binary format, or as text by an earlier run with --on-error
-        # reject.
+        # Compare the rows as they are sent without rejects, which may be in the binary format. If they differ, compare
+        # them as an earlier run with --on-error reject has sent them, as text.
         try:
             state = super().compare(work, committed, replace(tools, rejects_torn=False))
         except DataError:
-            # A row cannot be sent. If it was committed, it was rejected, and the object has changed since.
+            # A row cannot be sent. Either it was rejected when the object was loaded, or the object has changed since.
             state = "changed"
         return state if state != "changed" else super().compare(work, committed, replace(tools, rejects_torn=True))
 

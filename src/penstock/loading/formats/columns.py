@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.loading.formats.probe.probing import ProbeResult
 
 _NAMES_SHOWN = 3
-# A hint names all fields of a file only if it has at most this many.
+# The largest number of fields that a hint names. If a file has more, the hint names none.
 _NAMES_LISTED = 30
 _NO_VALUES: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -71,16 +71,16 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return "empty" or "row names" if a file's header and records differ by one field in that way, otherwise None.
+    """Return how a file's header and its records differ by one field (see Edge), None if they do not.
 
-    `table` provides the names if the file has no header.
+    If the file has no header, the columns of `table` count as its header.
     """
     header, shapes = probe.header, probe.shapes
     if job.columns is not None or header is None:
         names = job.columns if job.columns is not None or table is None else _columns_by_position(job, table)
         return "empty" if names is not None and shapes == {(len(names) + 1, True)} else None
     if not header:
-        # No record names a field.
+        # The records of JSON Lines name no field.
         return None
     if not header[-1].strip():
         fitting = {(len(header) - 1, False), (len(header) - 1, True), (len(header), True)}
@@ -180,8 +180,9 @@ def map_columns(
 def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
     """Return the column of each name in records of JSON Lines. `header` has the names that are known beforehand.
 
-    Columns without a default also get values by their own names. This does not apply to a mode with a key, in which a
-    column that no record names keeps its value. A name without a column is not in the map. Raises TargetError.
+    A column without a default that no such name matches gets the values with its own name. With a mode that has a key,
+    it does not, so that it keeps its value if no record names it. A name without a column is not in the map. Raises
+    TargetError.
     """
     _check_constants(job, table)
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}

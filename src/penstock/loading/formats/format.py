@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 
 class RangeSums:
-    """Computes the CRC-32 of an object's present bytes in the ranges of each committed row, as its pieces are read.
+    """Computes the CRC-32 of an object's present bytes in committed ranges, as the object's pieces are read.
 
-    `header` is the object's present header record; the caller sets it if there is one.
+    Each row of `committed` has one checksum, for all its ranges together. `header` is the object's present header
+    record; the caller sets it if there is one.
     """
 
     def __init__(self, committed: Sequence[CommittedRange]) -> None:

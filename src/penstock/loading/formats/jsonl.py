@@ -88,10 +88,11 @@ def probe_json_lines(
     rejects: bool = False,
     compression: Compression = "none",
 ) -> ProbeResult:
-    """Return what probing delimited text returns. Raises UsageError; SourceError for a document over several lines.
+    """Return what probing a sample of JSON Lines finds, in the form in which probing delimited text returns it.
 
-    `table_columns` are the columns of the table, none if it is yet to be created. Raises DataError if the sample is not
-    UTF-8, or does not have the whole of a first record.
+    `table_columns` are the columns of the table, none if it is yet to be created. Raises UsageError. Raises SourceError
+    for a document over several lines. Raises DataError if the sample is not UTF-8, or does not have the whole of a
+    first record.
     """
     convert = partial(_describe_iconv, uri=uri, compression=compression)
     check_json_options(options, convert=convert)
@@ -165,7 +166,7 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
 
 
 def fold(name: str) -> str:
-    """Return a name in lower case without blanks, as names are compared that match no column exactly.
+    """Return a name in lower case, without blanks around it. Names that match no column exactly are compared so.
 
     Source: rust/src/json_lines.rs.
     """

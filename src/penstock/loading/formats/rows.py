@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from penstock.core.files.columnar.text import TextRows
     from penstock.loading.values.work import ObjectWork
 
-# How many bytes of values, in Arrow's form, become one block. A larger block saves some microseconds for each column;
-# queues hold eight blocks of an object in memory.
+# How many bytes of values, in Arrow's form, become one block. A larger block would save only some microseconds for each
+# column, and queues hold eight blocks of an object in memory.
 _BLOCK_BYTES: Final = MIB
 
 # Matches the types of columns that store a text unchanged.
@@ -60,7 +60,7 @@ class RowStream:
 
     @property
     def reading_s(self) -> float:
-        """Return the seconds in which stored bytes were waited for."""
+        """Return the seconds that the stream has waited for stored bytes."""
         return self._file.reading_s
 
     def __enter__(self) -> Self:
@@ -143,7 +143,7 @@ class _RowWriter:
 
     # The file's columns.
     names: Sequence[str]
-    # The types of the table's columns that they fill.
+    # The types of the table's columns that are filled from the file's columns.
     types: Sequence[str | None]
     wires: Sequence[Wire] | None
     uri: str
@@ -165,7 +165,8 @@ class _RowWriter:
         try:
             yield from self._make_blocks(batch)
         except TooLong as error:
-            # The values of a dictionary or of a run may be much longer as text than they are in memory.
+            # Write the batch in halves until its parts are short enough. The values of a dictionary or of a run may be
+            # much longer as text than they are in memory.
             if batch.rows == 1:
                 location = FileLocation(file=self.uri, line=batch.start + 1, part=batch.part)
                 raise DataError("the row is too long", detail=f"{location}: {error}.", location=location) from error

@@ -83,7 +83,7 @@ def watch_rows(blocks: Iterable[Block], form: RecordForm, sums: RangeSums | None
 
 # If this many records have a wrong number of fields, the dialect or the columns are wrong, not the records.
 _RECORDS: Final = 1000
-# Blocks are held in memory until a record fits. If records are so long that these bytes have fewer than 1,000 of them,
+# The most bytes of blocks that are held in memory until a record fits. If these bytes have fewer than 1,000 records,
 # the object is not refused.
 _HELD_BYTES: Final = 64 * MIB
 

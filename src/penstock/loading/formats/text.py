@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.loading.warned import WarningLog
 
 
-# The version that removed this encoding
+# The first version of PostgreSQL without the encoding MULE_INTERNAL.
 _WITHOUT_MULE_INTERNAL = 19
 
 
@@ -104,11 +104,12 @@ class Textual(Format):
             header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
         column_map = target.column_map
         if header != target.header or target.job.set or self.is_by_name:
-            # Each object may have its own order of columns, and a constant may contain the object's name. How a value
-            # with a name is sent depends on the type of its column, which may have been found or changed since.
+            # Map the columns of this object if they may be in another order, or if a constant may contain the object's
+            # name. For JSON Lines, map them in any case: how a value is sent depends on the type of its column, which
+            # may have been found or changed since the plan was made.
             column_map = self.map_object(header, target, uri=uri)
         form = RecordForm(
-            # This object's byte-order mark may give the encoding, although the first object has no mark.
+            # The encoding is that of this object's byte-order mark, which the first object may lack.
             dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
             column_map=column_map,
             table=target.table if work.landing is None else work.landing,

@@ -51,7 +51,8 @@ LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 # Locks are taken in this order. The mode that blocks readers is the last, so it is held for the shortest time.
 _MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE")
 
-# Other sessions may have a shorter deadlock_timeout than this one, but rarely shorter than the default.
+# The deadlock_timeout that other sessions are assumed to have if that of this session is longer. It is PostgreSQL's
+# default, and other sessions rarely have less.
 _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 
 # The lock mode of VACUUM and ANALYZE. It shows which session is an autovacuum worker, because a role without
@@ -85,8 +86,8 @@ class LockableRow:
 class TableLocks:
     """The locks that one transaction needs: the OID of each table with its mode.
 
-    Tables that the role may not lock are locked by the statements that need them. A single table too is locked by its
-    statement at the first attempt. Methods raise ServerError, TargetError.
+    Tables that the role may not lock are locked by the statements that need them. If only one table is to be locked,
+    the first attempt leaves this to the statement too. Methods raise ServerError, TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
@@ -97,10 +98,10 @@ class TableLocks:
         self._rows: dict[LockMode, list[LockableRow]] = defaultdict(list)
 
     def take(self) -> None:
-        """Take all locks until the end of the caller's transaction or savepoint. Call it through with_lock_retries.
+        """Take all locks, and hold them until the end of the caller's transaction or savepoint.
 
-        If several locks take longer than half of deadlock_timeout (at most 0.5 s), it raises ServerError (55P03) and
-        holds none of them.
+        Call it through with_lock_retries. If several locks take longer than half of deadlock_timeout (at most 0.5 s),
+        it raises ServerError (55P03) and holds none of them.
         """
         self._attempts += 1
         if self._attempts == 1 and len(self._wanted) < 2:
@@ -128,12 +129,13 @@ class TableLocks:
     def _lock(self, rows: Mapping[LockMode, Sequence[LockableRow]]) -> None:
         statements = [_compose(rows[mode], mode) for mode in _MODES if rows.get(mode)]
         if sum(map(len, rows.values())) < 2:
-            # With a single lock there can be no deadlock.
+            # Take a single lock without a shorter timeout: a deadlock needs two locks.
             for statement in statements:
                 self._connection.execute(statement)
             return
         longest_s = min(self._deadlock_timeout_s, _LONGEST_DEADLOCK_TIMEOUT_S)
-        # All statements together take at most half of deadlock_timeout, so the locks are released in the other half.
+        # All statements together take at most half of deadlock_timeout. If they take longer, the locks are released
+        # before the other half is over.
         timeout_s = longest_s / 2 / len(statements)
         try:
             with in_transaction(self._connection):
@@ -213,8 +215,9 @@ def check_truncatable(connection: Connection, target: TableFacts, *, together: S
 def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> None:
     """Remove all rows of tables, and of the partitions of partitioned tables, but not of tables that inherit from them.
 
-    It is one statement, because the tables' foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks until
-    the caller's transaction ends. Raises TargetError, also if a name belongs to another table by then, and ServerError.
+    All tables are truncated by one statement, because their foreign keys may refer to each other. Takes ACCESS
+    EXCLUSIVE locks until the caller's transaction ends. Raises ServerError. Raises TargetError also if a name now
+    belongs to another table.
     """
     tables = [
         sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), table_identifier(target.name))
@@ -239,9 +242,9 @@ class TargetLanding:
     """One target that needs more than COPY into its table."""
 
     target: TargetPlan
-    # The table's facts.
+    # The facts of the target's table.
     facts: TableFacts
-    # The landing in the ledger.
+    # The ledger's record of where COPY puts the rows.
     record: LandingRecord
     # The numbers of the target's objects.
     objects: tuple[int, ...]

@@ -126,10 +126,9 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
 
 _log = logging.getLogger(__name__)
 
-# The swap has locked the old table. A session that waits for this lock may itself hold another lock that DROP TABLE
-# needs. Then the two would be deadlocked. PostgreSQL would cancel the session's query, because the session began to
-# wait first and so its deadlock_timeout (1 s) ends first. Therefore the swap waits only this long for each further
-# lock.
+# How long the swap waits for each further lock after it has locked the old table. A session that waits for the old
+# table may itself hold a lock that DROP TABLE needs, and then the two are deadlocked. PostgreSQL would cancel the query
+# of that session, because it began to wait first, and so its deadlock_timeout (1 s) ends first.
 _FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
@@ -201,7 +200,7 @@ def enforce_early(
             with in_transaction(connection):
                 _make_indexes(connection, definition, replacement, only=indexes)
         except (errors.UndefinedFunction, errors.UndefinedTable) as exc:
-            # The planner inlines simple SQL functions even for an empty table.
+            # An index's function has failed, although the new table is empty: the planner inlines simple SQL functions.
             raise TargetError(
                 f'cannot make the indexes of "{definition.name}" again: {exc.diag.message_primary}',
                 detail=exc.diag.context,

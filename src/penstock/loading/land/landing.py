@@ -153,7 +153,7 @@ class Replacement(Way):
         except PenstockError as error:
             if error.is_transient:
                 raise
-            # ANALYZE may fail because functions of the table's indexes need the user's search_path.
+            # Only warn: ANALYZE may fail because functions of the table's indexes need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
 
     @contextmanager

@@ -31,11 +31,12 @@ from penstock.loading.land.merge_key import Key, conflict_target, find_key, key_
 
 _COMMA = sql.SQL(", ")
 
-# This makes the server count the records. Without times and buffers, counting costs almost nothing.
+# The beginning of a statement that makes the server count its records. Without times and buffers, counting costs almost
+# nothing.
 COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
-# A node has this "Parent Relationship" in EXPLAIN if its parent node reads its rows. Other values, such as InitPlan and
-# SubPlan, mean subqueries (explain.c).
+# The values of "Parent Relationship" in EXPLAIN for a node whose rows its parent node reads. Other values, such as
+# InitPlan and SubPlan, mean subqueries (explain.c).
 _INPUTS = ("Outer", "Subquery")
 
 
@@ -47,8 +48,8 @@ class MergeCounts:
     staged: int
     # Records that were dropped because another staged record with the same key was chosen.
     duplicates: int = 0
-    # If triggers on both INSERT and UPDATE may have skipped records, only the sum of this and the next count is
-    # correct.
+    # Records that became new rows. If triggers on both INSERT and UPDATE may have skipped records, only the sum of this
+    # count and the next is correct.
     inserted: int = 0
     # Records that updated a row with their key.
     updated: int = 0
@@ -83,7 +84,7 @@ class MergeParts:
     staging: TableName
     target: TableFacts
     columns: tuple[str, ...]
-    # None if all records are inserted.
+    # The key by which records are merged, None if all records are inserted.
     key: Key | None = None
     # Whether a record updates the row with its key. If not, the record is skipped.
     updates: bool = False
@@ -101,8 +102,8 @@ class MergeParts:
         """
         if self.key is None:
             return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
-        # Records with null in a NOT NULL column are also distinguished if each is refused separately or if a trigger
-        # may replace the null.
+        # Records with null in a NOT NULL column are no duplicates of each other if each of them is refused separately,
+        # or if a trigger may replace the null.
         with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
@@ -267,8 +268,9 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
 
 PLACEHOLDER = ":staging"
 
-# The placeholder is not replaced in these tokens: strings, quoted names, dollar quotes, comments (which nest, see
-# below). `::staging` is a cast. Source: src/bin/psql/psqlscan.l, src/backend/parser/scan.l
+# Finds each placeholder, and the tokens in which it is not replaced: strings, quoted names, dollar quotes, the
+# beginning of a comment (comments nest, see _COMMENT_ENDS), and `::`, because `::staging` is a cast. Source:
+# src/bin/psql/psqlscan.l, src/backend/parser/scan.l
 _TOKENS = re.compile(
     r"""
       (?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'
@@ -306,7 +308,7 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
     position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
     """
     rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
-    # A rule may rewrite one statement to several.
+    # Look at all plans, because a rule may rewrite one statement to several.
     operations = [plan["Plan"].get("Operation") for (value,) in rows for plan in value if "Plan" in plan]
     if not any(operation in _OPERATIONS for operation in operations):
         raise UsageError(
@@ -414,7 +416,7 @@ def _execute(
 def _name_place(error: PenstockError, place: str) -> PenstockError:
     error.detail = f"{place}.\n{error.detail}"
     if error.sqlstate == "42601":
-        # A syntax error is caused by the file, not by the target.
+        # Raise UsageError for a syntax error, because the file causes it, not the target.
         return UsageError(
             error.message,
             detail=error.detail,

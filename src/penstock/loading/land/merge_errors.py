@@ -67,7 +67,7 @@ _COMMA = sql.SQL(", ")
 
 _UNIQUE_VIOLATION = "23505"
 
-# Longer values of a key are shortened in errors.
+# How many characters of a key's value an error shows.
 _SHOWN_CHARACTERS = 100
 
 

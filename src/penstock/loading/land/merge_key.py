@@ -34,7 +34,7 @@ class UniqueIndex:
     is_deferrable: bool
     is_exclusion: bool
     has_equal_nulls: bool
-    # None means an expression.
+    # The names of the index's columns. None is an expression.
     columns: list[str | None]
 
 
@@ -42,7 +42,7 @@ class UniqueIndex:
 class PartitionColumn:
     """The row of partition_columns.sql."""
 
-    # None means an expression.
+    # The column's name. None is an expression.
     name: str | None
 
 

@@ -29,7 +29,8 @@ from penstock.loading.land.merge_errors import RecordPosition
 from penstock.loading.land.merge_key import same_key, same_lack
 from penstock.loading.rejects.sorting import SortingParts, compose_sorting
 
-# The statement's text is composed before search_path changes to the user's.
+# The PL/pgSQL code that stores a stretch and reads the server's counts from the plan. It composes the statement's text
+# before it changes search_path to the user's.
 STORE_COUNTED: Final = """
             statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
                 || pg_catalog.quote_literal(sorting.upper) || {tail};
@@ -85,8 +86,8 @@ READ_REFUSED: Final = """
      ORDER BY r.{object}, r.{block}, r.{sequence}
 """
 
-# If several refused records have one key, which is only possible for a key with nulls, the reason of any of them is
-# used.
+# Refuses the records that have the key of a refused record. Several refused records may have one key only if it has
+# nulls. Then the reason of any of them is used.
 ADD_SAME_KEYS: Final = """
     INSERT INTO {refused} ({columns}, {reasons})
     SELECT DISTINCT ON (s.{object}, s.{block}, s.{sequence})
@@ -106,7 +107,7 @@ SAME_POSITION: Final = "r.{object} = s.{object} AND r.{block} = s.{block} AND r.
 
 _COMMA: Final = sql.SQL(", ")
 
-# The columns for the reason. They follow the record's own columns.
+# The columns for the reason in the table of refused records. They follow the record's own columns.
 _REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column")
 
 # The beginning of the message for a record that is rejected because another record with its key was refused.
@@ -119,7 +120,7 @@ _FETCHED = 1000
 class RefusedRecord(NamedTuple):
     """A record that the merge refused."""
 
-    # It counts only the staged records of the block, from 1.
+    # The record's number in it counts only the staged records of the block, from 1.
     position: RecordPosition
     reason: Reason
 
@@ -254,8 +255,8 @@ def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...
 
 _TEMPORARY: Final = "pg_temp"
 
-# A stretch costs as much overhead as some hundred rows. For each bad record in it, the stretch is undone and stored
-# again.
+# The largest number of records in a stretch. A stretch costs as much overhead as some hundred rows. It is undone and
+# stored again for each bad record in it.
 _MOST_IN_STRETCH = 20_000
 
 

@@ -155,7 +155,7 @@ class MergeStatement:
         """Raise the error with which the server would refuse the statement at the load's end. Change nothing."""
 
     def find_parts(self) -> MergeParts | None:
-        """Return the parts of a merge whose bad records can be sorted out, or None if it is not such a merge."""
+        """Return the parts of the merge, None if bad records of this statement cannot be sorted out."""
         return None
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:

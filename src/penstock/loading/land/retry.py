@@ -341,7 +341,7 @@ class _Chosen:
         self._left = left
 
     def read(self) -> Iterator[list[Reject]]:
-        """Yield the records, a few MiB at a time. It may be called again before the records are settled."""
+        """Yield the records, a few MiB at a time. This may be called again before the records are settled."""
         for rejects in self._resender.read(objects=self._objects, codes=self._codes):
             if self._edited is None:
                 yield rejects

@@ -21,9 +21,9 @@ def refuse_other_dialects(
 ) -> None:
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
-    Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if its header does
-    not fit the table or, with depth "records", if one of its first records does not. Warns of first lines that name a
-    separator, except in the first object.
+    Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
+    header does not fit the table. With depth "records", raises these also if one of its first records does not. Warns
+    of each object except the first whose first line names a separator.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
@@ -39,7 +39,7 @@ def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: Warning
     The load may have sent rows by then, but rows of pipes are committed only at the load's end.
     """
     if _is_unseen(work):
-        # The header is mapped to columns when the pipe is read.
+        # Check only the dialect now. The header is mapped to columns when the pipe is read.
         _look_at([work], sources, warnings, depth="dialect")
 
 

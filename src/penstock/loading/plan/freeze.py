@@ -14,10 +14,11 @@ from penstock.core.errors import UsageError
 from penstock.core.values.table import TableName
 from penstock.loading.values.plan import FreezeChoice, LoadPlan, SessionPlan, TargetPlan, total_size
 
-# The time of the last session may be so much longer than that of all on average.
+# Sessions end at about the same time if none sends more than this many times the bytes of an average session.
 _NEARLY_EVEN = 1.1
 
-# If the number of the server's CPUs is not known, throughput may show that many more sessions gain.
+# If the number of the server's CPUs is not known, a load starts with few sessions and adds more. If it may have more
+# than this many times as many as at the start, these may gain more than COPY FREEZE does.
 _MUCH_GROWTH = 3
 
 
@@ -57,7 +58,7 @@ def _with_freeze(plan: LoadPlan, reason: str) -> LoadPlan:
 
 
 def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
-    """Yield what of the load COPY FREEZE cannot be used with, and why."""
+    """Yield each option or table of the load with which COPY cannot freeze rows, and why."""
     rules = plan.job.rules
     if rules.on_error == "reject":
         yield "--on-error reject", "COPY cannot freeze rows under the savepoints that rejecting records needs."
@@ -92,9 +93,9 @@ def _find_target_obstacles(target: TargetPlan) -> Iterator[tuple[str, str]]:
 
 
 def _find_reason(plan: LoadPlan) -> str | None:
-    """Return why nothing is lost by one session for each table, None if something may be.
+    """Return why the load is as fast with one session for each table, None if it may be slower.
 
-    Readers do not wait: they do not know the tables, because the load creates them or puts them in place at its end.
+    No reader has to wait until the load ends, because the load creates the tables or puts them in place at its end.
     """
     if any(target.facts is not None and not target.is_replaced for target in plan.targets):
         return None

@@ -108,7 +108,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
 def _describe_names(options: DialectOptions) -> dict[str, Any]:
     """Return the options for names that are not at their defaults.
 
-    The identity of loads without such options stays the same.
+    Options at their defaults are left out, so that the identity of loads without these options does not change.
     """
     default = DialectOptions()
     return {

@@ -159,7 +159,10 @@ def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
 
 
 def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChange, ...]:
-    """Return the changes that add columns to a table, which has them already in `facts`. Raises TargetError."""
+    """Return the changes that add the columns `names`. `facts` are those of the table with these columns.
+
+    Raises TargetError if the role is not the table's owner.
+    """
     columns = [column for column in facts.columns if column.name in names]
     changes = tuple(ColumnChange(column=each.name, number=each.number, type_name=each.type_name) for each in columns)
     if changes and not facts.is_owner:
@@ -176,7 +179,7 @@ def compose_alter(table: TableName, changes: Sequence[ColumnChange]) -> str:
 
 
 def widenable(facts: TableFacts) -> dict[str, str]:
-    """Return the columns that --types widen may change, with their types: numbers, days, times without a precision."""
+    """Return the columns that --types widen may change, and their types: numbers, dates, times without a precision."""
     names = {oid: name for name, oid in TYPE_OIDS.items() if name in KEPT}
     return {
         column.name: names[column.type_oid]
@@ -214,7 +217,7 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
 
 
 def suggest_kept(type_name: str, value: str) -> str:
-    """Return a type that keeps a value unchanged which the type `type_name` changes.
+    """Return a type that keeps a value unchanged. `type_name` is the column's type, which changes the value.
 
     >>> suggest_kept("date", "2026-01-31 10:00"), suggest_kept("numeric(9,2)", "1.005"), suggest_kept("integer", "007")
     ('timestamp', 'numeric', 'text')

@@ -105,11 +105,11 @@ def estimate_records(target: TargetPlan) -> int | None:
     return max(0, round(size_bytes * lines / len(head)) - headers)
 
 
-# The server is not asked for its own block size: only orders of magnitude matter here.
+# The assumed size of a page. The server is not asked for its own, because only orders of magnitude matter here.
 PAGE_BYTES = 8192
 
-# VACUUM of a table that is this many times larger than the load may take longer than the load. If the table is smaller
-# than `long_vacuum_bytes`, VACUUM is too short to matter.
+# A table that is this many times larger than the load is only analyzed, because VACUUM may take longer than the load. A
+# table smaller than `long_vacuum_bytes` is vacuumed in any case.
 _MUCH_LARGER = 10
 
 
@@ -126,11 +126,11 @@ def decide_vacuum(
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
-    `relations` are the tables `filled` (oids) and their partitions. `before` has tables and partitions by oid as they
-    were when the load began, as far as that is known; partitions that took no rows are skipped. `stored_bytes` is what
-    the load has copied: a table that is more than ten times larger is only analyzed. Tables in `analyzed` (oids) were
-    just analyzed. The load has created, truncated or replaced those in `emptied` (oids): these, and tables that had no
-    pages before, are frozen, because the load alone has filled them.
+    `relations` are the tables `filled` (oids) and their partitions. `before` has them by oid as they were when the load
+    began, as far as that is known. Partitions that got no rows are skipped. `stored_bytes` is the number of bytes that
+    the load has copied: a table that is more than ten times larger is only analyzed. The tables in `analyzed` (oids)
+    were just analyzed, and are only vacuumed. The load has created, truncated or replaced the tables in `emptied`
+    (oids). These tables, and tables that had no pages before, are frozen, because the load alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
@@ -206,7 +206,7 @@ def decide_checkpoint(
 
     `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `is_leased`: the server's
     settings were changed for the load. `may_checkpoint`: the role has the right according to the catalogue. With
-    --checkpoint it is tried even without that right, because managed services have their own rules.
+    --checkpoint, a CHECKPOINT is tried even without that right, because managed services have their own rules.
 
     >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
     True

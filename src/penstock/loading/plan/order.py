@@ -40,8 +40,8 @@ def order_load(
 ) -> LoadPlan:
     """Return the plan of a load of these targets. `cpu_count` is the server's, None if it is not known.
 
-    The foreign keys that the load drops do not count. Raises UsageError or TargetError if two targets cannot be loaded
-    together.
+    Foreign keys that the load drops are not considered. Raises UsageError or TargetError if two targets cannot be
+    loaded together.
     """
     targets = _follow_staged(targets)
     _refuse_double_creation(targets)
@@ -138,7 +138,7 @@ def _follow_staged(targets: Sequence[TargetPlan]) -> Sequence[TargetPlan]:
     staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
     following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
     targets = [each.staged() if each.follows else each for each in following]
-    # Other tables may refer to those just staged.
+    # Repeat this, because other tables may have foreign keys to the tables that were just staged.
     return targets if targets == following else _follow_staged(targets)
 
 

@@ -19,8 +19,8 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 from penstock.loading.values.work import ObjectWork
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
-# Narrow rows take up to 1.6 times as much. The warning at half of the free space is early enough for these
-# (docs/disk-space.md).
+# Narrow rows take up to 1.6 times as much. A load that takes half of the free space gets a warning, which is early
+# enough for these too (docs/disk-space.md).
 _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
 _STAGING_FACTOR = 3.0
@@ -47,14 +47,14 @@ def estimate_needs(
                 needs.append(SpaceNeed(path=storage.path, what=what, needed_bytes=-storage.stored_bytes))
     if not storages or storages[0].wal_path is None or wal_bytes is None:
         return needs
-    # The WAL grows until a checkpoint allows segments to be reused.
+    # The WAL grows at most to its limit. At the limit, a checkpoint allows its segments to be reused.
     growth_bytes = min(written_bytes, storages[0].wal_limit_bytes - wal_bytes)
     wal = SpaceNeed(path=storages[0].wal_path, what="WAL", needed_bytes=growth_bytes)
     return [*needs, wal] if growth_bytes > 0 else needs
 
 
 def estimate_wal(works: Sequence[ObjectWork], storages: Sequence[TableStorage]) -> int | None:
-    """Return how much WAL the load of objects is expected to write, None if the size of one is not known."""
+    """Return how much WAL the load of objects is expected to write, None if the size of an object is not known."""
     parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
@@ -62,7 +62,7 @@ def estimate_wal(works: Sequence[ObjectWork], storages: Sequence[TableStorage]) 
 def _estimate_targets(
     works: Sequence[ObjectWork], storages: Sequence[TableStorage]
 ) -> Iterator[tuple[TargetPlan, TableStorage, int | None]]:
-    """Yield the bytes on disk that the objects of each target take, None if the size of one is unknown."""
+    """Yield the bytes on disk that the objects of each target take, None if the size of an object is not known."""
     for number in sorted({work.target_index for work in works}):
         group = [work for work in works if work.target_index == number]
         target, storage = group[0].target, storages[number]
@@ -137,7 +137,7 @@ def note_disk(disk: DiskForecast) -> Notice | None:
 
 
 def text_bytes(works: Sequence[ObjectWork]) -> float | None:
-    """Return how many bytes are left of a target's objects, as text, or None if the size of one is unknown."""
+    """Return the bytes of text that a target's objects still have to load, None if the size of an object is unknown."""
     target, size_bytes = works[0].target, total_size(work.source for work in works)
     return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
 

@@ -48,11 +48,12 @@ if TYPE_CHECKING:
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is that of the first object with text that is not known to be loaded; if all are loaded, of the first with
-    text. If `may_be_loaded` is true, the sample's object is or may be loaded already, and is then not read again.
-    `facts` is None if the table does not exist. `notices` name the files that are not loaded. `unloaded` are the
-    objects that are not known to be loaded. `lines_before_emptying` is the number of lines of the longest object, if it
-    has at most one line and the load would remove rows from the table; otherwise None.
+    `sample` is the beginning of the first object with text that is not known to be loaded. If all objects are loaded,
+    it is that of the first object with text. If `may_be_loaded` is true, the object of the sample may be loaded
+    already, and is then not read again. `facts` is None if the table does not exist. `notices` name the files that are
+    not loaded. `unloaded` are the objects that are not known to be loaded. `lines_before_emptying` is the number of
+    lines of the longest object, if it has at most one line and the load would remove rows from the table; otherwise
+    None.
     """
 
     job: TargetJob
@@ -150,9 +151,9 @@ def _refuse_emptying(gathered: TargetInput, probe: ProbeResult) -> None:
 def _map_sample(
     found: Format, gathered: TargetInput, target: TargetPlan, *, rejects: bool
 ) -> tuple[ColumnMap, PenstockError | None]:
-    """Return the column map of the sample. If all objects are loaded already, an error is returned, not raised.
+    """Return the column map of the sample. If all objects are loaded already, return the error instead of raising it.
 
-    That error is raised only if an object is loaded again.
+    The load raises the error only if an object is loaded again.
     """
     try:
         return found.map_first(gathered.sample, target, rejects=rejects), None
@@ -163,7 +164,7 @@ def _map_sample(
 
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
-    """Warn if the first record is not loaded as a header although none of its names is a known column."""
+    """Warn if the first record is taken for a header, and not loaded, although none of its names is a known column."""
     if job.columns is None or job.dialect.header is not None or not probe.dialect.has_header or probe.header is None:
         return ()
     known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}

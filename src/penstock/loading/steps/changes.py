@@ -60,7 +60,7 @@ class Changes(Step):
     def needs_all_rows(self) -> bool:
         """Return whether the load has changed tables.
 
-        All rows must come first, because adding rows after the rebuild is slow.
+        If it has, `after` waits for all rows, because adding rows to a table after the rebuild is slow.
         """
         return self._changes is not None
 
@@ -98,7 +98,7 @@ class Changes(Step):
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
-        # The size of a pipe is not known when the plan is made.
+        # Compare the bytes that were sent, because the size of a pipe is not known when the plan is made.
         is_large = outcome.bytes_copied >= self._plan.tuning.least_dropping_bytes
         gains = [target.indexes.gain for target in self._plan.targets if target.indexes.gain and is_large]
         if not self._rebuilt and not gains:

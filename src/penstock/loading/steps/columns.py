@@ -96,7 +96,7 @@ class RowCounts(Step):
                 # The load is complete. Count again after an interrupt, so that the user sees what was rejected.
                 return replace(outcome, rejected=load.at_end(store.count_rejected))
         except (PenstockError, KeyboardInterrupt) as error:
-            # An error here must not make the load look failed.
+            # Warn instead of raising an error, because the load is complete.
             why = error.message if isinstance(error, PenstockError) else "interrupted"
             load.tools.warnings.warn("rejects", f"rejected records were not counted: {why}")
             return replace(outcome, rejected=None)

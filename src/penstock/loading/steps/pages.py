@@ -1,4 +1,4 @@
-"""The step that says what the server wrote until nothing of the load is left to be written: heap, WAL, frozen pages."""
+"""The step that reports how many bytes of pages and of WAL the server wrote for a load, its VACUUM included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.ledger.targets import find_filled
 from penstock.loading.steps.step import RunningLoad, Step
 from penstock.loading.values.outcome import LoadOutcome
 
-# pg_stat_io counts the pages that the checkpointer and other processes write, too.
+# The first version with pg_stat_io, which also counts the pages that the checkpointer and other processes write.
 _SINCE_MAJOR = 16
 
 
@@ -27,7 +27,8 @@ class ServerPages:
     read_bytes: int
     written_bytes: int
     wal_bytes: int
-    # Of the tables in question and their partitions, after their last VACUUM; None before PostgreSQL 18.
+    # The pages of the filled tables and of their partitions, as their last VACUUM counted them. Before PostgreSQL 18,
+    # `frozen_pages` is None.
     pages: int
     frozen_pages: int | None
     # When the counters were last set to 0, by a user or after a crash.
@@ -43,7 +44,7 @@ class WrittenPages:
     wal_bytes: int
     # The bytes of rows that the load sent.
     sent_bytes: int
-    # How many of 100 pages of the filled tables are frozen, None before PostgreSQL 18.
+    # The percentage of the filled tables' pages that are frozen, None before PostgreSQL 18.
     frozen_percent: float | None
 
     def describe(self) -> Sequence[str]:
@@ -55,7 +56,7 @@ class WrittenPages:
 
 
 class PageCounts(Step):
-    """Counts what the server writes during a load of this process alone, if it is large enough to matter."""
+    """Counts what the server writes during a load, if the load is large and no other process takes part in it."""
 
     name = "pages"
 
@@ -68,7 +69,8 @@ class PageCounts(Step):
         is_small = size_bytes is not None and size_bytes < least_bytes
         if self._before is None and not is_small and load.tools.server_major >= _SINCE_MAJOR:
             with suppress(PenstockError):
-                # A service may keep these views from its users. The next statement notices a lost connection.
+                # Go on without the counters after an error. A managed service may hide these views from its users. If
+                # the connection is lost, the next statement raises the error.
                 self._before = _read_pages(connection, ())
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:

@@ -44,9 +44,9 @@ class SequenceRow:
 def advance_sequences(connection: Connection, facts: TableFacts, columns: Collection[str]) -> list[str]:
     """Advance the sequences that the loaded columns own past the columns' values. Return warnings.
 
-    The last value of a column is read from an index, or otherwise from the whole table. A sequence never moves
-    backwards (but a nextval by hand between the query and setval can be undone). Needs SELECT on the column and USAGE
-    and UPDATE on the sequence. Without these, a warning says what to grant. Raises ServerError.
+    The last value of a column is read from an index, or otherwise from the whole table. A sequence is only moved
+    forwards. But if another session calls nextval between the query and setval, that call can be undone. Needs SELECT
+    on the column and USAGE and UPDATE on the sequence. Without these, a warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:
@@ -104,7 +104,7 @@ def _advance(connection: Connection, facts: TableFacts, column: Column, name: st
 def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_ascending: bool) -> int | None:
     """Return the greatest (or least) value of a column, or None if it has none."""
     name = sql.Identifier(column.name)
-    # Only numeric has NaN and infinities.
+    # Numeric columns may contain NaN and infinities, which a sequence cannot take.
     is_finite = sql.SQL(" WHERE {} NOT IN ('NaN', 'Infinity', '-Infinity')").format(name)
     query = sql.SQL("SELECT pg_catalog.{}({}) FROM {}{}").format(
         sql.Identifier("max" if is_ascending else "min"),
@@ -176,9 +176,9 @@ class Sequences(Step):
             messages = self._advance(connection)
         except (PenstockError, KeyboardInterrupt) as error:
             if connection.closed:
-                # The connection is lost, and the next attempt advances the sequences.
+                # If the connection is lost, the next attempt advances the sequences.
                 raise
-            # The rows are stored, so an error here must not make the load look failed.
+            # Warn instead of raising any other error, because the rows are stored.
             messages = [_describe(error)]
         self._warn(messages)
 

@@ -53,7 +53,7 @@ class SettingsStep(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Take the lease, then restore settings of killed loads.
 
-        Do this only once, because a lease outlives sessions.
+        Only the first attempt does this. The lease outlives the sessions of an attempt.
         """
         if self._is_done:
             return
@@ -62,7 +62,8 @@ class SettingsStep(Step):
             if load.lease_id is None:
                 self._lease.take()
             load.lease_id = self._lease.lease_id
-            # Read the holds after the lease is taken: an earlier try that failed may have left the note of its lease.
+            # Read the holds after the lease is taken, because a failed try to take it may have left the note of another
+            # lease.
             holds = read_holds(connection, self._tools.ledger.schema, target_oid=SERVER)
             noted = [hold.holder_id for hold in holds if not (hold.stands and hold.until is None)]
         if others := [lease_id for lease_id in noted if lease_id != load.lease_id]:

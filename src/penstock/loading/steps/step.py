@@ -43,7 +43,7 @@ class RunningLoad:
     tally: Tally
     # The claimed load of the last attempt.
     claimed: ClaimedLoad
-    # Called with the work that is done after the rows.
+    # The callback that is told the progress of work after the rows, such as a rebuild.
     report: Report | None = None
     # The lease under which the server's settings are changed now.
     lease_id: str | None = None

@@ -66,7 +66,8 @@ def run_vacuum(connection: Connection, step: VacuumStep) -> None:
     relation = step.relation
     with translate_errors(f"vacuuming table {relation}"):
         if step.freezes:
-            # VACUUM (FREEZE) would wait for each page that a cursor of another session is on, for as long as it is.
+            # This setting makes VACUUM freeze all rows. VACUUM (FREEZE) does too, but it waits for each page that a
+            # cursor of another session has pinned, until the cursor moves on.
             connection.execute("SET vacuum_freeze_min_age = 0")
         try:
             connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))
@@ -92,7 +93,7 @@ _QUERY_CANCELED = "57014"
 
 @frozen
 class UpkeepDone:
-    """The tables that were vacuumed and analyzed, the seconds of that, and the seconds of the checkpoint, 0 if none."""
+    """The tables that were vacuumed and analyzed, and the seconds of VACUUM and of the checkpoint (0 if none)."""
 
     vacuumed: tuple[str, ...]
     analyzed: tuple[str, ...]
@@ -141,7 +142,7 @@ class Upkeep(Step):
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
         self._tools = tools
-        # By oid. Empty if an earlier run began the load.
+        # The tables and partitions before the load, by oid. Empty if an earlier run began the load.
         self._relations: Mapping[int, Relation] = {}
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
@@ -158,7 +159,7 @@ class Upkeep(Step):
         )
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Read tables and partitions before they are loaded, to know which had no rows and which take some."""
+        """Read tables and partitions before they are loaded, to know later which were empty and which got rows."""
         if not load.claimed.claim.is_resumed and self._plan.job.rules.vacuum:
             self._relations = _read_before(self._plan, connection)
 
@@ -183,9 +184,10 @@ def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float,
 
 
 def _read_before(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
-    """Return the tables to be loaded, with their partitions, by oid; none if one of them is locked.
+    """Return the tables to be loaded, with their partitions, by oid. Return nothing if one of them is locked.
 
-    A small load does not look at tables without partitions: freezing them gains nothing. Raises ServerError.
+    If the load is small, tables without partitions are not returned, because it gains nothing to freeze them. Raises
+    ServerError.
     """
     size_bytes = plan.size_bytes
     is_small = size_bytes is not None and size_bytes < plan.tuning.least_freezing_bytes
@@ -276,8 +278,8 @@ class _Upkeep:
             if connection.closed:
                 raise
             if step.vacuums and step.analyzes and error.sqlstate not in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
-                # ANALYZE may have failed, because it runs functions of indexes, which may need the user's search_path.
-                # VACUUM without ANALYZE does not run them.
+                # Try VACUUM without ANALYZE. ANALYZE runs functions of indexes, and fails if they need the user's
+                # search_path.
                 self._run_step(replace(step, analyzes=False), connection)
                 what = "analyzed"
             why = self._explain(error, step.relation.oid, connection)

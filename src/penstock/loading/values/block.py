@@ -21,7 +21,7 @@ class Block:
     # The range of bytes in the decompressed object, or of row numbers from 0 (see `unit`).
     start: int
     end: int
-    # Counts from 1.
+    # The number of the first line, counted from 1.
     first_line: int
     # The number of physical lines.
     lines: int
@@ -64,12 +64,12 @@ class CopySpec:
     format: Literal["csv", "text", "binary"]
     delimiter: str
     null: str
-    # None for format text. The same applies to `escape`.
+    # The quote and the escape character, None for format text.
     quote: str | None
     escape: str | None
     # PostgreSQL's name of the payload's encoding.
     encoding: str
-    # The columns whose quoted fields may be null.
+    # The columns of FORCE_NULL: in these columns a quoted field that equals `null` is null too.
     force_null: tuple[str, ...] = ()
     # The types for which blocks of text were encoded in the binary format. That format does not contain types, so the
     # command is accepted only if the columns have these types.

@@ -20,9 +20,9 @@ class FileProgress:
 
     uri: str
     table: str
-    # None if unknown.
+    # The stored size, None if it is not known.
     size_bytes: int | None
-    # Stored (compressed) bytes.
+    # The stored (compressed) bytes that were read so far.
     bytes_read: int
     rows: int
     seconds: float
@@ -43,7 +43,7 @@ class LoadProgress:
     # The objects opened so far.
     files: tuple[FileProgress, ...]
     file_count: int
-    # What the load does if it does not send rows now.
+    # What the load does besides sending rows, such as a rebuild. Empty while it only sends rows.
     activity: str = ""
     # The steps of this activity that are running.
     steps: tuple[StepProgress, ...] = ()
@@ -61,11 +61,11 @@ class StatementOutcome:
     name: str
     # The target for which the records were staged. The statement may store rows in other tables too.
     table: str
-    # The staged records.
+    # The number of staged records.
     records: int
     # The server's command tag, such as "MERGE 118".
     tag: str
-    # The number in the tag.
+    # The number of rows in the tag.
     rows: int
 
 
@@ -84,7 +84,7 @@ class LoadShare:
 class LoadOutcome:
     """A finished load. No count of rows includes those that a transform stored."""
 
-    # None if no load was recorded, because every object had been loaded before.
+    # The id of the load, None if no load was recorded, because every object had been loaded before.
     load_id: str | None
     state: Literal["complete"]
     # Whether only the primary is known to have the commit, because the wait for a synchronous standby was cancelled.
@@ -95,13 +95,13 @@ class LoadOutcome:
     rows_before: int
     # The objects that earlier loads had loaded.
     objects_skipped: int
-    # None if the load is complete but its rejected records could not be counted afterwards.
+    # The number of rejected records, None if they could not be counted after the load was complete.
     rejected: int | None
     # The records that row triggers skipped.
     suppressed: int
     bytes_read: int
     bytes_copied: int
-    # Without the steps that follow the load's end, such as VACUUM.
+    # The duration of the load, without the steps that follow its end, such as VACUUM.
     seconds: float
     # The time that sessions spent sending or waiting for the server, summed over the sessions.
     busy_seconds: float
@@ -146,7 +146,7 @@ class BadRecord:
     uri: str
     # The line in the file; None if it is not known.
     line: int | None
-    # None if it is not known.
+    # The column of the bad value, None if it is not known.
     column: str | None
     message: str
     sqlstate: str | None

@@ -76,8 +76,8 @@ class TargetPlan:
     estimated_records: int | None = None
     # The staged tables of this load to which the table's foreign keys refer. They get their rows before this table.
     follows: tuple[TableName, ...] = ()
-    # The error for files that are loaded already and whose columns the table does not accept. It is raised only if one
-    # must be read again.
+    # The error that the table does not accept the columns of its files, although these files are loaded already. It is
+    # raised only if one of them must be read again.
     refusal: PenstockError | None = None
     # How header and records differ by one field.
     edge: Edge | None = None
@@ -134,7 +134,7 @@ class TargetPlan:
         return self.is_replaced and self.job.create and self.job.types == "infer"
 
     def staged(self) -> TargetPlan:
-        """Return the plan with the records staged, if COPY filled the table."""
+        """Return the plan with a staging table if COPY would fill the table itself. Otherwise return the same plan."""
         if not self.fills_table:
             return self
         return replace(self, landing=self.landing.staged(), allows_suppressed_rows=False)
@@ -223,7 +223,7 @@ class LoadPlan:
     tuning: LoadTuning = DEFAULT_TUNING
     # What the steps before and after the rows will do, by the name of the step. Empty until the steps are planned.
     steps: dict[str, PlanPart] = field(default_factory=dict)
-    # Says who reads the objects.
+    # Whether this process or the server reads the objects.
     route: RoutePlan = CLIENT_ROUTE
     # Objects that cannot be listed, or whose tables have no readable object. The targets do not include them.
     unreadable: tuple[UnreadableObject, ...] = ()
@@ -325,5 +325,5 @@ class CheckpointDecision:
 
     is_due: bool
     reason: str
-    # Whether it was due but is not possible.
+    # Whether a CHECKPOINT was due but is not possible.
     is_refused: bool = False

@@ -24,7 +24,7 @@ TYPES: Final = (
     "jsonb",
 )
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
-# Dates such as 01/02/2026: the day and the month depend on DateStyle, so no type is chosen for them.
+# The bit for dates such as 01/02/2026. DateStyle decides which number is the month, so no type is chosen for them.
 UNCLEAR_DATE: Final = 1 << 10
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
@@ -65,7 +65,7 @@ _WIDER: Final = (
     ("smallint", "integer", "bigint", "numeric", "text"),
     ("date", "timestamp", "timestamptz", "text"),
 )
-# The types of values, as bits, that a column of each type stores so that their text is the same as in the file.
+# For each type of a column, the bit of the values that the column keeps: their text says the same as in the file.
 KEPT: Final = {
     "smallint": 1 << 11,
     "integer": 1 << 12,
@@ -75,11 +75,11 @@ KEPT: Final = {
     "timestamp": 1 << 16,
     "timestamptz": 1 << 17,
 }
-# Dates such as 01/02/2026 are kept, because the user has chosen DateStyle for the load.
+# If this bit is set, dates such as 01/02/2026 count as kept, because the user has chosen DateStyle for the load.
 KNOWN_ORDER: Final = 1 << 18
-# The bits in the order in which a plan reports that a column lost them.
+# All bits of values. If a column has lost several types, a plan reports them in this order.
 BITS: Final = tuple(1 << number for number in range(18))
-# What a column does not keep of a value, as bits (rust/src/kept.rs).
+# The ways in which a column may change a value without an error. Way n is bit n (rust/src/kept.rs).
 CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
 ORDER: Final = 1 << CHANGES.index("order")
 
@@ -128,7 +128,7 @@ Position = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class ColumnFindings:
-    """What all values of one column allow that were seen so far."""
+    """The types that a column may have, according to the values that were seen so far."""
 
     # The types that all values have, as bits.
     fits: int

@@ -24,7 +24,10 @@ SENT_DIALECT: Final = Dialect(
 
 
 def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> ProbeResult:
-    """Return what probing a text file returns. Raises UsageError, DataError."""
+    """Return what probing a columnar file finds, in the form in which probing text returns it.
+
+    Raises UsageError, DataError.
+    """
     refuse_text_options(job.dialect, sample.format)
     if not sample.fields:
         raise DataError("the file has no columns", detail=f"{uri}.")
@@ -72,12 +75,13 @@ def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> No
 def kept_fields(sample: ColumnarSample, column_map: ColumnMap) -> list[int]:
     """Return the indexes of the columns of a file that are loaded."""
     if not column_map.columns:
-        # This happens if all files are loaded already and their columns no longer fit the table.
+        # No column is loaded. The map is empty if all files are loaded already and their columns no longer fit the
+        # table.
         return []
     return list(range(len(sample.fields)) if column_map.keep is None else column_map.keep)
 
 
-# What Hive writes for null.
+# The name of a folder for null, as Hive writes it.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 

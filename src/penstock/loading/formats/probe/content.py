@@ -18,9 +18,9 @@ _LINES_LOOKED_AT: Final = 5
 # How much of the text is searched for HTML, XML and SQL. The comment at the top of a dump is shorter.
 _BEGINNING_BYTES: Final = 4096
 
-# The beginning of a JSON object with a name. {1,2}, {"a","b"} and {} are arrays of PostgreSQL.
+# Matches the beginning of a JSON object with a name, but not {1,2}, {"a","b"} and {}, which are arrays of PostgreSQL.
 _OBJECT: Final = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
-# The beginning of a JSON array. [section] and [2026-11-01 12:00] are lines of other files.
+# Matches the beginning of a JSON array, but not [section] and [2026-11-01 12:00], which are lines of other files.
 _ELEMENT: Final = re.compile(rb'\[\s*(?:[]"[{-]|\d+\s*[],.]|(?:true|false|null)\s*[],])')
 _MARKUP: Final = re.compile(
     rb"<(?:\?xml\s|!--|!doctype\s|html\b|([a-z][\w:.-]*+)(?:\s[^<>]*+)?/?>(?:\s*<|[^<]*</\1\s*>))", re.IGNORECASE
@@ -55,9 +55,9 @@ class OtherContent(SourceError):
 class Content:
     """The content of a text that is not delimited, and how to load it."""
 
-    # Completes "the file is".
+    # The name of the content, which completes "the file is".
     name: str
-    # The hint. The command follows it, if there is one.
+    # What to do with the file. If there is a command, it follows this text.
     advice: str
     # A command that reads the file.
     command: str | None = None
@@ -161,7 +161,8 @@ def _name_objects(text: bytes, *, is_whole: bool) -> Content:
     """
     lines = _first_lines(text, is_whole=is_whole)
     if not lines and _OBJECT.match(text):
-        # The record is longer than the sample, which contains a whole record unless it is longer than --max-record.
+        # The first record is longer than the sample. The sample always has a whole record, except of --max-record or
+        # more.
         return JSON_LINES
     rests = [_find_rest(line) for line in lines if line == b"{}" or _OBJECT.match(line)]
     records, commas = rests.count(b""), rests.count(b",")
@@ -199,9 +200,9 @@ def _first_lines(text: bytes, *, is_whole: bool) -> list[bytes]:
 
 
 def _find_rest(line: bytes) -> bytes | None:
-    """Return the rest of a line after the object or array that begins it, without blanks.
+    """Return the rest of a line after the object or array that begins it, without blanks around the rest.
 
-    None if that does not end in the line.
+    None if the object or array does not end in the line.
     """
     end = _native.find_json_end(line)
     return None if end is None else line[end:].strip()

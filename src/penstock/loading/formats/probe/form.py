@@ -1,4 +1,4 @@
-"""Finds the format and the delimiter of a sample: the options give them, or they divide all records equally."""
+"""Finds the format and the delimiter of a sample: those of the options, or those that divide all records equally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'
 DEFAULT_NULLS: Final = {"csv": ("",), "text": ("\\N",), "tsv": ("\\N",)}
 DEFAULT_DELIMITER: Final = {"csv": ",", "text": "\t", "tsv": "\t"}
-# COPY refuses these as delimiters of format text, because they have a meaning after a backslash.
+# The characters that COPY refuses as delimiters of format text, because they have a meaning after a backslash.
 _TEXT_FORBIDDEN: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 _LINE_ENDS: Final = "\r\n"
 
@@ -102,7 +102,7 @@ def _check_quoting(options: DialectOptions) -> None:
     """Check the options that only csv has. The format is csv, or is not given."""
     for character, name in ((options.quote, "quote"), (options.escape, "escape")):
         _check_character(character, name)
-        # COPY accepts this, but then no record would ever end.
+        # Refuse what COPY would accept, because no record would ever end.
         if character is not None and character in _LINE_ENDS:
             msg = f"COPY {name} cannot be newline or carriage return"
             raise UsageError(msg, hint=f"Use --{name} with another character.")
@@ -135,12 +135,13 @@ def _check_delimiter_and_nulls(options: DialectOptions) -> None:
         raise UsageError(msg, hint="Use --null or --delimiter with another string.")
 
 
-# If two delimiters divide the records equally well, the first in this list is chosen. The comma is last, because it is
-# often part of a value (a decimal comma as in 95,26); the others rarely are.
+# The delimiters that are tried. If two of them divide the records equally well, the first in this list is chosen. The
+# comma is last, because it is often part of a value (a decimal comma as in 95,26); the others rarely are.
 _DELIMITERS: Final = ("\t", "|", ";", ",")
-# Enough for hundreds of records; all candidates are tried on it.
+# The part of the sample on which all delimiters are tried. It has enough room for hundreds of records.
 _TRIAL_BYTES: Final = 32 * 1024
-# If less than this share of the records has the same number of fields, the delimiter is probably only punctuation.
+# The share of the records that must have the same number of fields. If fewer have it, the delimiter is probably only
+# punctuation.
 _AGREEMENT: Final = 0.8
 # The characters that COPY TO writes after a backslash in format text.
 COPY_ESCAPES: Final = b"\\bfnrtv"

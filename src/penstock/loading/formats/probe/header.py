@@ -32,17 +32,17 @@ _CANDIDATES: Final = (
     ("GB18030", "gb18030", "\u4e00-\u9fff"),
     ("EUC_JP", "euc-jp", "\u3005-\u30ff\u4e00-\u9fff\uff10-\uff9f"),
 )
-# Other characters that text of any script may have.
+# Characters beyond ASCII, other than letters, that text of any script may have.
 _SIGNS: Final = (
     "\u00a0\u00a7\u00ab\u00b4\u00b7\u00bb\u2010-\u2044\u20ac\u2116\u2122\u3000-\u3003\u300c-\u3011\uff01-\uff0f"
 )
 # Matches letters at a place in a word where they cannot be: final letters before another letter, and a normal sigma at
-# the end. So the encoding is wrong.
+# the end. If such a letter is found, the encoding is wrong.
 _MISPLACED: Final = re.compile("[\u03c2\u05da\u05dd\u05df\u05e3\u05e5](?=\\w)|\\w\u03c3(?!\\w)")
 _WORD: Final = re.compile(r"[\w'\u2019.-]*[^\x00-\x7f][\w'\u2019.-]*")
 # Matches a sign between letters, where text has no sign.
 _INSIDE: Final = re.compile(r"[^\W\d_][^\w\s'\u2019.-]+[^\W\d_]")
-# Kana: Japanese text has them, and text in other encodings hardly ever by chance.
+# Matches kana. Japanese text has them. Other text hardly ever has them if it is decoded with a wrong encoding.
 _KANA: Final = re.compile("[\u3041-\u30ff]")
 _WORDS_COMPARED: Final = 1000
 _MOST_SHOWN: Final = 3
@@ -65,7 +65,7 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
     if wide := guess_utf16(head):
         codec = "utf-16-le" if wide == "UTF16LE" else "utf-16-be"
         return (Suggestion(encoding=wide, reading=_cut(head.decode(codec, "replace"), 0)),)
-    # Without this, the sample's end may contain a half of a character.
+    # Use whole lines only, because the sample may end within a character.
     whole = head[: head.rfind(b"\n", at) + 1] or head
     found: list[tuple[tuple[bool, bool, float], Suggestion]] = []
     for encoding, codec, letters in _CANDIDATES:
@@ -82,7 +82,7 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
             )
             found.append((rank, Suggestion(encoding=encoding, reading=_cut(text, len(before)))))
     found.sort(key=lambda each: each[0])
-    # Encodings in which the text reads the same are one suggestion.
+    # If the text reads the same in several encodings, suggest only the first of them.
     by_reading = {each.reading: each for _, each in reversed(found)}
     return tuple(each for _, each in found if by_reading[each.reading] is each)[:_MOST_SHOWN]
 
@@ -90,7 +90,7 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
 def _are_plausible(words: Sequence[str], letters: str) -> bool:
     """Return whether words have letters of one script only, and capitals only at their usual places.
 
-    One word in ten may be otherwise.
+    One word in ten may be an exception.
     """
     allowed = re.compile(f"[\\x00-\\x7f{letters}{_SIGNS}]+")
     good = sum(allowed.fullmatch(word) is not None and _has_form(word, is_latin=letters == _LATIN) for word in words)
@@ -100,7 +100,7 @@ def _are_plausible(words: Sequence[str], letters: str) -> bool:
 def _has_form(word: str, *, is_latin: bool) -> bool:
     letters = list(filter(str.isalpha, word))
     own = sum(letter > "\x7f" for letter in letters)
-    # Most letters of a language in Latin script are ASCII; words of other scripts have none of these.
+    # Most letters of a word in Latin script are ASCII, so few may be beyond ASCII. In other scripts, all must be.
     if own > len(letters) - own + 2 if is_latin else own < len(letters):
         return False
     if _MISPLACED.search(word) or _INSIDE.search(word):
@@ -124,7 +124,7 @@ def _cut(text: str, at: int) -> str:
     return "".join(character for character in shown[0] if character.isprintable()) if shown else ""
 
 
-# Texts that are probably values, not column names: numbers, dates, times, nulls.
+# Matches texts that are probably values, not column names: numbers, dates, times, nulls.
 _VALUE: Final = re.compile(
     r"[-+]?[$€£]?(?:\d[\d,]*+(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?%?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|\d{1,2}:\d\d(?::.*)?"
@@ -133,7 +133,7 @@ _VALUE: Final = re.compile(
 )
 _BOOLEAN: Final = re.compile(r"t|f|true|false|y|n|yes|no", re.IGNORECASE)
 _NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
-# Most column names are like this: one word, or several words joined by _, . or -.
+# Matches a text like most column names: one word, or several words joined by _, . or -.
 _HEADER_WORD: Final = re.compile(r"[^\W\d][\w.-]*")
 
 # If at most this many lines of a sample are invalid UTF-8, the file is probably UTF-8 with a few bad records.
@@ -173,7 +173,7 @@ def judge_header(
     names = [_folded(field or "") for field in fields]
     if len(names) > 1 and not names[0] and _are_row_numbers(rows):
         names[0] = "row number"
-    # A header may contain empty or repeated names.
+    # At least half of the fields must have a name. Some names in a header may be empty, or occur twice.
     if 2 * sum(map(bool, names)) <= len(names):
         return "none"
     if any(_VALUE.fullmatch(name) for name in names):

@@ -132,7 +132,7 @@ _RUNAWAY_BYTES: Final = 64 * 1024
 _NULL_WORDS: Final = ("\\N", "NULL", "null")
 # Possible delimiters. Some are so rare that a notice mentions them, but they are never chosen.
 _DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
-# This many records rarely have the same number of fields by chance.
+# How many records or fields must be alike. So many rarely have the same number of fields by chance.
 _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
@@ -216,7 +216,7 @@ def _carriage_returns_only(sample: RecordSample) -> Notice | None:
 
 
 def _no_line_end(sample: RecordSample) -> Notice | None:
-    """Find a first record that does not end within the sample, other than by an open quote."""
+    """Find whether the first record does not end within the sample, although no quote is open."""
     if sample.is_whole or sample.records.whole or sample.records.open_quote is not None:
         return None
     message = f"the first record does not end within {format_bytes(len(sample.head))}"
@@ -357,9 +357,9 @@ def _find_quoted(sample: RecordSample, quote: str, message: str, hint: str) -> N
 def find_rival(sample: RecordSample, *, is_new: bool) -> Notice | None:
     """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
 
-    For a new table, this is a character that divides records which would be a single column. For an existing table, it
-    is a character that gives the same number of fields and occurs in several fields of each record. The colons of a
-    time are in one field only.
+    For a new table, this is a character that divides the records if they would be a single column. For an existing
+    table, it is a character that gives the same number of fields and occurs in several fields of each record. The
+    colons of a time are in one field only.
     """
     texts = sample.texts
     delimiter = sample.form.delimiter
@@ -400,7 +400,7 @@ def _kept_escape(sample: RecordSample) -> Notice | None:
     escapes = find_escapes(sample.head, sample.form.delimiter)
     offset = next((offset for offset, escaped in escapes if escaped in wanted), None)
     if offset is None and (match := _find_field(sample, rb'\\"[^\r\n' + re.escape(sample.form.delimiter) + rb"]*")):
-        # Inside a field, the escape may be part of JSON.
+        # Look for an escaped quote only at the beginning of a field. Inside a field, the escape may be part of JSON.
         offset = match.start()
     if offset is None:
         return None

@@ -179,7 +179,7 @@ def _header_notices(verdict: HeaderVerdict, uri: str, first_line: int) -> tuple[
     return (Notice(code="first-line", message=taken, uri=uri, line=first_line, hint="Use --header or --no-header."),)
 
 
-# This is enough for the header and the records that the header is compared with.
+# The part of the block that is read to compare its header with the first object's.
 _HEADER_BYTES: Final = 8 * 1024
 _LINE_SHOWN: Final = 120
 _FIELDS_SHOWN: Final = 4
