@@ -1,33 +1,34 @@
-//! Rows of COPY's binary format from columns as Arrow lays them out in memory.
+//! Writes columns in Arrow's memory layout as rows of COPY's binary format.
 //!
-//! A column is the bytes of its buffers, little-endian and beginning at its first row: the values, 32-bit offsets for
-//! values of any length, and a bit for each row that says whether it has a value. Each kind writes what the receive
-//! function of its type reads (`src/backend/utils/adt`), and refuses what the type does not hold.
+//! A column consists of little-endian buffers that begin at its first row: its values, 32-bit offsets if values have
+//! any length, and a bit for each row that says whether the row has a value. Values are written as the receive
+//! functions of their types read them (`src/backend/utils/adt`). A value that its type cannot store is refused.
 
 use thiserror::Error;
 
-/// Days from 1970-01-01 to 2000-01-01, where `PostgreSQL` counts from.
+/// The days from 1970-01-01, where Arrow begins to count, to 2000-01-01, where `PostgreSQL` does.
 const EPOCH_DAYS: i32 = 10_957;
 const EPOCH_SECONDS: i64 = 10_957 * 86_400;
 const DAY_MICROSECONDS: i64 = 86_400_000_000;
 
-/// What `IS_VALID_DATE` and `IS_VALID_TIMESTAMP` accept (`src/include/datatype/timestamp.h`). Beyond are the infinities.
+/// The ranges that `IS_VALID_DATE` and `IS_VALID_TIMESTAMP` accept (`src/include/datatype/timestamp.h`). The infinities
+/// are outside of these ranges.
 const FIRST_DATE: i32 = -2_451_545;
 const END_DATE: i32 = 2_145_031_949;
 const FIRST_TIMESTAMP: i64 = -211_813_488_000_000_000;
 const END_TIMESTAMP: i64 = 9_223_371_331_200_000_000;
 
-/// The length of the widest value of a fixed one, a uuid.
+/// The length in bytes of the longest value with a fixed length, a uuid.
 const WIDEST: usize = 16;
 
 pub(crate) const NUMERIC_NEGATIVE: u16 = 0x4000;
-/// The decimal digits of one digit of `numeric`, and its base (`NBASE`).
+/// How many decimal digits one digit of `numeric` has, and the base of these digits (`NBASE`).
 const GROUP: u32 = 4;
 const BASE: u128 = 10_000;
-/// A 128-bit number has 39 decimal digits, and the last group may be filled up.
+/// The most groups of digits. A 128-bit number has 39 decimal digits, and its last group may be filled up with zeros.
 pub(crate) const MOST_GROUPS: usize = 11;
 
-/// A value that its type does not hold, by its row and column, from 0.
+/// A value that its type cannot store, with its row and column, counted from 0.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{reason}")]
 pub struct ValueError {
@@ -50,7 +51,7 @@ pub enum Reason {
     TooLong,
 }
 
-/// How many of a unit are in a second; nanoseconds must be whole microseconds.
+/// The unit of times. A time in nanoseconds must be a whole number of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Second,
@@ -60,7 +61,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Microseconds from `epoch` on, which counts seconds; None if they do not fit.
+    /// Returns a count of this unit in microseconds after `epoch`, which is in seconds. None if they do not fit 64
+    /// bits.
     fn to_microseconds(self, count: i64, epoch: i64) -> Result<Option<i64>, Reason> {
         let scaled = |per_second: i64| count.checked_sub(epoch * per_second)?.checked_mul(1_000_000 / per_second);
         match self {
@@ -73,10 +75,10 @@ impl Unit {
     }
 }
 
-/// What a column's values are, and the type that they become.
+/// What the values of a column are in Arrow, and the type that they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Signed numbers of `width` bytes.
+    /// Signed integers of `width` bytes.
     Int {
         width: usize,
         to: Integer,
@@ -86,12 +88,12 @@ pub enum Kind {
     Bool,
     Date,
     Timestamp(Unit),
-    /// Counts of `width` bytes since midnight.
+    /// Times of day: how many units have passed since midnight, in `width` bytes.
     Time {
         width: usize,
         unit: Unit,
     },
-    /// 128-bit numbers, to be divided by ten to the power of `scale`.
+    /// 128-bit integers, each of which is to be divided by ten to the power of `scale`.
     Numeric {
         scale: u32,
     },
@@ -109,7 +111,7 @@ pub enum Integer {
 }
 
 impl Kind {
-    /// The bytes of a value in Arrow's buffer; None for bits and for values of any length.
+    /// Returns how many bytes a value takes in Arrow's buffer. None for bits, and for values of any length.
     fn width(self) -> Option<usize> {
         match self {
             Self::Int { width, .. } | Self::Time { width, .. } => Some(width),
@@ -121,7 +123,8 @@ impl Kind {
     }
 }
 
-/// A column's buffers. `bit` is the place of the first row's bit in the first byte of `valid`, and of a boolean's values.
+/// The buffers of a column. `bit` is the index of the first row's bit in the first byte of `valid`. For booleans it is
+/// also the index in the first byte of `values`.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     pub kind: Kind,
@@ -132,7 +135,7 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Whether the buffers hold so many rows.
+    /// Returns whether the buffers are long enough for this number of rows.
     #[must_use]
     pub fn holds(&self, rows: usize) -> bool {
         let bits = (self.bit + rows).div_ceil(8);
@@ -168,7 +171,8 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The bytes of a value of any length. Offsets count from the buffer's own beginning; the values begin at the first.
+    /// Returns the bytes of a value of any length. Offsets count from the beginning of Arrow's own buffer, and `values`
+    /// begins at the first offset.
     fn bytes(&self, row: usize) -> Option<&'a [u8]> {
         let offsets = self.offsets?;
         let at = |index: usize| {
@@ -221,7 +225,8 @@ impl<'a> Column<'a> {
         Ok(())
     }
 
-    /// The first row whose text has a NUL, which is looked for in all values at once.
+    /// Returns the first row whose text has a NUL. All values are searched at once first, because hardly any column has
+    /// one.
     fn find_nul(&self, rows: usize) -> Option<usize> {
         if matches!(self.kind, Kind::Text | Kind::Jsonb) && memchr::memchr(0, self.values).is_some() {
             return (0..rows).find(|&row| {
@@ -232,11 +237,11 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Returns the rows as COPY's binary format has them, without its header and its end.
+/// Returns the rows in COPY's binary format, without its header and trailer.
 ///
 /// # Errors
 ///
-/// The first value that its type does not hold.
+/// The first value that its type cannot store.
 pub fn encode(columns: &[Column<'_>], rows: usize) -> Result<Vec<u8>, ValueError> {
     for (column, each) in columns.iter().enumerate() {
         if let Some(row) = each.find_nul(rows) {
@@ -258,7 +263,8 @@ pub fn encode(columns: &[Column<'_>], rows: usize) -> Result<Vec<u8>, ValueError
     Ok(out)
 }
 
-/// The bytes that a value takes at most, with its length, apart from those of any length.
+/// Returns the most bytes that a value and its length take. For values of any length, the value's own bytes do not
+/// count.
 fn room(column: &Column<'_>) -> usize {
     match column.kind {
         Kind::Numeric { .. } => 4 + 8 + 2 * MOST_GROUPS,
@@ -271,7 +277,7 @@ fn sum_lengths(columns: &[Column<'_>]) -> usize {
     columns.iter().filter(|column| column.offsets.is_some()).map(|column| column.values.len()).sum()
 }
 
-/// Writes a value with its length. Both go in at once, which is what most of the time is spent on.
+/// Writes a value after its length. Both are appended together, because appending takes most of the time.
 fn put<const N: usize>(out: &mut Vec<u8>, value: [u8; N]) {
     let mut bytes = [0; 4 + WIDEST];
     #[allow(clippy::cast_possible_truncation)] // N is WIDEST at most
@@ -290,7 +296,8 @@ fn write_int(value: i64, to: Integer, out: &mut Vec<u8>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Writes what `numeric_recv` reads: groups of four decimal digits, aligned at the decimal point, the highest first.
+/// Writes a number as `numeric_recv` reads it: groups of four decimal digits, aligned at the decimal point, the highest
+/// first.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // groups are below 10,000, and there are few
 pub(crate) fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
     let mut groups = [0_u16; MOST_GROUPS];
@@ -303,7 +310,7 @@ pub(crate) fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
         left /= part;
         count = 1;
     }
-    // Most values fit 64 bits, which are divided several times as fast.
+    // Divide by 64-bit arithmetic as soon as the rest fits 64 bits, which most values do. It is several times as fast.
     while left > u128::from(u64::MAX) {
         groups[count] = (left % BASE) as u16;
         left /= BASE;
@@ -323,7 +330,7 @@ pub(crate) fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[..length]);
 }
 
-/// Writes a numeric with its length, given its groups, the lowest first, and returns how many bytes it takes.
+/// Writes a numeric after its length, and returns how many bytes both take. The lowest of `groups` is the first.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // there are few groups
 pub(crate) fn pack_numeric(groups: &[u16], scale: usize, is_negative: bool, out: &mut [u8]) -> usize {
     let count = groups.len();
@@ -359,7 +366,7 @@ mod tests {
 
     #[test]
     fn numerics_are_groups_around_the_decimal_point() {
-        // ndigits, weight, sign, dscale, digits
+        // Each result is ndigits, weight, sign, dscale and the digits.
         assert_eq!(numeric(0, 2), [0, 0, 0, 2]);
         assert_eq!(numeric(12_345_678, 2), [3, 1, 0, 2, 12, 3456, 7800]);
         assert_eq!(numeric(-1, 8), [1, -2, 0x4000, 8, 1]);

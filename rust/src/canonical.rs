@@ -1,7 +1,8 @@
-//! Values in the one form whose meaning depends on no setting, read eight bytes at a time.
+//! Reads values in the one form whose meaning depends on no setting, eight bytes at a time.
 //!
-//! Each method names the input function of the server (src/backend/utils/adt) that reads the same value from what it
-//! takes. It takes less than that function: `types.rs` recognises more forms, as it only finds types.
+//! The comment of each method names the server's input function (src/backend/utils/adt) that returns the same value for
+//! the same text. A method accepts fewer forms than that function does. `types.rs` recognises more forms than these
+//! methods, because it only finds types.
 
 use memchr::memchr;
 
@@ -13,7 +14,7 @@ const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 const POWERS: [f64; 20] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19];
-/// As many digits as the longest `part` has.
+/// The powers of ten, up to the number of digits that the longest `part` has.
 const WHOLE_POWERS: [u64; 20] = {
     let mut powers = [1; 20];
     let mut at = 1;
@@ -25,14 +26,14 @@ const WHOLE_POWERS: [u64; 20] = {
 };
 const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
 
-/// A double keeps all numbers of 15 digits.
+/// The largest number all of whose digits a double is known to keep: it keeps all numbers of 15 digits.
 const EXACT_SIZE: u64 = 1_000_000_000_000_000;
 
 /// The days from 0000-02-29 to 2000-01-01.
 const EPOCH_DAYS: i32 = 730_426;
 const DAY_MICROSECONDS: i64 = 86_400_000_000;
 
-/// A block, and bytes that are NUL behind it, so that a fixed number can be read anywhere.
+/// A block with NUL bytes behind it, so that a fixed number of bytes can be read at any position of the block.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -44,7 +45,7 @@ impl Input<'_> {
         u64::from_le_bytes(bytes)
     }
 
-    /// `int2in`, `int4in` (int.c), `int8in` (int8.c): digits, maybe behind a minus sign.
+    /// Reads an integer as `int2in`, `int4in` (int.c) and `int8in` (int8.c) do: digits, which may follow a minus sign.
     #[inline(always)]
     pub(crate) fn integer(&self, start: usize, end: usize) -> Option<i64> {
         let is_negative = self.0[start] == b'-';
@@ -57,7 +58,7 @@ impl Input<'_> {
         }
     }
 
-    /// The number that `length` digits from `at` on write; None if they are not digits, or more than 19.
+    /// Returns the number that `length` digits at `at` stand for. None if they are not digits, or are more than 19.
     #[inline(always)]
     fn digits(&self, at: usize, length: usize) -> Option<u64> {
         match length {
@@ -75,7 +76,7 @@ impl Input<'_> {
         }
     }
 
-    /// How many of `length` bytes are before a point, if one is among the first 24.
+    /// Returns how many of `length` bytes are before the point, if a point is among the first 24 of them.
     #[inline(always)]
     fn before_point(&self, start: usize, length: usize) -> Option<usize> {
         for at in [0, 8, 16] {
@@ -90,7 +91,8 @@ impl Input<'_> {
         None
     }
 
-    /// A number of up to eight digits, and up to eight behind a point, maybe behind a minus sign; None if it is not so.
+    /// Reads a number with up to eight digits, and up to eight more behind a point. A minus sign may precede it. None
+    /// for any other text.
     #[inline(always)]
     pub(crate) fn short_decimal(&self, start: usize, end: usize) -> Option<ShortDecimal> {
         let is_negative = self.0[start] == b'-';
@@ -99,7 +101,7 @@ impl Input<'_> {
         let word = self.load(first);
         let before = find_point(word).min(length);
         let scale = (length - before).saturating_sub(1);
-        // A point has digits on both sides.
+        // A point must have digits on both sides.
         if before == 0 || scale > 8 || before < length && (scale == 0 || self.0[first + before] != b'.') {
             return None;
         }
@@ -116,7 +118,8 @@ impl Input<'_> {
         Some(ShortDecimal { is_negative, groups: pair(whole) << 32 | pair(part), scale })
     }
 
-    /// A number as digits, or digits, a point and digits, maybe behind a minus sign; None if it is not so, or too long.
+    /// Reads a number: digits, or digits, a point and digits. A minus sign may precede it. None for any other text, or
+    /// if the number is too long.
     #[inline(always)]
     pub(crate) fn decimal(&self, start: usize, end: usize) -> Option<Decimal> {
         let is_negative = self.0[start] == b'-';
@@ -130,12 +133,13 @@ impl Input<'_> {
         Some(Decimal { is_negative, whole, part: self.digits(first + before + 1, scale)?, scale })
     }
 
-    /// `float8in` (float.c): the nearest double, and whether it is known to keep all digits.
+    /// Reads the nearest double as `float8in` (float.c) does. Also returns whether the double is known to keep all
+    /// digits.
     #[inline(always)]
     pub(crate) fn float8(&self, start: usize, end: usize) -> Option<(f64, bool)> {
         if let Some(decimal) = self.decimal(start, end) {
             if let Some(size) = decimal.size() {
-                // The quotient of two numbers that a double holds exactly is rounded once.
+                // A double stores both numbers exactly. So only their quotient is rounded, once.
                 #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
                 let value = match decimal.scale {
                     scale if size <= 1 << 53 => size as f64 / POWERS[scale],
@@ -150,7 +154,7 @@ impl Input<'_> {
         is_within.then_some((value, false))
     }
 
-    /// `float4in` (float.c): rounded to a float at once, not by way of a double.
+    /// Reads a float as `float4in` (float.c) does: the text is rounded to a float directly, not to a double first.
     #[inline(always)]
     pub(crate) fn float4(&self, start: usize, end: usize) -> Option<f32> {
         if let Some(decimal) = self.decimal(start, end).filter(|found| found.scale < SMALL_POWERS.len()) {
@@ -167,7 +171,7 @@ impl Input<'_> {
 
     // ------------------------------------------------------------ days, times, uuids
 
-    /// `date_in` (date.c): 2026-01-31, as days from 2000-01-01 on.
+    /// Reads a date such as 2026-01-31 as `date_in` (date.c) does. Returns the days since 2000-01-01.
     #[inline(always)]
     pub(crate) fn date(&self, start: usize, end: usize) -> Option<i32> {
         if end - start == 10 {
@@ -179,7 +183,7 @@ impl Input<'_> {
 
     #[inline(always)]
     fn day(&self, start: usize) -> Option<i32> {
-        // "2026-01-" without its dashes is 8 digits, two of which are 0.
+        // Turn "2026-01-" into eight digits. The exclusive or turns each dash into the digit 0.
         let head = self.load(start) ^ 0x2d30_302d_3030_3030;
         let (tens, ones) = (self.0[start + 8] ^ b'0', self.0[start + 9] ^ b'0');
         if !are_digits(head) || head & 0xff00_00ff_0000_0000 != 0 || tens > 9 || ones > 9 {
@@ -191,19 +195,21 @@ impl Input<'_> {
         let (century, of_century, month) = (pair(0), pair(2), pair(5));
         let (year, day) = (century * 100 + of_century, u32::from(tens) * 10 + u32::from(ones));
         let is_leap = if of_century == 0 { century } else { of_century } % 4 == 0;
-        // From August on, the even months are the long ones.
+        // Up to July the odd months have 31 days, from August on the even ones.
         let length = if month == 2 { 28 + u32::from(is_leap) } else { 30 + ((month ^ month >> 3) & 1) };
         if year == 0 || month.wrapping_sub(1) > 11 || day.wrapping_sub(1) >= length {
             return None;
         }
-        // Years that begin with March have their leap day last, and 153 days in five months.
+        // Let years begin with March. Then the leap day is the last day of its year, and each five months have 153
+        // days.
         let is_early = u32::from(month <= 2);
         let (years, months) = (year - is_early, month + 12 * is_early - 3);
         let days = years * 1_461 / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day;
         Some(days.cast_signed() - EPOCH_DAYS)
     }
 
-    /// `timestamp_in` (timestamp.c): 2026-01-31 23:59:59, and up to six decimals; in microseconds.
+    /// Reads a timestamp such as 2026-01-31 23:59:59, with up to six decimals, as `timestamp_in` (timestamp.c) does.
+    /// Returns the microseconds since 2000-01-01.
     #[inline(always)]
     pub(crate) fn timestamp(&self, start: usize, end: usize) -> Option<i64> {
         let length = end - start;
@@ -231,7 +237,7 @@ impl Input<'_> {
         Some(i64::from(day) * DAY_MICROSECONDS + time.cast_signed())
     }
 
-    /// `uuid_in` (uuid.c): 8-4-4-4-12 hexadecimal digits.
+    /// Reads a uuid as `uuid_in` (uuid.c) does: 8-4-4-4-12 hexadecimal digits.
     #[inline(always)]
     pub(crate) fn uuid(&self, start: usize, end: usize) -> Option<[u8; 16]> {
         if end - start != 36 || [8, 13, 18, 23].iter().any(|&at| self.0[start + at] != b'-') {
@@ -252,15 +258,16 @@ impl Input<'_> {
     }
 }
 
-/// A number as numeric stores it: two groups of four digits before its point and two behind it, the last one in the lowest
-/// 16 bits. The scale is the number of digits behind the point.
+/// A number in groups of four digits, as numeric stores it. `groups` has two groups before the point and two behind it,
+/// the last one in the lowest 16 bits. `scale` is the number of digits behind the point.
 pub(crate) struct ShortDecimal {
     pub(crate) is_negative: bool,
     pub(crate) groups: u64,
     pub(crate) scale: usize,
 }
 
-/// A number: what is before its point, and what the `scale` digits behind it write, each of up to 19 digits.
+/// A number. `whole` is the number before its point. `part` is the number that the `scale` digits behind the point
+/// stand for. Each has up to 19 digits.
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
     pub(crate) is_negative: bool,
@@ -270,17 +277,18 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// All digits as one number, if 64 bits hold it.
+    /// Returns all digits as one number, None if it does not fit 64 bits.
     #[inline(always)]
     pub(crate) fn size(self) -> Option<u64> {
         self.whole.checked_mul(WHOLE_POWERS[self.scale])?.checked_add(self.part)
     }
 }
 
-/// The double next to a quotient, a tie to the even one.
+/// Returns the double that is nearest to a quotient. If two doubles are equally near, it is the even one.
 ///
-/// Both numbers are shifted so that their highest bit is set. Their quotient then has 63 bits or 64, ten more than a double
-/// holds, and a remainder sets the last of them: the conversion rounds as if it saw all bits. A power of two is exact.
+/// Both numbers are shifted so that their highest bit is set. Their quotient then has 63 or 64 bits, ten more than a
+/// double stores. If a remainder is left, the lowest bit is set. So the conversion to a double rounds as if it saw all
+/// bits. The multiplication by a power of two is exact.
 #[inline(always)]
 fn divide(size: u64, divisor: u64) -> f64 {
     let (up, down) = (size.leading_zeros(), divisor.leading_zeros());
@@ -293,7 +301,7 @@ fn divide(size: u64, divisor: u64) -> f64 {
     value * f64::from_bits(u64::from(1023 - 63 + down - up) << 52)
 }
 
-/// How many of eight bytes are before the first point, 8 if there is none.
+/// Returns how many of eight bytes are before the first point, 8 if they have none.
 #[inline(always)]
 fn find_point(word: u64) -> usize {
     let points = word ^ (LOW_BITS * u64::from(b'.'));
@@ -301,52 +309,57 @@ fn find_point(word: u64) -> usize {
     found.trailing_zeros() as usize / 8
 }
 
-/// Whether eight bytes that were digits are 0 to 9, after '0' was taken from each by an exclusive or.
+/// Returns whether eight bytes are the digits 0 to 9. The caller has taken '0' from each byte by an exclusive or.
 #[inline(always)]
 fn are_digits(word: u64) -> bool {
     beyond_digits(word) & HIGH_BITS == 0
 }
 
-/// The high bit of a byte, or of one behind it, is set if the byte is above 9.
+/// Returns a word with a high bit set if a byte is above 9. It is the high bit of that byte, and may also be that of a
+/// later byte.
 #[inline(always)]
 fn beyond_digits(word: u64) -> u64 {
     word.wrapping_add(0x7676_7676_7676_7676) | word
 }
 
-/// The number that the first `length` (1 to 8) bytes of a word write, the first being the lowest.
+/// Returns the number that the first `length` (1 to 8) bytes of a word stand for, None if they are not digits. The
+/// lowest byte is the first digit.
 #[inline(always)]
 fn read_digits(word: u64, length: usize) -> Option<u64> {
     let digits = (word ^ ZEROS) << (64 - 8 * length);
     are_digits(digits).then(|| join_digits(digits))
 }
 
-/// Eight digits as a number.
+/// Returns the number that eight digits stand for.
 #[inline(always)]
 fn join_digits(digits: u64) -> u64 {
     let fours = join_to_fours(digits);
     (fours & 0xffff_ffff) * 10_000 + (fours >> 32)
 }
 
-/// Eight digits as two numbers of four, the first in the lower half: neighbours are joined to pairs, and these to fours.
+/// Returns two numbers of four digits each, the first in the lower half. Neighbouring digits are joined to pairs, and
+/// pairs to fours.
 #[inline(always)]
 fn join_to_fours(digits: u64) -> u64 {
     let pairs = join_to_pairs(digits);
     (pairs & 0x0000_00ff_0000_00ff) * 100 + (pairs >> 16 & 0x0000_00ff_0000_00ff)
 }
 
-/// In each byte, its digit and that of the next byte as a number.
+/// Returns a word in which each byte has a number of two digits: the digit of the same byte and that of the next byte.
 #[inline(always)]
 fn join_to_pairs(digits: u64) -> u64 {
     digits * 10 + (digits >> 8)
 }
 
-/// The four bytes that eight hexadecimal digits write, the first being the lowest.
+/// Returns the four bytes that eight hexadecimal digits stand for, None for other bytes. The lowest byte is the first
+/// one.
 #[inline(always)]
 fn read_hexadecimal(word: u64) -> Option<u32> {
     if word & HIGH_BITS != 0 {
         return None;
     }
-    // What is above '9' must be a letter, A to F in either case. The high bit keeps bytes from borrowing of each other.
+    // A byte above '9' must be a letter from A to F in either case. The high bit is set so that no byte borrows from
+    // the next.
     let above_nine = (word ^ ZEROS).wrapping_add(LOW_BITS * 0x76) & HIGH_BITS;
     let letters = (word | (LOW_BITS * 0x20) | HIGH_BITS) - LOW_BITS * 0x61;
     let not_letters = (!letters | ((letters & !HIGH_BITS) + LOW_BITS * 0x7a)) & HIGH_BITS;
@@ -361,7 +374,7 @@ fn read_hexadecimal(word: u64) -> Option<u32> {
     Some(joined)
 }
 
-/// Whether a text is digits, or digits, a point and digits.
+/// Returns whether a text consists of digits, or of digits, a point and digits.
 pub(crate) fn is_plain(text: &[u8]) -> bool {
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     match memchr(b'.', text) {
@@ -370,9 +383,10 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
     }
 }
 
-/// The nearest number to a plain one that may have a sign and an exponent; None if it is not so, or vanishes.
+/// Reads the number nearest to a plain number, which may have a sign and an exponent. None for any other text, or if a
+/// number other than 0 is so small that it would become 0.
 ///
-/// What `parse` takes besides is a plus sign, a point without digits on both sides, and words.
+/// `parse` would also accept a plus sign, a point without digits on both sides, and words.
 fn read_float<T: std::str::FromStr + PartialEq + From<i8>>(text: &[u8]) -> Option<T> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let has_digit = |at: usize| digits.get(at).is_some_and(u8::is_ascii_digit);

@@ -1,4 +1,4 @@
-//! The values of a block that columns do not keep (`kept.rs`): how many, and the first of each kind.
+//! Finds the values of a block that columns do not keep (`kept.rs`): how many there are, and the first of each kind.
 
 use std::cell::RefCell;
 
@@ -11,8 +11,8 @@ use crate::lanes::{with_widest, Lanes, Work, WORD};
 use crate::rewrite::Rewriter;
 use crate::types::{is_quoted_null, SHOWN_BYTES};
 
-/// Values of one column of which the same is not kept: `change` are bits of `kept.rs`, `ORDER` by itself. The line is that
-/// of the first.
+/// Values of one column that the column changes in the same way. `change` has the bits of `kept.rs`; `ORDER` is always
+/// alone. `line` and `value` are those of the first value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub column: usize,
@@ -22,12 +22,12 @@ pub struct Changed {
     pub value: Vec<u8>,
 }
 
-/// What was found so far.
+/// The changes that were found so far.
 #[derive(Default)]
 pub(crate) struct Findings(pub(crate) Vec<Changed>);
 
 impl Findings {
-    /// Count a value if the column does not keep it.
+    /// Counts a value if the column does not keep it.
     pub(crate) fn note(&mut self, column: usize, kind: ColumnType, value: &[u8], line: impl Fn() -> u64) {
         let bits = if kind.keeps(value, true) { 0 } else { kind.change(value) };
         for change in [bits & !ORDER, bits & ORDER].into_iter().filter(|&change| change != 0) {
@@ -41,7 +41,8 @@ impl Findings {
     }
 }
 
-/// Find what the columns that a rewriter keeps, of these types, do not keep; `forced` have quoted nulls (`FORCE_NULL`).
+/// Finds the values that columns do not keep. `columns` are the types of the columns that the rewriter writes. `forced`
+/// says for each column whether a quoted null string is null in it (`FORCE_NULL`).
 #[must_use]
 pub fn find_changes(
     rewriter: &Rewriter,
@@ -78,14 +79,15 @@ pub fn find_changes(
     found.0
 }
 
-/// Whether a column may change a value of a block, as far as the bytes at the beginnings and ends of fields can tell.
+/// Returns whether a column may change a value of a block. If the types of all columns allow it, only the beginnings
+/// and ends of fields are examined.
 fn may_change(rewriter: &Rewriter, block: &[u8], checked: &[(usize, usize, ColumnType)]) -> bool {
     let is_seen_there = |&(_, _, kind): &(usize, usize, ColumnType)| {
         matches!(kind, ColumnType::Integer | ColumnType::Numeric { scale: i32::MAX } | ColumnType::Varchar { .. })
     };
     let quote = match rewriter.format {
         Format::Csv { quote, .. } => quote,
-        // An escape may write any character.
+        // An escape may stand for any character, so a closer look is needed.
         Format::Text if memchr(b'\\', block).is_some() => return true,
         _ => rewriter.delimiter,
     };
@@ -94,21 +96,23 @@ fn may_change(rewriter: &Rewriter, block: &[u8], checked: &[(usize, usize, Colum
     !checked.iter().all(is_seen_there) || with_widest(glance)
 }
 
-/// Bytes that are seen in two words, as the two behind the beginning of a field must be in the same one.
+/// How many bytes of a word are read again as the beginning of the next word. The delimiter before a field and the
+/// first two bytes of the field must be in one word.
 const SEEN_TWICE: usize = 3;
 
 struct Glance<'a> {
     block: &'a [u8],
     delimiter: u8,
     quote: u8,
-    /// Whether a varchar is among the columns.
+    /// Whether one of the columns is a varchar.
     has_texts: bool,
 }
 
 impl Work for Glance<'_> {
     type Output = bool;
 
-    /// Whether a field begins with a zero that goes on, or a sign or a blank before one, or ends with a blank, or has an
+    /// Returns whether a column may change a value: a field begins with a superfluous zero, with a sign before a zero
+    /// or a point, or with a blank before a blank, a zero or a sign; a field ends with a blank; or there is an
     /// underscore.
     #[inline(always)]
     fn run<L: Lanes>(self) -> bool {
@@ -145,7 +149,8 @@ thread_local! {
     static ENDS: RefCell<Ends> = RefCell::default();
 }
 
-/// Whether each value is kept, as far as an index of all fields can tell; `checked` are fields and their columns.
+/// Returns whether columns keep all values, as far as an index of all fields shows it. `checked` has the places of
+/// fields, with their columns.
 fn keeps_all(
     rewriter: &Rewriter,
     block: &[u8],
@@ -172,7 +177,8 @@ fn keeps_all(
             let first = start;
             let last = fields[width - 1] as usize;
             start = last + 1;
-            // The last of so many fields ends a record, and so no other one does.
+            // The last field of each group of `width` fields must end a record. Then no other field does, because there
+            // are as many groups as records.
             block.get(last) != Some(&rewriter.delimiter)
                 && checked.iter().all(|&(place, _, kind)| {
                     let begin = if place == 0 { first } else { fields[place - 1] as usize + 1 };
@@ -183,7 +189,7 @@ fn keeps_all(
         })
 }
 
-/// Whether a field is null or kept; false if a closer look must tell.
+/// Returns whether a field is null or its column keeps it. False if only a closer look can decide that.
 #[inline(always)]
 fn keeps_field(rewriter: &Rewriter, bytes: &[u8], kind: ColumnType, may_group: bool) -> bool {
     let bytes = match (rewriter.format, bytes) {

@@ -1,28 +1,29 @@
-//! What in whole records speaks against a format that was guessed: quotes that are not as the format has them,
-//! backslashes that only one of the formats explains, fields in single quotes, and words for null.
+//! Finds what speaks against a guessed format in whole records: quotes in places where the format has none, backslashes
+//! that only one of the formats explains, fields in single quotes, and words for null.
 
 use memchr::memchr;
 
 use crate::fields::LineEnd;
 use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 
-/// What COPY TO writes behind a backslash in text.
+/// The characters that COPY TO writes after a backslash in format text.
 const COPY_ESCAPES: &[u8] = b"\\bfnrtv";
 
-/// So many bytes behind a candidate decide whether it is one: `"NULL"` and what ends its field.
+/// How many bytes after a candidate are needed to judge it: the rest of `"NULL"`, and what ends its field.
 const LOOKAHEAD: u32 = 6;
 
-/// How often something was met, and the index of the first's line.
+/// How often something was found, and the index of the line where it was found first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
     pub count: u64,
     pub line: u64,
 }
 
-/// `escapes` are backslashes as COPY TO writes them, `others` none of its; a `\N` field and a lone `\.` are neither.
+/// `escapes` are backslashes as COPY TO writes them, and `others` are backslashes that it never writes. The backslashes
+/// of a field `\N` and of a lone `\.` are neither.
 ///
-/// `quoted` are fields in quotes of a format without quotes. `strays` are quotes of csv that open behind a value or
-/// close before one: COPY takes them away, and reads what follows as quoted.
+/// `quoted` are fields in quotes although the format has no quotes. `strays` are quotes of csv that open after a value
+/// or close before one. COPY removes these quotes, and reads what follows as quoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     pub quoted: Doubt,
@@ -33,8 +34,8 @@ pub struct Doubts {
     pub nulls: Doubt,
 }
 
-/// A format that was guessed: csv has quotes, which are their own escape, others have none. `nulls` are words for null
-/// of other programs that the dialect takes for text.
+/// A guessed format. In csv, a quote is escaped by a quote; other formats have no quotes. `nulls` are words that other
+/// programs write for null and that the dialect reads as text.
 #[derive(Clone, Copy)]
 pub struct Guess<'a> {
     pub is_csv: bool,
@@ -43,7 +44,7 @@ pub struct Guess<'a> {
     pub nulls: &'a [&'a [u8]],
 }
 
-/// Runs of bytes that together hold whole records, read as one.
+/// Parts of the data that hold whole records if they are read as one.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     pub(crate) parts: &'a [&'a [u8]],
@@ -67,7 +68,7 @@ impl Runs<'_> {
         byte == self.delimiter || byte == b'\n' || byte == b'\r'
     }
 
-    /// Whether a field begins or ends at a position, that of a delimiter or line end, or outside of the records.
+    /// Returns whether a field begins or ends at a position: at a delimiter or line end, or outside of the records.
     pub(crate) fn is_edge(&self, position: Option<usize>) -> bool {
         position.and_then(|position| self.byte(position)).is_none_or(|byte| self.separates(byte))
     }
@@ -87,7 +88,8 @@ impl Runs<'_> {
     }
 }
 
-/// Look through runs that together hold whole records; backslashes are not looked for if it is known that none matters.
+/// Searches runs that together hold whole records. If `with_backslashes` is false, backslashes are not searched,
+/// because the caller knows that none matters.
 #[must_use]
 pub fn find_doubts(runs: &[&[u8]], guess: Guess, with_backslashes: bool) -> Doubts {
     let has = |byte| runs.iter().any(|run| memchr(byte, run).is_some());
@@ -103,11 +105,11 @@ struct Search<'a> {
     with_backslashes: bool,
     with_quotes: bool,
     doubts: Doubts,
-    /// What an escape has taken along lies before it.
+    /// The position after the last escape. Bytes before it belong to that escape, and are not judged.
     behind_escape: usize,
 }
 
-/// What may speak against the format in a word of bytes, and which of its bytes are quoted or open a quote.
+/// The bytes of a word that may speak against the format, and the bytes that are quoted or open a quote.
 struct Candidates {
     mask: u64,
     inside: u64,
@@ -136,7 +138,8 @@ impl Work for Search<'_> {
 }
 
 impl Search<'_> {
-    /// The bytes that may be doubtful; those near the word's end are more of them, as what follows is not seen.
+    /// Returns the bytes that may be doubtful. Near the end of the word, more bytes are returned, because those after
+    /// it are not seen.
     #[inline(always)]
     fn candidates<L: Lanes>(&self, bytes: &[u8], before: u8, in_quote: bool) -> Candidates {
         let mut padded = [0; WORD];
@@ -169,7 +172,7 @@ impl Search<'_> {
         Candidates { mask: mask & valid, inside }
     }
 
-    /// Look at a candidate; `is_inside`: it opens a quote of csv or is quoted.
+    /// Judges a candidate. `is_inside` is true if it is quoted, or opens a quote of csv.
     fn judge(&mut self, at: usize, is_inside: bool) {
         if at < self.behind_escape {
             return;
@@ -220,7 +223,8 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the quote opened before `at` closes by the rules of csv, on its line and at the end of a field.
+    /// Returns whether the quote that was opened before `at` is closed by the rules of csv, on its line and at the end
+    /// of a field.
     fn closes(&self, mut at: usize) -> bool {
         loop {
             match self.runs.byte(at) {
@@ -232,7 +236,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the field that begins at `at` with a single quote ends with another.
+    /// Returns whether the field that begins with a single quote at `at` ends with a single quote.
     fn is_in_apostrophes(&self, at: usize) -> bool {
         let mut end = at + 1;
         while !self.runs.is_edge(Some(end)) {
@@ -241,7 +245,7 @@ impl Search<'_> {
         end > at + 1 && self.runs.byte(end - 1) == Some(b'\'')
     }
 
-    /// Whether the `length` bytes at `at` are a field that is one of the words.
+    /// Returns whether the `length` bytes at `at` are a field that is one of the words for null.
     fn is_null_word(&self, at: usize, length: usize) -> bool {
         let is_at =
             |word: &&[u8]| word.iter().enumerate().all(|(index, &byte)| self.runs.byte(at + index) == Some(byte));
@@ -249,7 +253,7 @@ impl Search<'_> {
         self.runs.is_edge(Some(at + length)) && words.any(is_at)
     }
 
-    /// Whether the quote at `at` begins the field `"NULL"` on a line that begins and ends with quotes.
+    /// Returns whether the quote at `at` begins the field `"NULL"`, on a line that begins and ends with quotes.
     fn is_quoted_null(&self, at: usize) -> bool {
         let is_word = |word: &[u8]| (0..4).all(|index| self.runs.byte(at + 1 + index) == word.get(index).copied());
         let is_field = self.runs.byte(at + 5) == Some(b'"') && self.runs.is_edge(Some(at + 6));

@@ -1,12 +1,12 @@
-//! What is wrong with a record, or with what a rewriter is asked to do, in `PostgreSQL`'s own words where it has some.
+//! Errors about a record, or about what a rewriter is asked to do. The words are `PostgreSQL`'s own if it has some.
 
 use thiserror::Error;
 
 use crate::json::JsonFault;
 
-/// A record that COPY would refuse, or that is not what the caller said of the file.
+/// A record that COPY would refuse, or that contradicts what the caller has said about the file.
 ///
-/// `record` and `line` count from 0 at the first byte the cutter was fed, or the rewriter's block began with.
+/// `record` and `line` count from 0, beginning with the first byte of the cutter's input or of the rewriter's block.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordError {
     #[error("{} carriage return found in data", plainly(*is_csv))]
@@ -15,7 +15,7 @@ pub enum RecordError {
     StrayNewline { record: u64, line: u64, is_csv: bool },
     #[error("end-of-copy marker is not alone on its line")]
     EndMarkerNotAlone { record: u64, line: u64 },
-    /// COPY drops such data without a word.
+    /// Data after the end-of-data marker. COPY ignores such data without an error.
     #[error("data found after the end-of-copy marker")]
     DataAfterEndMarker { record: u64, line: u64 },
     #[error("unterminated CSV quoted field")]
@@ -26,7 +26,8 @@ pub enum RecordError {
     MissingColumns { record: u64, line: u64, expected: usize, found: usize },
     #[error("extra data after last expected column: expected {expected} columns, found {found}")]
     ExtraColumns { record: u64, line: u64, expected: usize, found: usize },
-    /// Mostly a stray quote in its first line, and the next one some lines below.
+    /// A record over several lines with a wrong number of fields. Usually its first line has a stray quote, and the
+    /// next quote is some lines below.
     #[error("record spans {spanned} lines: expected {expected} columns, found {found}")]
     Torn { record: u64, line: u64, spanned: u64, expected: usize, found: usize },
     #[error("{fault}{}", name_value(name.as_deref()))]
@@ -34,13 +35,14 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// The index of the record.
+    /// Returns the index of the record.
     #[must_use]
     pub fn record(&self) -> u64 {
         self.place().0
     }
 
-    /// The index of the line: the offending one for stray line ends and the marker, otherwise the record's first.
+    /// Returns the index of the line. For stray line ends and the marker it is the line with the error, otherwise the
+    /// record's first line.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.place().1
@@ -62,12 +64,12 @@ impl RecordError {
     }
 }
 
-/// Which value of a JSON object has a fault.
+/// Returns the words that say which value of a JSON object has a fault.
 fn name_value(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!(", in the value of \"{name}\""))
 }
 
-/// How `PostgreSQL` calls a line end that is neither quoted (csv) nor escaped (text).
+/// Returns `PostgreSQL`'s word for a line end that is neither quoted (csv) nor escaped (text).
 fn plainly(is_csv: bool) -> &'static str {
     if is_csv {
         "unquoted"
@@ -76,7 +78,7 @@ fn plainly(is_csv: bool) -> &'static str {
     }
 }
 
-/// Why records cannot be written again as asked.
+/// Why a rewriter cannot write records as it is asked to.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RewriterError {
     #[error(
@@ -89,7 +91,8 @@ pub enum RewriterError {
     UnusableNull,
     #[error("field {index} cannot be kept of {field_count}, counted from 0")]
     KeepBeyondFields { index: usize, field_count: usize },
-    /// Text format compares before it unescapes, and has no escape that stands for nothing.
+    /// In format text, the server compares a value with the null string before it decodes escapes. So no escape can
+    /// distinguish an empty string from null.
     #[error("an empty string cannot be told from null in text format with an empty null string")]
     EmptyConstant,
 }

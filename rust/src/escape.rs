@@ -1,12 +1,13 @@
-//! tsv as COPY text where no more is needed than to double the backslashes that are not a `\N` field's.
+//! Writes tsv as COPY text, if this only requires that all backslashes except those of `\N` fields are doubled.
 //!
-//! This is what `IMDb`'s files take, so it copies each byte once, from the decompressor's buffers to its place.
+//! The files of `IMDb` require no more. So each byte is copied only once, from the decompressor's buffers to its place.
 
 use crate::lanes::{with_widest, Lanes, Work, WORD};
 
-/// Write the records of `runs`, which end with line feeds, into `output`; whether it was filled exactly.
+/// Writes the records of `runs`, which end with line feeds, into `output`. Returns whether `output` was filled exactly.
 ///
-/// The cutter has counted the backslashes to double (`Cut::stray_backslashes`), so the size is known beforehand.
+/// The cutter has counted the backslashes to double (`Cut::stray_backslashes`), so the caller knows the size of
+/// `output`.
 #[must_use]
 pub fn double_backslashes(runs: &[&[u8]], delimiter: u8, output: &mut [u8]) -> bool {
     with_widest(Doubling { runs, delimiter, sink: Sink { output, filled: 0 } })
@@ -36,7 +37,8 @@ impl Work for Doubling<'_> {
 }
 
 impl<'a> Doubling<'a> {
-    /// Write a run up to its last backslash that is doubled; return the rest, or None where there is no room.
+    /// Writes a run up to its last backslash that is doubled. Returns the rest of the run, None if `output` has no
+    /// room.
     #[inline(always)]
     fn write_run<L: Lanes>(&mut self, index: usize, run: &'a [u8], mut before: u8) -> Option<&'a [u8]> {
         let mut copied = 0;
@@ -51,7 +53,7 @@ impl<'a> Doubling<'a> {
                 if starts_field && is_null(run, at, following, self.delimiter) {
                     continue;
                 }
-                // This part ends with the backslash and the next begins with it.
+                // This part ends with the backslash, and the next part begins with the same backslash.
                 if !self.sink.write(&run[copied..=at]) {
                     return None;
                 }
@@ -63,7 +65,8 @@ impl<'a> Doubling<'a> {
     }
 }
 
-/// The backslashes of a word but for those of `\N` fields that it holds whole; `before` is the byte in front of it.
+/// Returns the backslashes of a word, except those of `\N` fields that are in the word as a whole. `before` is the byte
+/// before the word.
 #[inline(always)]
 fn doubtful_backslashes<L: Lanes>(word: &[u8], before: u8, delimiter: u8) -> u64 {
     let Ok(word) = <&[u8; WORD]>::try_from(word) else {
@@ -79,7 +82,7 @@ fn doubtful_backslashes<L: Lanes>(word: &[u8], before: u8, delimiter: u8) -> u64
     backslashes & !(starts & (lanes.equal(b'N') >> 1) & (separators >> 2))
 }
 
-/// Whether the field that starts with the backslash at `at` is `\N` and ends there.
+/// Returns whether the field that begins with the backslash at `at` is `\N`.
 fn is_null(run: &[u8], at: usize, following: &[&[u8]], delimiter: u8) -> bool {
     let ends = |byte: u8| byte == delimiter || byte == b'\n';
     if let Some(&[letter, end]) = run.get(at + 1..at + 3) {

@@ -1,7 +1,8 @@
-//! Where the fields of a block end, found 64 bytes at a time, if nothing in the block needs a closer look.
+//! Finds where the fields of a block end, 64 bytes at a time, if nothing in the block needs a closer look.
 //!
-//! `fields.rs` reads any block. This index has only what both read alike: fields that are quoted as a whole or not at
-//! all, records that end in one way, no carriage returns in data, and in text format no escape but that of nulls.
+//! `fields.rs` reads any block. This module accepts only blocks that both read in the same way: fields are quoted as a
+//! whole or not at all, all records end in the same way, no data has a carriage return, and format text has no escape
+//! except that of nulls.
 
 use memchr::memchr;
 
@@ -16,19 +17,19 @@ const FEW: usize = 4;
 /// Why a block is not indexed or not encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Records that end in carriage returns alone, or a carriage return in data.
+    /// The records end in carriage returns alone, or the data has a carriage return.
     CarriageReturn,
-    /// A quote inside a field that is not quoted, or text behind a closing quote.
+    /// A quote is inside a field that is not quoted, or text follows a closing quote.
     Quote,
-    /// A backslash of text format other than that of a null.
+    /// Format text has a backslash that is not that of a null.
     Escape,
-    /// Bytes that are not UTF-8, or the character NUL.
+    /// The bytes are not UTF-8, or contain the character NUL.
     Encoding,
-    /// Another number of fields than columns, or another number of records than expected.
+    /// The number of fields differs from that of the columns, or the number of records from the expected one.
     FieldCount,
-    /// A value that is not in the canonical form of its type.
+    /// A value is not in the canonical form of its type.
     Value,
-    /// A block that is longer than buffers should become.
+    /// The block is longer than buffers should become.
     Length,
 }
 
@@ -47,7 +48,7 @@ impl Rule {
     }
 }
 
-/// How the fields of a block are separated. Escape and quote of csv are the same.
+/// How the fields of a block are separated. In csv, the quote is also the escape.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub format: Format,
@@ -55,14 +56,14 @@ pub struct Shape {
     pub line_end: LineEnd,
 }
 
-/// Where the fields of a block end, in a buffer for block after block.
+/// Where the fields of a block end. The buffer is used again for the next block.
 #[derive(Default)]
 pub struct Ends {
     places: Vec<u32>,
     count: usize,
-    /// How many of them end a record, the block's end included.
+    /// How many of the ends are ends of records. The block's end is one of these.
     pub records: usize,
-    /// How many backslashes there are in text format.
+    /// The number of backslashes, in format text.
     pub backslashes: usize,
     pub has_quotes: bool,
 }
@@ -73,7 +74,7 @@ impl Ends {
         &self.places[..self.count]
     }
 
-    /// Add the places of a word that begins at `start`.
+    /// Adds the positions of the set bits of `mask`. The word of the mask begins at `start`.
     #[inline(always)]
     fn add(&mut self, start: u32, mut mask: u64) {
         if self.places.len() < self.count + WORD {
@@ -82,7 +83,8 @@ impl Ends {
         let places = &mut self.places[self.count..self.count + WORD];
         let count = mask.count_ones() as usize;
         self.count += count;
-        // As many as most words have are written at once: how many there are is hard to foretell for a processor.
+        // Write FEW places at a time, because most words have at most so many. A loop over exactly as many as there are
+        // would be slower, because the processor cannot predict their number.
         for few in places.chunks_exact_mut(FEW).take(count.div_ceil(FEW)) {
             for place in few {
                 *place = start + mask.trailing_zeros();
@@ -98,12 +100,12 @@ impl Ends {
     }
 }
 
-/// Fill `ends` with the delimiters and line ends outside of quotes; of a last record without a line end, the block's
-/// end.
+/// Fills `ends` with the positions of the delimiters and line ends outside of quotes. If the last record has no line
+/// end, the block's end is added.
 ///
 /// # Errors
 ///
-/// The rule by which the block must be read by `fields.rs`, or `Rule::Encoding`.
+/// The rule because of which `fields.rs` must read the block, or `Rule::Encoding`.
 pub fn find_ends(shape: Shape, block: &[u8], ends: &mut Ends) -> Result<(), Rule> {
     *ends = Ends { places: std::mem::take(&mut ends.places), ..Ends::default() };
     if shape.line_end == LineEnd::Cr {
@@ -125,7 +127,7 @@ struct Indexing<'a> {
     ends: &'a mut Ends,
 }
 
-/// What a word leaves to the next: bit 0 of each mask, and whether it ends in quotes.
+/// What a word leaves to the next: bit 0 of each mask, and whether the word ends in quotes.
 #[derive(Default)]
 struct Carried {
     separator: u64,
@@ -156,10 +158,11 @@ impl Work for Indexing<'_> {
             return Err(Rule::Encoding);
         }
         if !rest.is_empty() {
-            // No delimiter or quote is NUL.
+            // Fill up the last word with NUL, because no delimiter or quote is NUL.
             let mut bytes = [0; WORD];
             bytes[..rest.len()].copy_from_slice(rest);
-            // A closing quote may stand at the end, as before a delimiter.
+            // Add a delimiter, because a closing quote at the end of the block is correct, as one before a delimiter
+            // is.
             bytes[rest.len()] = shape.delimiter;
             carried.index::<L>(shape, &bytes, start, ends)?;
             if !carried.in_quote {
@@ -234,7 +237,7 @@ mod tests {
         find_ends(Shape { format, delimiter: b',', line_end }, block, &mut ends).map(|()| ends.as_slice().to_vec())
     }
 
-    /// The end of every field by the reader that takes any block; None if it does not take this one.
+    /// Returns the end of every field, found by the reader that reads any block. None if a quote is open or stray.
     fn read(format: Format, line_end: LineEnd, block: &[u8]) -> Option<Vec<u32>> {
         let reader = FieldReader::new(format, b',', block, line_end);
         let (mut start, mut fields, mut ends) = (0, Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
-//! The fields of a block's records, by the rules of `CopyReadAttributesCSV` and `CopyReadAttributesText`
-//! (src/backend/commands/copyfromparse.c). Where records end is `records.rs`'s business: a block holds whole records,
-//! all ended in one way.
+//! Finds the fields of a block's records, by the rules of `CopyReadAttributesCSV` and `CopyReadAttributesText`
+//! (src/backend/commands/copyfromparse.c). A block holds whole records that all end in the same way. `records.rs` finds
+//! where records end.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,9 +9,9 @@ use memchr::{memchr, memchr2, memchr_iter};
 
 use crate::lanes::{Lanes, Narrow, WORD};
 
-/// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
+/// The format of a file. `Tsv` has neither quotes nor escapes, and is written as COPY text.
 ///
-/// Of `JsonLines` only the records are found by these rules; `json_lines.rs` reads them.
+/// For `JsonLines`, these rules only find the records. `json_lines.rs` reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv { quote: u8, escape: u8 },
@@ -20,7 +20,7 @@ pub enum Format {
     JsonLines,
 }
 
-/// How a file ends its records; what is written always ends in a line feed.
+/// How the records of a file end. Records that are written always end in a line feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
     Lf,
@@ -36,13 +36,14 @@ impl LineEnd {
         }
     }
 
-    /// The line ends in some bytes.
+    /// Returns the number of line ends in some bytes.
     pub(crate) fn count(self, data: &[u8]) -> u64 {
         memchr_iter(self.last_byte(), data).map(|_| 1).sum()
     }
 }
 
-/// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
+/// Where a field's raw bytes are in the block. `is_special` is true if the field has quotes (csv), has escapes (text),
+/// or needs escapes (tsv).
 #[derive(Clone, Copy)]
 pub(crate) struct Field {
     pub(crate) start: usize,
@@ -55,12 +56,12 @@ pub(crate) struct FieldReader<'a> {
     format: Format,
     delimiter: u8,
     line_end: LineEnd,
-    /// The byte that ends a record; the delimiter if the block is one record without its line end.
+    /// The byte that ends a record. It is the delimiter if the block is one record without its line end.
     end_byte: u8,
     block: &'a [u8],
-    /// The bytes at which a field may end or become special; some may stand there twice.
+    /// The bytes at which a field may end or become special. The same byte may be listed twice.
     stops: [u8; 5],
-    /// A word of the block, by its number, and which of its bytes are stops.
+    /// The number of a word of the block, and a mask of those of its bytes that are stops.
     seen: Cell<(usize, u64)>,
 }
 
@@ -69,7 +70,7 @@ impl<'a> FieldReader<'a> {
         Self::ended_by(line_end.last_byte(), format, delimiter, block, line_end)
     }
 
-    /// A reader of one record without its line end: line ends in it are data.
+    /// Returns a reader of one record without its line end. Line ends in the record are data.
     pub(crate) fn of_record(format: Format, delimiter: u8, record: &'a [u8]) -> Self {
         Self::ended_by(delimiter, format, delimiter, record, LineEnd::Lf)
     }
@@ -85,7 +86,7 @@ impl<'a> FieldReader<'a> {
         Self { format, delimiter, line_end, end_byte, block, stops, seen }
     }
 
-    /// The first stop from `at` on, or the end of the block.
+    /// Returns the position of the first stop from `at` on, or the end of the block.
     fn next_stop(&self, at: usize) -> usize {
         let mut word = at / WORD;
         let mut ahead = self.stops_of(word) >> (at % WORD) << (at % WORD);
@@ -99,7 +100,8 @@ impl<'a> FieldReader<'a> {
         word * WORD + ahead.trailing_zeros() as usize
     }
 
-    /// Which bytes of a word are stops. Fields are read in their order, so the last word is often asked for again.
+    /// Returns which bytes of a word are stops. The result is kept, because fields are read in order and so the same
+    /// word is often asked for again.
     fn stops_of(&self, word: usize) -> u64 {
         let (seen, mask) = self.seen.get();
         if seen == word {
@@ -128,22 +130,22 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// The index of the line on which `position` stands.
+    /// Returns the index of the line on which `position` is.
     pub(crate) fn line_at(&self, position: usize) -> u64 {
         self.count_lines(0, position)
     }
 
-    /// The line ends between two positions.
+    /// Returns the number of line ends between two positions.
     pub(crate) fn count_lines(&self, start: usize, end: usize) -> u64 {
         self.line_end.count(&self.block[start..end])
     }
 
-    /// Whether a line end stands before `position`.
+    /// Returns whether a line end precedes `position`.
     pub(crate) fn is_ended(&self, position: usize) -> bool {
         self.block[..position].last() == Some(&self.line_end.last_byte())
     }
 
-    /// What a field means: without quotes and with its escapes decoded.
+    /// Returns the value of a field: without quotes, and with its escapes decoded.
     pub(crate) fn value(&self, field: &Field) -> Cow<'a, [u8]> {
         let bytes = &self.block[field.start..field.end];
         match self.format {
@@ -156,7 +158,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Whether a field of csv is quoted as a whole or not at all: a quote elsewhere is a stray.
+    /// Returns whether a field of csv is quoted as a whole or not at all. Any other quote is a stray quote.
     pub(crate) fn is_regular(&self, field: &Field) -> bool {
         match self.format {
             Format::Csv { quote, escape } if field.is_special => {
@@ -166,7 +168,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Leave out a field behind the last expected one that holds nothing but blanks, in quotes or without.
+    /// Removes a field after the last expected one if it has only blanks, in quotes or without.
     pub(crate) fn drop_empty_end(&self, fields: &mut Vec<Field>, expected: usize) {
         if fields.len() == expected + 1 && fields.last().is_some_and(|last| self.is_blank(last)) {
             fields.pop();
@@ -182,7 +184,7 @@ impl<'a> FieldReader<'a> {
         inside.unwrap_or(bytes).iter().all(u8::is_ascii_whitespace)
     }
 
-    /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.
+    /// Fills `fields` from the record at `start`, and returns where the next record begins. None if a quote stays open.
     pub(crate) fn read_record(&self, start: usize, fields: &mut Vec<Field>) -> Option<usize> {
         fields.clear();
         let mut at = start;
@@ -203,7 +205,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// The field at `start`, and where the delimiter or line end behind it is.
+    /// Returns the field at `start`, and the position of the delimiter or line end after it.
     fn read_field(&self, start: usize) -> Option<(Field, usize)> {
         let block = self.block;
         let mut at = start;
@@ -218,7 +220,8 @@ impl<'a> FieldReader<'a> {
             match self.format {
                 Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
                 Format::Tsv | Format::JsonLines => at += 1,
-                // The file's last byte: the server drops such a backslash, and it must not escape our line end.
+                // The backslash is the file's last byte. The server drops it, and it must not escape the line end that
+                // is written.
                 Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
                 Format::Text => at = behind_escape(block, at),
             }
@@ -226,14 +229,16 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Where text goes on behind the escape at `at`: digits of `\x4A` are its own, though a delimiter be one of A to F.
+/// Returns where text continues after the escape at `at`. The hexadecimal digits after `\x` belong to the escape, even
+/// if one of them is the delimiter.
 fn behind_escape(block: &[u8], at: usize) -> usize {
     let is_digit = |&offset: &usize| block.get(at + offset).is_some_and(u8::is_ascii_hexdigit);
     let digits = if block.get(at + 1) == Some(&b'x') { (2..4).take_while(is_digit).count() } else { 0 };
     at + 2 + digits
 }
 
-/// Where an escape such as `\x4` begins that would take along what is written behind the field, and its digits.
+/// Returns where an unfinished escape such as `\x4` at the end of a field begins, and its digits. Such an escape would
+/// include what is written after the field.
 pub(crate) fn open_hexadecimal(field: &[u8]) -> Option<(usize, &[u8])> {
     let mut at = 0;
     while let Some(offset) = memchr(b'\\', &field[at..]) {
@@ -246,10 +251,10 @@ pub(crate) fn open_hexadecimal(field: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Where csv goes on behind the quote that closes what was opened before `start`.
+/// Returns where csv continues after the quote that closes what was opened before `start`. None if no quote does.
 fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usize> {
     if quote == escape {
-        // A doubled quote closes, and opens again at once.
+        // A doubled quote counts as one that closes and one that opens again at once.
         return memchr(quote, &block[start..]).map(|offset| start + offset + 1);
     }
     let mut at = start;
@@ -263,7 +268,7 @@ fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usi
     }
 }
 
-/// Whether the first quote of csv opens at the start, and is closed at the end.
+/// Returns whether the first quote of a csv field opens at the field's start, and is closed at its end.
 fn is_quoted(field: &[u8], quote: u8, escape: u8) -> bool {
     let Some(inside) = field.strip_prefix(&[quote]) else { return false };
     let mut at = 0;
@@ -278,13 +283,13 @@ fn is_quoted(field: &[u8], quote: u8, escape: u8) -> bool {
     false
 }
 
-/// What the quotes around a field enclose, if nothing in it is a quote or an escape.
+/// Returns what is between the quotes around a field. None if that has a quote or an escape, or if there are no quotes.
 fn inside_quotes(field: &[u8], quote: u8, escape: u8) -> Option<&[u8]> {
     let inside = field.strip_prefix(&[quote])?.strip_suffix(&[quote])?;
     memchr2(quote, escape, inside).is_none().then_some(inside)
 }
 
-/// A field of csv without its quotes, which may open and close anywhere in it.
+/// Returns a field of csv without its quotes, which may open and close anywhere in the field.
 fn unquote(field: &[u8], quote: u8, escape: u8) -> Vec<u8> {
     let mut value = Vec::with_capacity(field.len());
     let mut in_quote = false;
@@ -302,7 +307,7 @@ fn unquote(field: &[u8], quote: u8, escape: u8) -> Vec<u8> {
     value
 }
 
-/// A field of text with its escapes decoded.
+/// Returns a field of format text with its escapes decoded.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -330,7 +335,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     value
 }
 
-/// The byte that ASCII digits stand for; as in `PostgreSQL` a larger number keeps its low bits.
+/// Returns the byte that the ASCII digits of an escape stand for. As in `PostgreSQL`, a larger number keeps its low
+/// bits.
 fn number(digits: &[u8], base: u8) -> u8 {
     digits.iter().fold(0, |sum: u8, digit| sum.wrapping_mul(base).wrapping_add((digit & 0xf) + 9 * (digit >> 6)))
 }

@@ -1,13 +1,15 @@
-//! The footer of a Parquet file: what its row groups and their columns take, and whether the file is encrypted.
+//! Reads the footer of a Parquet file: the sizes of its row groups and of their columns, and whether the file is
+//! encrypted.
 //!
-//! Source: parquet-format's `parquet.thrift` (`FileMetaData`), in Thrift's compact protocol. pyarrow's own accessors of
-//! a column's metadata end the process where they throw: for encrypted columns, and for some damaged footers.
+//! Source: parquet-format's `parquet.thrift` (`FileMetaData`), in Thrift's compact protocol. pyarrow is not used for
+//! this, because its accessors of a column's metadata can end the process: for encrypted columns, and for some damaged
+//! footers.
 
 use thiserror::Error;
 
 const BYTE_ARRAY: i64 = 6;
 
-/// Structs of a valid footer are nested less than this.
+/// The deepest nesting of structs that is read. Valid footers are nested less.
 const MOST_DEPTH: usize = 32;
 
 /// The types of Thrift's compact protocol.
@@ -48,7 +50,7 @@ pub struct Footer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub rows: i64,
-    /// Decompressed.
+    /// The size of the decompressed data.
     pub size_bytes: i64,
     pub chunks: Vec<Chunk>,
 }
@@ -56,21 +58,22 @@ pub struct Group {
 /// The part of a column that is in a row group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The names of the column and of what it is nested in, with dots between them.
+    /// The names of the structs that contain the column, and its own name, separated by dots.
     pub path: String,
-    /// Whether its values are byte strings of any length, and are looked up in a dictionary.
+    /// Whether the values are byte strings of any length.
     pub has_strings: bool,
+    /// Whether the values are looked up in a dictionary.
     pub has_dictionary: bool,
     pub values: i64,
     pub decompressed_bytes: i64,
     pub compressed_bytes: i64,
 }
 
-/// Returns what a footer says, which is the file's end without its last eight bytes.
+/// Returns the content of a footer. `bytes` are the footer without the last eight bytes of the file.
 ///
 /// # Errors
 ///
-/// The first thing that is not valid.
+/// The first part that is not valid.
 pub fn read_footer(bytes: &[u8]) -> Result<Footer, FooterError> {
     let mut reader = Reader { bytes, depth: 0 };
     let mut footer = Footer::default();
@@ -117,7 +120,7 @@ impl<'a> Reader<'a> {
         self.read_struct(|reader, field, kind| {
             match (field, kind) {
                 (3, STRUCT) => chunk = Some(reader.read_metadata()?),
-                // crypto_metadata, and encrypted_column_metadata
+                // The fields crypto_metadata and encrypted_column_metadata.
                 (8, STRUCT) | (9, BINARY) => {
                     is_hidden = true;
                     reader.skip(kind)?;
@@ -168,7 +171,7 @@ impl<'a> Reader<'a> {
         Ok(path)
     }
 
-    /// Calls `read` with the number and type of each field, which it must read or skip.
+    /// Calls `read` with the number and type of each field. `read` must read or skip the field.
     fn read_struct(
         &mut self,
         mut read: impl FnMut(&mut Self, i64, u8) -> Result<(), FooterError>,
@@ -198,7 +201,7 @@ impl<'a> Reader<'a> {
         if kind != STRUCT && count > 0 {
             return Err(FooterError::UnknownType);
         }
-        // The count is not believed: each element takes a byte at least.
+        // A wrong count does no harm: each element takes at least one byte, so reading ends with the bytes.
         (0..count).map(|_| read(self)).collect()
     }
 
@@ -236,7 +239,7 @@ impl<'a> Reader<'a> {
         if self.depth > MOST_DEPTH {
             return Err(FooterError::TooDeep);
         }
-        // A boolean is in the type of a field, and takes a byte in a list.
+        // The value of a boolean is in the type of a field, but in a list it takes a byte.
         self.skip(if kind == TRUE || kind == FALSE { BYTE } else { kind })?;
         self.depth -= 1;
         Ok(())
@@ -275,7 +278,7 @@ impl<'a> Reader<'a> {
         Err(FooterError::Truncated)
     }
 
-    /// A signed number, whose sign is in the lowest bit.
+    /// Reads a signed number, whose sign is in its lowest bit.
     fn number(&mut self) -> Result<i64, FooterError> {
         let value = self.varint()?;
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())

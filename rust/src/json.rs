@@ -1,15 +1,17 @@
-//! A strict reader of JSON (RFC 8259) that keeps bytes: numbers stay digits, and no name may repeat in an object.
+//! A strict reader of JSON (RFC 8259). It keeps the bytes of values: numbers stay digits. No name may occur twice in an
+//! object.
 //!
-//! What it takes, `json_in` and `jsonb_in` take (src/common/jsonapi.c), but for numbers beyond `numeric`.
+//! `json_in` and `jsonb_in` (src/common/jsonapi.c) accept everything that this reader accepts, except numbers that are
+//! too large for `numeric`.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Deeper values could exceed the stack of a server with a small `max_stack_depth`.
+/// How deep values may be nested. Deeper values could exceed the stack of a server with a small `max_stack_depth`.
 pub const MOST_DEPTH: usize = 1000;
 
-/// Why bytes are no JSON that `PostgreSQL` can store; `at` counts bytes of the record from 1.
+/// Why bytes are not JSON that `PostgreSQL` can store. `at` is the number of a byte of the record, from 1.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JsonFault {
     #[error("invalid JSON: {what} expected at byte {at} of the record")]
@@ -32,7 +34,8 @@ pub enum JsonFault {
     NotObject,
 }
 
-/// A value's kind, and its bytes: of a string what is between its quotes, of others all of it.
+/// The kind of a value, and where its bytes are. For a string these are the bytes between its quotes, for other kinds
+/// all bytes of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub kind: Kind,
@@ -45,8 +48,9 @@ pub enum Kind {
     Null,
     Boolean,
     Number,
-    /// A string without escapes, or with them.
+    /// A string without escapes.
     Plain,
+    /// A string with escapes.
     Escaped,
     Nested,
 }
@@ -55,14 +59,14 @@ pub enum Kind {
 pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The names of the objects that are open.
+    /// The names in the objects that are open.
     names: Vec<Cow<'a, [u8]>>,
     most_depth: usize,
-    /// The most bytes of a number, and the largest size of its exponent.
+    /// The most bytes that a number may have, and the largest size of its exponent.
     most_digits: usize,
 }
 
-/// A name as it is shown in an error: valid text, and not too long.
+/// Returns a name as it is shown in an error: valid text, and not too long.
 #[must_use]
 pub fn show_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().take(100).collect()
@@ -74,7 +78,7 @@ impl<'a> Scanner<'a> {
         Self { bytes, at: 0, names: Vec::new(), most_depth: MOST_DEPTH, most_digits: usize::MAX }
     }
 
-    /// A reader that takes neither deeper values nor longer numbers.
+    /// Returns the reader with other limits: how deep values may be nested, and how long numbers may be.
     #[must_use]
     pub fn limited(self, most_depth: usize, most_digits: usize) -> Self {
         Self { most_depth, most_digits, ..self }
@@ -88,7 +92,7 @@ impl<'a> Scanner<'a> {
         JsonFault::Expected { what, at: self.at + 1 }
     }
 
-    /// Pass over `byte` if it is next.
+    /// Passes over `byte` if it is the next byte, and returns whether it was.
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -101,10 +105,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Read one value, and make sure that nothing follows it.
+    /// Reads one value, and makes sure that nothing follows it.
     ///
     /// # Errors
-    /// What is no JSON, or cannot be stored.
+    /// The bytes are not JSON, or cannot be stored.
     pub fn document(&mut self) -> Result<Value, JsonFault> {
         self.skip_blanks();
         let value = self.value(0)?;
@@ -112,7 +116,7 @@ impl<'a> Scanner<'a> {
         Ok(value)
     }
 
-    /// Make sure that nothing but blanks is left.
+    /// Makes sure that nothing but blanks is left.
     pub(crate) fn end(&mut self) -> Result<(), JsonFault> {
         self.skip_blanks();
         if self.at < self.bytes.len() {
@@ -121,7 +125,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Read the value that begins here.
+    /// Reads the value that begins at the present position.
     pub(crate) fn value(&mut self, depth: usize) -> Result<Value, JsonFault> {
         let start = self.at;
         let kind = match self.peek() {
@@ -154,7 +158,7 @@ impl<'a> Scanner<'a> {
         Ok(Kind::Nested)
     }
 
-    /// Pass over the bracket that begins an object or array.
+    /// Passes over the bracket that begins an object or array, if the value is not nested too deep.
     pub(crate) fn open(&mut self, depth: usize) -> Result<(), JsonFault> {
         self.at += 1;
         if depth < self.most_depth {
@@ -164,7 +168,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next name of the object that is open, up to its value; None at the end of the object.
+    /// Reads the next name of the open object, and passes over what is before its value. None at the end of the object.
     pub(crate) fn next_name(&mut self, is_first: bool) -> Result<Option<Value>, JsonFault> {
         self.skip_blanks();
         if self.take(b'}') {
@@ -251,7 +255,7 @@ impl<'a> Scanner<'a> {
         Ok(Kind::Number)
     }
 
-    /// Read a string; `what` is said to be missing if none begins here.
+    /// Reads a string. If no string begins at the present position, the error says that `what` is expected.
     fn string(&mut self, what: &'static str) -> Result<Value, JsonFault> {
         if !self.take(b'"') {
             return Err(self.expected(what));
@@ -278,7 +282,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The text that a string means.
+    /// Returns the text of a string, with its escapes decoded.
     pub(crate) fn text(&self, value: Value) -> Cow<'a, [u8]> {
         let raw = &self.bytes[value.start..value.end];
         if value.kind != Kind::Escaped {
@@ -288,7 +292,7 @@ impl<'a> Scanner<'a> {
         let mut rest = raw;
         while let Some(at) = memchr::memchr(b'\\', rest) {
             decoded.extend_from_slice(&rest[..at]);
-            // The string has been read, so its escapes are known to be whole.
+            // All escapes of the string are valid, because the string has been read before.
             let Ok((found, length)) = read_escape(&rest[at..]) else { break };
             decoded.extend_from_slice(found.encode_utf8(&mut [0; 4]).as_bytes());
             rest = &rest[at + length..];
@@ -298,9 +302,10 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Where the object or array that begins `bytes` ends, None if it does not.
+/// Returns where the object or array that begins `bytes` ends, None if it does not end.
 ///
-/// Only strings and brackets are looked at, so a value that is no JSON, or nested too deep to be stored, has an end too.
+/// Only strings and brackets are examined. So a value that is not JSON, or that is nested too deep to be stored, also
+/// has an end.
 #[must_use]
 pub fn find_end(bytes: &[u8]) -> Option<usize> {
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
@@ -338,7 +343,8 @@ impl EscapeFault {
     }
 }
 
-/// The character of the escape that begins `bytes`, and the escape's length; two halves of a pair are one escape.
+/// Returns the character of the escape that begins `bytes`, and the escape's length. A pair of surrogates is one
+/// escape.
 fn read_escape(bytes: &[u8]) -> Result<(char, usize), EscapeFault> {
     let simple = match bytes.get(1) {
         Some(&byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
@@ -353,7 +359,7 @@ fn read_escape(bytes: &[u8]) -> Result<(char, usize), EscapeFault> {
     Ok((simple, 2))
 }
 
-/// The character of \u0041, or of a pair of surrogates.
+/// Returns the character of an escape such as \u0041, or of a pair of surrogates.
 fn read_unicode(bytes: &[u8]) -> Result<(char, usize), EscapeFault> {
     let high = hexadecimal(bytes.get(2..6)).ok_or(EscapeFault::Unknown)?;
     if !(0xd800..0xdc00).contains(&high) {

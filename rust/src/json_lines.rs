@@ -1,6 +1,7 @@
-//! JSON Lines as COPY text: the values of each record by name, or the whole record as the value of one column.
+//! Writes JSON Lines as COPY text: the values of each record by name, or the whole record as the value of one column.
 //!
-//! A record is a line, as JSON has no raw line feed in its strings. Lines without a value belong to the next record.
+//! Each line is a record, because strings in JSON have no raw line feeds. Lines without a value belong to the next
+//! record.
 
 use std::collections::HashMap;
 
@@ -16,22 +17,22 @@ use crate::types::{fitting, ColumnTypes, BOOLEAN, JSONB};
 
 const NULL: &[u8] = b"\\N";
 
-/// Writes records for COPY. Several names may stand for one column, and names without a column are skipped.
+/// Writes records for COPY. Several names may belong to one column. Names that are given without a column are skipped.
 #[derive(Clone, Debug)]
 pub struct JsonRewriter {
     names: Names,
-    /// The column of each name.
+    /// The column of each name, None for a name that is skipped.
     columns: Vec<Option<usize>>,
-    /// The names in lower case, for those that are spelled otherwise.
+    /// The numbers of names by their form in lower case, for names that records spell in another way.
     folded: HashMap<Vec<u8>, usize>,
-    /// Whether each column's type is json or jsonb: it takes values as they are in the file.
+    /// Whether each column has type json or jsonb. Such a column gets values as they are in the file.
     takes_json: Vec<bool>,
     is_whole: bool,
     /// Writes the constants that end each record.
     tail: Rewriter,
 }
 
-/// Names in the order in which records usually have them.
+/// Names, in the order in which records usually have them.
 #[derive(Clone, Debug, Default)]
 struct Names {
     list: Vec<Vec<u8>>,
@@ -45,14 +46,14 @@ impl Names {
         *self.index.entry(name).or_insert(number)
     }
 
-    /// Keep the first `count` names only.
+    /// Removes all names after the first `count` ones.
     fn forget(&mut self, count: usize) {
         for name in self.list.drain(count..) {
             self.index.remove(&name);
         }
     }
 
-    /// The number of a name; `guess` is probably it.
+    /// Returns the number of a name. `guess` is its probable number.
     fn find(&self, name: &[u8], guess: usize) -> Option<usize> {
         let is_guess = self.list.get(guess).is_some_and(|next| next == name);
         if is_guess {
@@ -63,7 +64,7 @@ impl Names {
     }
 }
 
-/// A name as names are compared that are not exactly those of columns: in lower case, without blanks around it.
+/// Returns a name in lower case without blanks around it. Names that do not match exactly are compared in this form.
 fn fold(name: &[u8]) -> Vec<u8> {
     let name = name.trim_ascii();
     match std::str::from_utf8(name) {
@@ -72,7 +73,7 @@ fn fold(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A fault of a record, and the name of the value that it is in.
+/// A fault of a record, and the name of the value that has it.
 type Found = (JsonFault, Option<String>);
 
 fn in_record(fault: JsonFault) -> Found {
@@ -80,7 +81,8 @@ fn in_record(fault: JsonFault) -> Found {
 }
 
 impl JsonRewriter {
-    /// `names` have the number of their column; without any, the record is the value of the only column.
+    /// Returns a rewriter. `names` have the numbers of their columns. Without names, the record is the value of the
+    /// only column.
     ///
     /// # Errors
     /// As `Rewriter::new`.
@@ -100,7 +102,7 @@ impl JsonRewriter {
         Ok(Self { names: known, columns, folded, takes_json, is_whole, tail })
     }
 
-    /// How each record of a block ends to which `extra` constants belong, behind those of all blocks.
+    /// Returns how each record of a block ends. `extra` are constants of this block, which follow those of all blocks.
     ///
     /// # Errors
     /// As `Rewriter::tail_with`.
@@ -108,17 +110,17 @@ impl JsonRewriter {
         self.tail.tail_with(extra)
     }
 
-    /// Whether any record of a block can be written.
+    /// Returns whether at least one record of a block can be written.
     #[must_use]
     pub fn fits_any(&self, block: &[u8]) -> bool {
         let mut values = self.room();
         Records { block, at: 0 }.any(|(_, record)| self.read(record, &mut values).is_ok())
     }
 
-    /// Write the records of a block.
+    /// Writes the records of a block.
     ///
     /// # Errors
-    /// A record that is no JSON object, or has a name that appears twice or belongs to no column.
+    /// A record is not a JSON object, or has a name that appears twice or belongs to no column.
     pub fn rewrite(&self, block: &[u8], tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let mut output = Vec::with_capacity(block.len() + block.len() / 8);
         let mut values = self.room();
@@ -147,7 +149,8 @@ impl JsonRewriter {
         Ok(output)
     }
 
-    /// The line in a block of the first record that names not all columns, from 0, and the first such column.
+    /// Finds the first record that does not name all columns. Returns its line in the block, from 0, and the first
+    /// column that it does not name.
     #[must_use]
     pub fn find_partial(&self, block: &[u8]) -> Option<(u64, usize)> {
         let mut values = self.room();
@@ -158,7 +161,7 @@ impl JsonRewriter {
         })
     }
 
-    /// Find what columns of these types do not keep. Records that cannot be read are passed over.
+    /// Finds values that columns of these types do not keep. Records that cannot be read are skipped.
     #[must_use]
     pub fn find_changes(&self, block: &[u8], columns: &[ColumnType]) -> Vec<Changed> {
         let (mut values, mut found) = (self.room(), Findings::default());
@@ -181,7 +184,7 @@ impl JsonRewriter {
         vec![None; self.takes_json.len()]
     }
 
-    /// Fill `values` from a record, one for each column.
+    /// Fills `values`, which has one item for each column, from a record.
     fn read(&self, record: &[u8], values: &mut [Option<Value>]) -> Result<(), Found> {
         values.fill(None);
         if self.is_whole {
@@ -214,11 +217,11 @@ impl JsonRewriter {
     }
 }
 
-/// Call `note` with each name and value of an object.
+/// Calls `note` with each name and value of an object.
 fn read_object(record: &[u8], mut note: impl FnMut(&[u8], Value) -> Result<(), JsonFault>) -> Result<(), Found> {
     let mut scanner = Scanner::new(record);
     if record.first() != Some(&b'{') {
-        // What is no JSON at all is named as that.
+        // If the record is not JSON at all, return that error instead.
         scanner.document().map_err(in_record)?;
         return Err(in_record(JsonFault::NotObject));
     }
@@ -233,7 +236,7 @@ fn read_object(record: &[u8], mut note: impl FnMut(&[u8], Value) -> Result<(), J
     scanner.end().map_err(in_record)
 }
 
-/// The records of a block, each with where it begins; none ends with blanks or a line end.
+/// The records of a block, each with its position. Blanks and the line end after a record are not part of it.
 struct Records<'a> {
     block: &'a [u8],
     at: usize,
@@ -263,7 +266,7 @@ fn write_value(record: &[u8], value: Value, takes_json: bool, output: &mut Vec<u
             write_text(raw, output);
             output.push(b'"');
         }
-        // A string without escapes has neither backslashes nor control characters.
+        // These bytes need no escapes: a string without escapes has neither backslashes nor control characters.
         Kind::Boolean | Kind::Number | Kind::Plain => output.extend_from_slice(raw),
         Kind::Escaped => write_text(&Scanner::new(record).text(value), output),
         Kind::Nested => write_text(raw, output),
@@ -278,9 +281,10 @@ fn write_text(text: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// Find all names of the records of a block, in the order in which they first appear, and the types of their values.
+/// Finds all names in the records of a block, in the order in which they first appear, and the types of their values.
 ///
-/// A string counts as its text; only objects and arrays are jsonb. Records that cannot be read are passed over.
+/// The type of a string is that of its text. Only objects and arrays are jsonb. Records that cannot be read are
+/// skipped.
 #[must_use]
 pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
     let mut names = Names::default();
@@ -312,7 +316,7 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
     names.list.into_iter().zip(columns).collect()
 }
 
-/// The types that a kind of value may have.
+/// Returns the types that a kind of value may have.
 fn of_kind(kind: Kind) -> u32 {
     match kind {
         Kind::Nested => JSONB,

@@ -1,11 +1,12 @@
-//! Whether a column keeps a value as it is in a file, or stores another one without an error.
+//! Decides whether a column keeps a value as it is in a file, or stores another value without an error.
 //!
-//! A value is kept if the column's text says the same: 1.50 may become 1.5, and 007 may not become 7. The rules follow
-//! the input functions of the server (src/backend/utils/adt). What these refuse counts as kept: it is never stored.
+//! A value is kept if the column's text says the same: 1.50 may become 1.5, but 007 may not become 7. The rules follow
+//! the server's input functions (src/backend/utils/adt). A value that these functions refuse counts as kept, because it
+//! is never stored.
 
 use crate::types::{count_digits, is_zeros, parse_exponent, split_sign};
 
-/// What a column does not keep of a value, as bits.
+/// The bits for what a column may not keep of a value.
 pub const FORM: u8 = 1;
 pub const SIGN: u8 = 1 << 1;
 pub const DIGITS: u8 = 1 << 2;
@@ -16,15 +17,16 @@ pub const DAY: u8 = 1 << 5;
 pub const ORDER: u8 = 1 << 6;
 pub const BLANKS: u8 = 1 << 7;
 
-/// How many digits a float always keeps.
+/// The most digits that a float keeps in any case.
 const FLOAT4_DIGITS: usize = 6;
 const FLOAT8_DIGITS: usize = 15;
-/// Digits that fit 64 bits.
+/// The most digits that fit 64 bits in any case.
 const LONG_NUMBER: usize = 19;
-/// Where the decimals of a timestamp begin.
+/// The position of the decimals in a timestamp.
 const DECIMALS_AT: usize = "2026-01-31 23:59:59.".len();
 
-/// The type of a column, as far as it may change values. `scale` and `decimals` are digits behind the point.
+/// The type of a column, as far as it matters for which values are kept. `scale` and `decimals` count digits behind the
+/// point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     Other,
@@ -41,7 +43,8 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// `limit` is the scale, the digits of a second, or the length; what is negative for others than numeric is no limit.
+    /// Returns the type with this name. `limit` is the scale, the number of decimals of a second, or the length. A
+    /// negative limit means no limit, except for numeric, which may have a negative scale.
     #[must_use]
     pub fn named(name: &str, limit: i32) -> Option<Self> {
         let decimals = usize::try_from(limit).unwrap_or(6);
@@ -61,9 +64,10 @@ impl ColumnType {
         })
     }
 
-    /// Whether the column keeps a value. Common forms are told at once, and no more of them than that needs is read.
+    /// Returns whether the column keeps a value. Common forms are decided at once, by as few of their bytes as
+    /// possible.
     ///
-    /// `may_group`: a number may have underscores.
+    /// `may_group` is true if numbers may have underscores.
     #[inline(always)]
     #[must_use]
     pub fn keeps(self, value: &[u8], may_group: bool) -> bool {
@@ -83,7 +87,7 @@ impl ColumnType {
         is_plain || self.changes_nothing(value)
     }
 
-    /// Whether the column keeps a value in a form that the binary encoder takes (`canonical.rs`).
+    /// Returns whether the column keeps a value in a form that the binary encoder accepts (`canonical.rs`).
     #[inline(always)]
     pub(crate) fn keeps_canonical(self, value: &[u8]) -> bool {
         let is_plain = match self {
@@ -104,7 +108,7 @@ impl ColumnType {
         self.change(value) == 0
     }
 
-    /// What the column does not keep of a value, as bits; 0 if it keeps all, or refuses the value.
+    /// Returns what the column does not keep of a value, as bits. 0 if the column keeps all of it, or refuses it.
     #[must_use]
     pub fn change(self, value: &[u8]) -> u8 {
         match self {
@@ -115,7 +119,8 @@ impl ColumnType {
         }
     }
 
-    /// int.c, int8.c, numeric.c, float.c. Forms that only some versions read, such as `1_000`, are no numbers for others.
+    /// Returns what a column of numbers does not keep (int.c, int8.c, numeric.c, float.c). A form that only some
+    /// versions read, such as `1_000`, is not kept, because other versions do not read it as a number.
     fn change_number(self, value: &[u8]) -> u8 {
         let text = value.trim_ascii();
         let (_, rest) = split_sign(text);
@@ -135,7 +140,7 @@ impl ColumnType {
             }
     }
 
-    /// datetime.c, date.c, timestamp.c
+    /// Returns what a column of days or times does not keep (datetime.c, date.c, timestamp.c).
     fn change_moment(self, moment: &Moment, value: &[u8]) -> u8 {
         let if_so = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
         let decimals = |most: usize| if_so(moment.decimals > most, DIGITS);
@@ -149,7 +154,7 @@ impl ColumnType {
                 decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.is_unclear, ORDER)
             }
             Self::Timestamptz { decimals: most } => decimals(most) | if_so(moment.is_unclear, ORDER),
-            // Digits alone are a time for these: 040506.
+            // For these types, digits alone are a time, such as 040506.
             Self::Time { .. } | Self::Timetz { .. } if count_digits(value) >= 4 && !moment.has_time => 0,
             Self::Time { decimals: most } => decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.has_day, DAY),
             Self::Timetz { decimals: most } => decimals(most) | if_so(moment.has_day, DAY),
@@ -168,7 +173,8 @@ fn lost_digits(is_kept: bool) -> u8 {
 
 // ---------------------------------------------------------------- common forms
 
-/// A number from its sign on, so that no leading zero and no sign of zero is lost.
+/// Returns whether a value begins like a number whose form is kept: with no superfluous zero, plus sign or blank, and
+/// not as a negative zero.
 #[inline(always)]
 pub(crate) fn has_plain_start(value: &[u8]) -> bool {
     match value {
@@ -181,7 +187,8 @@ pub(crate) fn has_plain_start(value: &[u8]) -> bool {
     }
 }
 
-/// Whether a number without an exponent has at most so many digits behind its point; false if a closer look must tell.
+/// Returns whether a number without an exponent has at most `scale` digits behind its point. False if only a closer
+/// look can decide that.
 #[inline(always)]
 fn has_places(value: &[u8], scale: i32) -> bool {
     let Ok(scale) = usize::try_from(scale) else { return false };
@@ -197,7 +204,7 @@ fn has_places(value: &[u8], scale: i32) -> bool {
     value[1..].iter().all(u8::is_ascii_digit)
 }
 
-/// Digits with at most one point.
+/// Returns whether a value has a plain start, and then only digits with at most one point.
 #[inline(always)]
 fn is_plain_decimal(value: &[u8]) -> bool {
     let mut points = 0;
@@ -208,7 +215,7 @@ fn is_plain_decimal(value: &[u8]) -> bool {
     has_plain_start(value) && value[1..].iter().all(is_part) && points <= 1
 }
 
-/// Whether a double keeps a plain number of many digits; false if a closer look must tell.
+/// Returns whether a double keeps a plain number of many digits. False if only a closer look can decide that.
 fn is_plain_long(value: &[u8]) -> bool {
     if value.len() > LONG_NUMBER + 2 {
         return false;
@@ -237,12 +244,12 @@ const POWERS: [u64; 20] = {
     powers
 };
 
-/// Whether `size` / `power` is less than half a `power`-th away from a number of 53 bits.
+/// Returns whether the distance of `size` / `power` from a number of 53 bits is less than half of 1 / `power`.
 fn is_near_a_double(size: u64, power: u64) -> bool {
     if size == 0 {
         return false;
     }
-    // The quotient has 53 bits, or 54.
+    // Shift the numerator so far that the quotient has 53 or 54 bits.
     let shift = (53 + power.ilog2()).saturating_sub(size.ilog2());
     if !(1..=64).contains(&shift) {
         return false;
@@ -257,7 +264,7 @@ fn is_near_a_double(size: u64, power: u64) -> bool {
     rest.min(u128::from(power) - rest) < 1 << (half - 1)
 }
 
-/// 2026-01-31
+/// Returns whether a value has the form 2026-01-31.
 #[inline(always)]
 fn is_plain_day(value: &[u8]) -> bool {
     value.len() == 10 && has_dashes(value)
@@ -268,7 +275,7 @@ fn has_dashes(value: &[u8]) -> bool {
     value[4] == b'-' && value[7] == b'-' && value[..4].iter().all(u8::is_ascii_digit)
 }
 
-/// 2026-01-31 23:59:59, with up to so many decimals, and nothing behind them.
+/// Returns whether a value has the form 2026-01-31 23:59:59, with at most `decimals` decimals and nothing behind them.
 #[inline(always)]
 fn is_plain_timestamp(value: &[u8], decimals: usize) -> bool {
     let length = value.len();
@@ -280,7 +287,7 @@ fn is_plain_timestamp(value: &[u8], decimals: usize) -> bool {
     is_apart && (length == 19 || has_decimals())
 }
 
-/// A value without Z or an offset such as +00 or +05:30 at its end.
+/// Returns a value without the zone at its end: Z, or an offset such as +00 or +05:30.
 #[inline(always)]
 fn zoneless(value: &[u8]) -> &[u8] {
     match value {
@@ -293,14 +300,14 @@ fn zoneless(value: &[u8]) -> &[u8] {
 
 // ---------------------------------------------------------------- numbers
 
-/// `0x1F`, `0o17`, `0b1` or `1_000`.
+/// Returns whether a number has a form such as `0x1F`, `0o17`, `0b1` or `1_000`.
 pub(crate) fn has_odd_form(rest: &[u8]) -> bool {
     let has_base =
         matches!(rest, [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digit, ..] if digit.is_ascii_hexdigit());
     has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_'))
 }
 
-/// A number as any of the server's types of numbers reads it: blanks around it, a sign, a point, an exponent.
+/// A number as any of the server's types of numbers reads it: with a sign, a point and an exponent.
 struct Decimal<'a> {
     is_negative: bool,
     whole: &'a [u8],
@@ -324,7 +331,7 @@ impl<'a> Decimal<'a> {
         (!whole.is_empty() || !fraction.is_empty()).then_some(Self { is_negative, whole, fraction, exponent })
     }
 
-    /// The digits between the first and the last that are not 0.
+    /// Returns the digits from the first to the last one that is not 0.
     fn digits(&self) -> Vec<u8> {
         let all: Vec<u8> = self.whole.iter().chain(self.fraction).copied().collect();
         let first = all.iter().position(|&digit| digit != b'0').unwrap_or(all.len());
@@ -332,7 +339,8 @@ impl<'a> Decimal<'a> {
         all[first..last].to_vec()
     }
 
-    /// How many digits are behind the point, without zeros at the end; negative if they end before it.
+    /// Returns how many digits are behind the point, without zeros at the end. It is -2 for 1200, which ends with zeros
+    /// before the point.
     fn places(&self) -> i32 {
         let zeros = self.fraction.iter().chain(&[]).rev().take_while(|&&digit| digit == b'0').count();
         let whole_zeros = self.whole.iter().rev().take_while(|&&digit| digit == b'0').count();
@@ -358,13 +366,14 @@ impl<'a> Decimal<'a> {
     }
 }
 
-/// Whether a float, rounded to as many digits as the text has, has these digits.
+/// Returns whether a float, rounded to as many digits as the text has, has the digits of the text.
 fn is_written(shown: &str, digits: &[u8]) -> bool {
     let found = shown.bytes().take_while(|&byte| byte != b'e').filter(u8::is_ascii_digit);
     found.eq(digits.iter().copied())
 }
 
-/// Whether `size` / 10^`scale` is what a double says when it is rounded to `scale` digits; None if it takes longer to say.
+/// Returns whether a double, rounded to `scale` decimals, is `size` / 10^`scale`. None if that takes longer to find
+/// out.
 #[inline(always)]
 #[must_use]
 pub fn rounds_back(size: u64, scale: usize, value: f64) -> Option<bool> {
@@ -380,7 +389,7 @@ pub fn rounds_back(size: u64, scale: usize, value: f64) -> Option<bool> {
     (difference != half).then_some(difference < half)
 }
 
-/// varchar.c: blanks beyond the length are cut off; other characters are refused.
+/// Returns what varchar does not keep (varchar.c): blanks beyond its length are cut off. Other characters are refused.
 fn change_blanks(value: &[u8], length: usize) -> u8 {
     let is_start = |byte: &&u8| **byte & 0xc0 != 0x80;
     let kept = value.trim_ascii_end().iter().filter(is_start).count();
@@ -394,7 +403,7 @@ fn change_blanks(value: &[u8], length: usize) -> u8 {
 
 // ---------------------------------------------------------------- days and times
 
-/// What a text for a day, a time or both says, by the tokens of `ParseDateTime` (datetime.c).
+/// What a text for a day, a time or both contains, by the tokens of `ParseDateTime` (datetime.c).
 #[allow(clippy::struct_excessive_bools)] // each is found by itself
 #[derive(Default)]
 struct Moment {
@@ -409,7 +418,7 @@ struct Moment {
     hour: u32,
     /// Whether minutes and seconds are 0.
     is_full_hour: bool,
-    /// The digits behind the seconds, without zeros at the end.
+    /// The number of decimals of the seconds, without zeros at the end.
     decimals: usize,
     is_before_noon: bool,
     has_month: bool,
@@ -422,7 +431,7 @@ impl Moment {
         self.is_full_hour && (self.hour == 0 || (self.hour == 12 && self.is_before_noon))
     }
 
-    /// 23:59, 23:59:59 or 23:59:59.5; returns its length.
+    /// Reads a time such as 23:59, 23:59:59 or 23:59:59.5, and returns its length.
     fn take_time(&mut self, text: &[u8]) -> Option<usize> {
         let length = text.iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b':' || byte == b'.').count();
         let (clock, fraction) = match text[..length].iter().position(|&byte| byte == b'.') {
@@ -441,7 +450,8 @@ impl Moment {
         Some(length)
     }
 
-    /// Digits that no colon follows: three numbers of a day, one that stands alone, or all in one, as 20260131.
+    /// Reads digits that no colon follows, and returns their length: three numbers of a day, a number that stands
+    /// alone, or a day such as 20260131.
     fn take_digits(&mut self, text: &[u8]) -> Option<usize> {
         let length = count_digits(text);
         if let Some((parts, taken)) = split_day(text) {
@@ -510,7 +520,7 @@ fn to_number(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Three numbers with the same one of -/. between them, and their length.
+/// Returns three numbers with the same separator (-, / or .) between them, and their length.
 fn split_day(text: &[u8]) -> Option<([&[u8]; 3], usize)> {
     let (one, rest) = text.split_at(count_digits(text));
     let (&separator, rest) = rest.split_first().filter(|(byte, _)| b"-/.".contains(byte))?;
@@ -521,7 +531,8 @@ fn split_day(text: &[u8]) -> Option<([&[u8]; 3], usize)> {
     is_day.then_some(([one, two, three], one.len() + two.len() + three.len() + 2))
 }
 
-/// Whether a day such as 01/02/2026 may be read in more than one order. A year of four digits stands at an end.
+/// Returns whether a day such as 01/02/2026 may be read in more than one order. A year of four digits is the first or
+/// the last number.
 fn is_unclear([one, two, three]: [&[u8]; 3]) -> bool {
     if one.len() > 2 {
         return false;
@@ -552,7 +563,7 @@ fn read_moment(value: &[u8]) -> Option<Moment> {
     (moment.has_day || moment.has_time).then_some(moment)
 }
 
-/// Whether a column of days or times takes a value, and keeps it.
+/// Returns whether a column of days or times accepts a value and keeps it.
 #[must_use]
 pub fn keeps_moment(column: ColumnType, value: &[u8], knows_order: bool) -> bool {
     let Some(moment) = read_moment(value).filter(|moment| moment.has_day) else { return false };

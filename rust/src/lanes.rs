@@ -1,29 +1,31 @@
-//! Sixty-four bytes at a time: which of them equal a byte, as a mask of 64 bits.
+//! Compares 64 bytes at a time with a byte. The result is a mask of 64 bits.
 //!
-//! Every build has lanes of 128 bits; x86-64 processors since 2013 also have AVX2's of 256, chosen while it runs.
+//! Every build has lanes of 128 bits. x86-64 processors since 2013 also have the lanes of 256 bits of AVX2. Whether the
+//! processor has these is found out at run time.
 
 use wide::u8x16;
 
-/// How many bytes one mask tells of.
+/// How many bytes a word has. A mask has one bit for each of them.
 pub const WORD: usize = 64;
 
 const LANE: usize = 16;
 
-/// One word of bytes, ready to be compared.
+/// A word, loaded so that its bytes can be compared.
 pub trait Lanes {
     #[must_use]
     fn load(bytes: &[u8; WORD]) -> Self;
 
-    /// The mask of the bytes equal to `byte`, bit i for byte i.
+    /// Returns the mask of the bytes that are equal to `byte`. Bit i is for byte i.
     #[must_use]
     fn equal(&self, byte: u8) -> u64;
 
-    /// The mask of the bytes that are not ASCII.
+    /// Returns the mask of the bytes that are not ASCII.
     #[must_use]
     fn high(&self) -> u64;
 }
 
-/// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
+/// Sets each bit for which an odd number of bits are set up to and including it. From a mask of quotes, this makes the
+/// mask of the bytes inside quotes.
 #[inline(always)]
 pub(crate) fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -32,14 +34,16 @@ pub(crate) fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// Work on words. What `run` calls for each word must be `#[inline(always)]`, or it is compiled without AVX2.
+/// Work on words. A function that `run` calls for each word must be `#[inline(always)]`. Otherwise it is compiled
+/// without AVX2.
 pub trait Work {
     type Output;
 
     fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Do the work with the widest lanes that this processor has; with the feature portable-lanes with those of all.
+/// Does the work with the widest lanes of this processor, or, with the feature portable-lanes, with those of all
+/// processors.
 pub fn with_widest<W: Work>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
     let work = match avx2::with_avx2(work) {
@@ -49,7 +53,7 @@ pub fn with_widest<W: Work>(work: W) -> W::Output {
     work.run::<Narrow>()
 }
 
-/// Four lanes of 128 bits: SSE2, NEON, or what the compiler makes of them elsewhere.
+/// Four lanes of 128 bits: SSE2, NEON, or what the compiler uses instead on other processors.
 pub struct Narrow([u8x16; WORD / LANE]);
 
 impl Lanes for Narrow {
@@ -74,7 +78,7 @@ impl Lanes for Narrow {
     }
 }
 
-/// The one place with unsafe code: the compiler cannot know what processor it will run on.
+/// This is the only module with unsafe code. The compiler cannot know whether the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
 #[allow(unsafe_code)]
 mod avx2 {
@@ -82,7 +86,8 @@ mod avx2 {
 
     use super::{Lanes, Work, WORD};
 
-    /// Two lanes of 256 bits. Private, so that only `run_with_avx2` can name it and only where AVX2 is.
+    /// Two lanes of 256 bits. The type is private, so that only `run_with_avx2` can use it, on processors that have
+    /// AVX2.
     struct Wide([__m256i; 2]);
 
     pub fn with_avx2<W: Work>(work: W) -> Result<W::Output, W> {
@@ -91,7 +96,7 @@ mod avx2 {
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt");
         if is_there {
-            // SAFETY: the processor has just been asked for what the function is compiled for.
+            // SAFETY: the processor has the features for which the function is compiled, as was just found out.
             Ok(unsafe { run_with_avx2(work) })
         } else {
             Err(work)
@@ -107,13 +112,13 @@ mod avx2 {
         #[inline(always)]
         fn load(bytes: &[u8; WORD]) -> Self {
             let (low, high) = bytes.split_at(WORD / 2);
-            // SAFETY: `run_with_avx2` alone names this type; 32 bytes are read of each half, which has as many.
+            // SAFETY: only `run_with_avx2` uses this type. 32 bytes are read of each half, which has 32 bytes.
             unsafe { Self([_mm256_loadu_si256(low.as_ptr().cast()), _mm256_loadu_si256(high.as_ptr().cast())]) }
         }
 
         #[inline(always)]
         fn equal(&self, byte: u8) -> u64 {
-            // SAFETY: `run_with_avx2` alone names this type.
+            // SAFETY: only `run_with_avx2` uses this type.
             let (low, high) = unsafe {
                 let wanted = _mm256_set1_epi8(byte.cast_signed());
                 (
@@ -126,7 +131,7 @@ mod avx2 {
 
         #[inline(always)]
         fn high(&self) -> u64 {
-            // SAFETY: `run_with_avx2` alone names this type.
+            // SAFETY: only `run_with_avx2` uses this type.
             let [low, high] = unsafe { self.0.map(|half| _mm256_movemask_epi8(half).cast_unsigned()) };
             u64::from(low) | u64::from(high) << (WORD / 2)
         }

@@ -1,7 +1,7 @@
-//! The byte work of penstock: where records end, how fields are written again, columns as rows, and the footer of a
-//! Parquet file.
+//! The part of penstock that works on bytes. It finds where records end, writes their fields again, writes columns as
+//! rows, and reads the footer of a Parquet file.
 //!
-//! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
+//! Only `python.rs` uses `PyO3`. The other files are plain Rust.
 
 pub mod arrow;
 mod canonical;

@@ -1,7 +1,7 @@
-//! What holds for any bytes: the fast paths of this crate give what slow and simple ones give.
+//! Checks that hold for any bytes: the fast paths of this crate return what slow and simple ones return.
 //!
-//! `make fuzz` searches for inputs for which that is not so, and `cargo test` repeats the inputs that it kept
-//! (rust/fuzz/corpus). The first bytes of an input choose the format, the delimiter and the like; the rest is data.
+//! `make fuzz` searches for inputs for which a check fails, and `cargo test` repeats the inputs that it has kept
+//! (rust/fuzz/corpus). The first bytes of an input choose the format, the delimiter and the like. The rest is data.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -33,11 +33,11 @@ const KINDS: [Kind; 12] = [
     Kind::Uuid,
     Kind::Text,
 ];
-/// Integers and numerics with more digits go as text.
+/// The most digits of an integer and of a numeric in the binary format. A number with more digits is sent as text.
 const INTEGER_DIGITS: usize = 19;
 const NUMERIC_DIGITS: usize = 38;
 
-/// What is left of an input.
+/// The bytes of an input that were not used yet.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -62,8 +62,9 @@ impl Input<'_> {
 
 // -------------------------------------------------------------------- where records end
 
-/// The records of a file are those that the byte-by-byte machine finds (it alone takes pieces of one byte), in whatever
-/// pieces the file comes, and if its header is cut alone. The reader of fields finds as many.
+/// Checks that the cutter finds the same records as the machine that works byte by byte, in whatever pieces the file
+/// comes, and also if the header is cut alone. With pieces of one byte, only that machine works. The reader of fields
+/// must find the same number of records.
 pub fn cutter(data: &[u8]) {
     let mut input = Input(data);
     let format = input.choose(&[CSV, ESCAPED_CSV, Format::Text, Format::Tsv, Format::JsonLines]);
@@ -91,7 +92,7 @@ pub fn cutter(data: &[u8]) {
     }
 }
 
-/// What a cutter made of a file: before its end and at its end, counted from its beginning.
+/// What a cutter has found in a file before its end, and at its end. Counts and offsets begin at the file's beginning.
 struct Ran {
     cutter: RecordCutter,
     whole: Cut,
@@ -142,7 +143,7 @@ impl Ran {
 
 // -------------------------------------------------------------------- where fields end
 
-/// A block is indexed as the reader of fields reads it, or not at all.
+/// Checks that a block is indexed as the reader of fields reads it, or not at all.
 pub fn fields(data: &[u8]) {
     let mut input = Input(data);
     let (shape, block) = (input.shape(), input.0);
@@ -156,7 +157,7 @@ pub fn fields(data: &[u8]) {
     if shape.format == Format::Text {
         assert_eq!(found.backslashes, memchr_iter(b'\\', block).count());
         if found.backslashes != count_nulls(shape.line_end, block, ends) {
-            // The encoder declines such a block.
+            // The index of such a block does not matter, because the encoder refuses the block.
             return;
         }
     }
@@ -190,7 +191,8 @@ fn read_ends(shape: Shape, block: &[u8]) -> Option<Vec<u32>> {
 
 // -------------------------------------------------------------------- rows of the binary format
 
-/// A block is encoded if its values have the forms of docs/copy-format.md, and then as those say.
+/// Checks that a block is encoded if its values have the forms of docs/copy-format.md, and that the rows have these
+/// values.
 pub fn encoder(data: &[u8]) {
     let mut input = Input(data);
     let (shape, null) = (input.shape(), input.choose(&NULLS));
@@ -211,7 +213,7 @@ pub fn encoder(data: &[u8]) {
     }
 }
 
-/// The rows of a block and their number, None if it must go as text.
+/// Returns the rows of a block and their number, None if the block must be sent as text.
 fn model(shape: Shape, null: &[u8], kinds: &[Kind], block: &[u8]) -> Option<(Vec<u8>, usize)> {
     if block.contains(&0) || std::str::from_utf8(block).is_err() || shape.line_end == LineEnd::Cr {
         return None;
@@ -299,7 +301,8 @@ fn to_integer(text: &str) -> Option<i128> {
     }
 }
 
-/// Whether a number has the form of floats, and its value is in the range, or is 0 and not only rounded to it.
+/// Returns whether a number has the form of floats, and its value is in the range. A value of 0 is in the range only if
+/// it is not rounded to 0.
 fn is_float(text: &str, value: f64, range: RangeInclusive<f64>) -> bool {
     let (size, exponent) = unsigned(text).split_once(['e', 'E']).unwrap_or((unsigned(text), "0"));
     let is_zero = size.bytes().all(|byte| b"0.".contains(&byte));
@@ -307,7 +310,8 @@ fn is_float(text: &str, value: f64, range: RangeInclusive<f64>) -> bool {
     has_form && (is_zero || range.contains(&value.abs()))
 }
 
-/// The number of groups of four digits, the weight of the first, the sign, the scale, the groups.
+/// Returns a numeric: the number of groups of four digits, the weight of the first one, the sign, the scale, the
+/// groups.
 fn to_numeric(text: &str) -> Option<Vec<u8>> {
     let size = unsigned(text);
     let (whole, decimals) = size.split_once('.').unwrap_or((size, ""));
@@ -329,14 +333,14 @@ fn to_group(digits: &[u8]) -> i16 {
     digits.iter().fold(0, |sum, digit| sum * 10 + i16::from(digit - b'0'))
 }
 
-/// The numbers of a text that has digits where the form has zeros, and is the same elsewhere.
+/// Returns the numbers of a text that has digits where `form` has zeros, and is equal to it elsewhere.
 fn to_numbers(text: &str, form: &str) -> Option<Vec<i64>> {
     let is_alike = |(byte, formed): (u8, u8)| if formed == b'0' { byte.is_ascii_digit() } else { byte == formed };
     let has_form = text.len() == form.len() && text.bytes().zip(form.bytes()).all(is_alike);
     has_form.then(|| text.split(|each: char| !each.is_ascii_digit()).map(|number| number.parse().ok()).collect())?
 }
 
-/// The days since 2000-01-01 of a year from 1 on, a month and a day.
+/// Returns the days from 2000-01-01 to a date. The year is 1 or later.
 fn to_day(date: &[i64]) -> Option<i32> {
     let &[year, month, day, ..] = date else { return None };
     let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -346,7 +350,7 @@ fn to_day(date: &[i64]) -> Option<i32> {
     if year < 1 || !(1..=*months.get(index)?).contains(&day) {
         return None;
     }
-    // From 0001-01-01 on. The calendar repeats itself every 400 years.
+    // Count the days since 0001-01-01. The calendar repeats itself every 400 years.
     let sum = |years: Range<i64>| years.map(|year| 365 + i64::from(is_leap(year))).sum::<i64>();
     let (cycles, years) = ((year - 1) / 400, (year - 1) % 400 + 1);
     let days = cycles * sum(1..401) + sum(1..years) + months[..index].iter().sum::<i64>() + day - 1;

@@ -1,4 +1,5 @@
-//! The Python face: converts, registers, and lets go of the interpreter while bytes are worked on.
+//! The interface to Python. It converts values, registers functions, and releases the interpreter while it works on
+//! bytes.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -211,7 +212,8 @@ impl Rewriter {
     }
 }
 
-/// The index of a column, bits of `kept.rs`, how many values, and the line and the bytes of the first.
+/// A change: the index of the column, bits of `kept.rs`, the number of values, and the line and the bytes of the first
+/// one.
 type Change<'py> = (usize, u8, u64, u64, Bound<'py, PyBytes>);
 
 fn to_change<'py>(py: Python<'py>, found: &Changed) -> Change<'py> {
@@ -229,7 +231,7 @@ fn to_types<'py>(py: Python<'py>, column: &ColumnTypes) -> Types<'py> {
     (column.fits, column.first.as_ref().map(to_seen), lost)
 }
 
-/// The rewriter of JSON Lines, with the methods of `Rewriter`; how lines end does not matter to it.
+/// The rewriter of JSON Lines, with the methods of `Rewriter`. How lines end does not matter for it.
 #[pyclass(frozen, module = "penstock._native")]
 struct JsonRewriter(NativeJsonRewriter);
 
@@ -304,7 +306,7 @@ fn join<'a>(runs: &[&'a [u8]]) -> Cow<'a, [u8]> {
     }
 }
 
-/// The names in records of JSON Lines, and the types of their values; `segments` are (buffer, start, end) runs.
+/// Returns the names in records of JSON Lines, and the types of their values. `segments` are (buffer, start, end) runs.
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
 #[pyfunction]
 #[pyo3(signature = (segments, *, wanted))]
@@ -318,7 +320,7 @@ fn find_json_types<'py>(
     Ok(found.iter().map(|(name, column)| (PyBytes::new(py, name), to_types(py, column))).collect())
 }
 
-/// Where the object or array that begins a text ends, None if it does not.
+/// Returns where the object or array that begins a text ends, None if it does not end.
 #[pyfunction]
 fn find_json_end(text: &[u8]) -> Option<usize> {
     json::find_end(text)
@@ -327,14 +329,14 @@ fn find_json_end(text: &[u8]) -> Option<usize> {
 type Seen<'py> = (u64, Bound<'py, PyBytes>);
 type Types<'py> = (u32, Option<Seen<'py>>, Vec<(u32, Seen<'py>)>);
 
-/// What a column of a type with a limit (`ColumnType::named`) does not keep of a value, as bits of `kept.rs`.
+/// Returns what a column of a type with a limit (`ColumnType::named`) does not keep of a value, as bits of `kept.rs`.
 #[pyfunction]
 fn find_change(value: &[u8], name: &str, limit: i32) -> PyResult<u8> {
     let column = ColumnType::named(name, limit).ok_or_else(|| PyValueError::new_err("no such type of column"))?;
     Ok(if column.keeps(value, true) { 0 } else { column.change(value) })
 }
 
-/// The types of `wanted` that take a value, and those whose canonical form it is.
+/// Returns the types of `wanted` that accept a value, and those whose canonical form the value has.
 #[pyfunction]
 fn recognize(value: &[u8], wanted: u32) -> (u32, u32) {
     (types::fitting(value, wanted), types::canonical(value) & wanted)
@@ -386,9 +388,10 @@ struct BinaryEncoder {
     columns: usize,
 }
 
-/// The first record that is not encoded, its column, and the rule.
+/// Why a block is not encoded: the first record that cannot be encoded, its column, and the rule.
 type Refusal = (usize, Option<usize>, &'static str);
-/// Records, each column's values and their bytes, and why the block is not encoded.
+/// The number of records (or the first one that cannot be encoded), the values of each column with their bytes, and why
+/// the block is not encoded.
 type Examined = (usize, Vec<(u64, u64)>, Option<Refusal>);
 
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
@@ -512,7 +515,7 @@ impl Form {
     }
 }
 
-/// Bytes that are known to need `count` more take their place at once, without a copy between.
+/// Doubles `count` backslashes. The result is written to its place at once, because its size is known.
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
 #[pyfunction]
 #[pyo3(signature = (segments, *, delimiter, count))]
@@ -562,7 +565,8 @@ impl From<ValueError> for PyErr {
     }
 }
 
-/// A kind by its name, two parameters that depend on it, then values, offsets, validity, and the first row's bit.
+/// A column: the name of its kind, two parameters of the kind, then values, offsets and validity, and the first row's
+/// bit.
 type Buffers<'py> =
     (String, usize, String, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, usize);
 

@@ -1,46 +1,47 @@
-//! Where records end, by `PostgreSQL`'s own rules.
+//! Finds where records end, by `PostgreSQL`'s own rules.
 //!
-//! The rules are those of `CopyReadLineText` (src/backend/commands/copyfromparse.c, `PostgreSQL` 14 to 18): quotes
-//! toggle even in the middle of a field, a backslash in text format takes the next byte along, and the first record's
-//! line end binds the rest. A byte-by-byte machine (`step`) is the reference; whole words of 64 bytes take a fast path
-//! of bit masks wherever nothing unusual is in them, and a test holds the two against each other.
+//! The rules are those of `CopyReadLineText` (src/backend/commands/copyfromparse.c, `PostgreSQL` 14 to 18). Quotes
+//! toggle even in the middle of a field. In format text, a backslash escapes the next byte. All records must end as the
+//! first one does. The reference is a machine that works byte by byte (`step`). If a word of 64 bytes has nothing
+//! unusual, a faster path with bit masks takes it. A test compares the two.
 
 use crate::error::RecordError;
 use crate::fields::{FieldReader, Format, LineEnd};
 use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 
-/// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
+/// `PostgreSQL`'s own limit for a line (`MaxAllocSize`, src/include/utils/memutils.h).
 const RECORD_LIMIT_BYTES: u64 = 0x3fff_ffff;
 
 const LAST_BIT: u32 = u64::BITS - 1;
 
-/// Counts since the start of the object, of which a cut reports the differences.
+/// Counts since the start of the object. A cut reports by how much they have grown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     bytes: u64,
     records: u64,
-    /// Line feeds, quoted ones too (carriage returns where they end the lines): what an editor numbers.
+    /// The lines as an editor counts them: line feeds, also in quotes, or carriage returns if these end the lines.
     lines: u64,
-    /// Line ends inside records that the server's own line counter sees.
+    /// The line ends inside records that the server's own line counter counts.
     embedded: u64,
     backslashes: u64,
-    /// Fields that are `\N` and nothing else.
+    /// The fields that consist only of `\N`.
     null_fields: u64,
 }
 
-/// What one fed buffer completed.
+/// What was completed by the bytes that were fed last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Offset in the buffer behind its last whole record; 0 where none ended in it.
+    /// The offset in these bytes after the last whole record. 0 if no record ended in them.
     pub end: usize,
-    /// Whether any record ended (one may end at offset 0: a carriage return awaited its line feed).
+    /// The number of records that ended. A record may end at offset 0 if a carriage return was waiting for its line
+    /// feed.
     pub records: u64,
     pub lines: u64,
-    /// What the server's line counter advances by.
+    /// By how much the server's line counter advances.
     pub server_lines: u64,
-    /// Backslashes of tsv that are no `\N` field's: as COPY text they must be doubled.
+    /// The backslashes of tsv, except those of `\N` fields. They must be doubled in COPY text.
     pub stray_backslashes: u64,
-    /// Whether the end-of-data marker was met; the cut excludes it.
+    /// Whether the end-of-data marker was found. The cut does not include the marker.
     pub is_end: bool,
 }
 
@@ -53,14 +54,14 @@ pub struct RecordCutter {
     line_end: Option<LineEnd>,
     in_quote: bool,
     after_escape: bool,
-    /// A carriage return waits for the byte that tells what it was.
+    /// Whether the last byte was a carriage return. The next byte shows what it means.
     after_return: bool,
-    /// A `\.` stands at the start of this record; only its line end may follow.
+    /// Whether the record begins with `\.`. Only its line end may follow.
     after_marker: bool,
     is_end: bool,
-    /// Of JSON Lines: whether nothing but blanks has been met since the last record, so that no line feed ends one.
+    /// For JSON Lines, whether only blanks follow the last record. Then no line feed ends a record.
     is_blank: bool,
-    /// The last three bytes: a `\N` field is told by looking back from its end.
+    /// The last three bytes. At the end of a field, they show whether the field is `\N`.
     history: [u8; 3],
     now: Counts,
     at_end: Counts,
@@ -68,7 +69,8 @@ pub struct RecordCutter {
 }
 
 impl RecordCutter {
-    /// `checks_end_marker`: whether a `\.` alone on a line ends csv data too (before `PostgreSQL` 18).
+    /// Returns a cutter. `checks_end_marker` is true if a `\.` alone on a line ends csv data too (before `PostgreSQL`
+    /// 18).
     #[must_use]
     pub fn new(format: Format, delimiter: u8, checks_end_marker: bool) -> Self {
         Self {
@@ -89,7 +91,7 @@ impl RecordCutter {
         }
     }
 
-    /// A cutter that passes over end markers, which a sample shows as records.
+    /// Returns a cutter for samples, which ignores end-of-data markers: a sample shows them as records.
     pub(crate) fn for_sample(format: Format, delimiter: u8) -> Self {
         Self { checks_end_marker: false, ..Self::new(format, delimiter, false) }
     }
@@ -99,10 +101,11 @@ impl RecordCutter {
         self.line_end
     }
 
-    /// Take the next bytes and tell where the last whole record in them ends.
+    /// Takes the next bytes. Returns where the last whole record in them ends.
     ///
     /// # Errors
-    /// What COPY would refuse: another line end than the first record's, data behind the end marker, a record over 1 GB.
+    /// COPY would refuse the data: a line end differs from that of the first record, data follows the
+    /// end-of-data marker, or a record is over 1 GB.
     pub fn feed(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
         with_widest(Feeding { cutter: self, data })?;
@@ -112,7 +115,7 @@ impl RecordCutter {
         Ok(self.report(start))
     }
 
-    /// Take only the first record of `data` (a header); the caller feeds what is behind it again.
+    /// Takes only the first record of `data` (a header). The caller feeds what follows it again.
     ///
     /// # Errors
     /// As `feed`.
@@ -122,17 +125,17 @@ impl RecordCutter {
         Ok(self.report(start))
     }
 
-    /// Tell what is left at the end of the object: a last record without a line end, or nothing.
+    /// Returns what is left at the end of the object: a last record without a line end, or nothing.
     ///
     /// # Errors
-    /// An unterminated quote; a lone carriage return where lines end with CR LF.
+    /// A quote is not closed, or a lone carriage return is in an object whose lines end with CR LF.
     pub fn finish(&mut self) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
         self.settle_return()?;
         if self.in_quote {
             return Err(RecordError::UnterminatedQuote { record: self.at_end.records, line: self.at_end.lines });
         }
-        // Without its line end the marker is none: text refuses it then, and csv takes it for data.
+        // Without its line end, this is no marker: format text refuses it, and csv takes it for data.
         if std::mem::take(&mut self.after_marker) && self.format == Format::Text {
             return Err(self.marker_not_alone());
         }
@@ -145,22 +148,23 @@ impl RecordCutter {
         Ok(self.report(start))
     }
 
-    /// Tell which whole records were met since the last cut, before what an error was raised for.
+    /// Returns the whole records that were found after the last cut and before an error.
     ///
-    /// `end` counts from that cut's end.
+    /// `end` counts from the end of the last cut.
     pub fn salvage(&mut self) -> Cut {
         let start = self.reported.bytes;
         self.report(start)
     }
 
-    /// Begin anew at the beginning of a record, with what is known of how records end.
+    /// Begins again at the beginning of a record. `line_end` is how records end, if that is known.
     pub fn restart(&mut self, line_end: Option<LineEnd>) {
         *self = Self { line_end, ..Self::new(self.format, self.delimiter, self.checks_end_marker) };
     }
 
-    /// The first of whole records that spans lines and has another number of fields than expected: where it begins.
+    /// Finds the first of whole records that has several lines and a wrong number of fields. Returns where it begins,
+    /// and the error.
     ///
-    /// One blank field more is none where records may end with such.
+    /// If `ends_empty` is true, a record may have one more field that is blank.
     #[must_use]
     pub fn find_torn(&self, block: &[u8], expected: usize, ends_empty: bool) -> Option<(usize, RecordError)> {
         let line_end = self.line_end.unwrap_or(LineEnd::Lf);
@@ -186,12 +190,12 @@ impl RecordCutter {
         self.in_quote
     }
 
-    /// Whether the last byte was a carriage return that may be half of a line end.
+    /// Returns whether the last byte was a carriage return that may be half of a line end.
     pub(crate) fn after_return(&self) -> bool {
         self.after_return
     }
 
-    /// The whole records met so far, and the lines up to the end of the last.
+    /// Returns the number of whole records so far, and of the lines up to the end of the last one.
     pub(crate) fn whole(&self) -> (u64, u64) {
         (self.at_end.records, self.at_end.lines)
     }
@@ -235,7 +239,7 @@ impl RecordCutter {
             return self.take_line_end(byte);
         }
         if self.after_marker {
-            // In csv a line that only begins like the marker is data.
+            // In csv, a line that begins like the marker but goes on is data.
             self.after_marker = false;
             if self.format == Format::Text {
                 return Err(self.marker_not_alone());
@@ -246,7 +250,7 @@ impl RecordCutter {
         Ok(())
     }
 
-    /// Move the quote and escape state past `byte`; whether it is a line end and not data.
+    /// Updates the state of quotes and escapes for `byte`. Returns whether the byte is a line end and not data.
     fn move_state(&mut self, byte: u8) -> bool {
         let is_line_end = byte == b'\n' || byte == b'\r';
         match self.format {
@@ -280,7 +284,8 @@ impl RecordCutter {
         let numbered = if self.line_end == Some(LineEnd::Cr) { b'\r' } else { b'\n' };
         self.now.lines += u64::from(byte == numbered);
         if !is_line_end && matches!(self.format, Format::Csv { .. }) {
-            // Until its first line end is known the server counts carriage returns, as it does for all but LF files.
+            // The server counts line feeds if the first line has ended with one. Otherwise it counts carriage returns,
+            // also before the first line end is known.
             let counted = if self.line_end == Some(LineEnd::Lf) { b'\n' } else { b'\r' };
             self.now.embedded += u64::from(byte == counted);
         }
@@ -307,7 +312,8 @@ impl RecordCutter {
         self.now.bytes += 1;
     }
 
-    /// A `\.` alone on a line ends the data; further into a line text refuses it and csv takes it as data.
+    /// Looks for a `\.` alone on a line, which ends the data. Behind other bytes of a line, format text refuses it, and
+    /// csv takes it for data.
     fn look_for_marker(&mut self, byte: u8, was_escaped: bool) -> Result<(), RecordError> {
         if byte != b'.' || !self.checks_end_marker {
             return Ok(());
@@ -330,7 +336,7 @@ impl RecordCutter {
             (b'\n', Some(LineEnd::Cr | LineEnd::CrLf)) => {
                 return Err(RecordError::StrayNewline {
                     record: self.at_end.records,
-                    // Where lines end with CR LF, `count` has taken this one for an end.
+                    // If lines end with CR LF, `count` has already counted this line feed as the end of a line.
                     line: self.now.lines - u64::from(self.line_end == Some(LineEnd::CrLf)),
                     is_csv: matches!(self.format, Format::Csv { .. }),
                 });
@@ -345,7 +351,7 @@ impl RecordCutter {
         Ok(())
     }
 
-    /// Take a carriage return that is not followed by a line feed for what it is: a line end, or a stray.
+    /// Decides what a carriage return is that no line feed follows: a line end, or a stray carriage return.
     pub(crate) fn settle_return(&mut self) -> Result<(), RecordError> {
         if !std::mem::take(&mut self.after_return) {
             return Ok(());
@@ -360,7 +366,8 @@ impl RecordCutter {
     fn end_with_return(&mut self) {
         self.after_return = false;
         if self.line_end.is_none() {
-            // Line feeds were numbered until now; carriage returns inside quotes were counted as the server does.
+            // Line feeds were counted as lines until now. The carriage returns inside quotes, which are lines in this
+            // file, were counted in `embedded`.
             self.now.lines = self.now.embedded;
         }
         self.line_end = Some(LineEnd::Cr);
@@ -423,13 +430,14 @@ impl RecordCutter {
         Ok(())
     }
 
-    /// Take bytes up to the end of a record; whether there is one.
+    /// Takes bytes up to the end of a record. Returns whether a record ends in them.
     fn step_to_end(&mut self, bytes: &[u8]) -> Result<bool, RecordError> {
         for &byte in bytes {
             let before = self.clone();
             self.step(byte)?;
             if self.at_end.records > before.at_end.records {
-                // A lone carriage return is told by the byte behind it, which belongs to the next record.
+                // Only the next byte shows that a carriage return stands alone. That byte belongs to the next record,
+                // so take it back.
                 if before.after_return && byte != b'\n' {
                     *self = before;
                     self.end_with_return();
@@ -440,9 +448,9 @@ impl RecordCutter {
         Ok(false)
     }
 
-    /// Take a whole word where nothing unusual is in it; otherwise change nothing and return false.
+    /// Takes a whole word if nothing in it is unusual. Otherwise, changes nothing and returns false.
     ///
-    /// Until the first line end is known, that is one without a line end but inside quotes.
+    /// Before the first line end is known, a word is unusual if it has a line end outside of quotes.
     #[inline(always)]
     fn take_word<L: Lanes>(&mut self, bytes: &[u8]) -> bool {
         let Ok(bytes) = <&[u8; WORD]>::try_from(bytes) else { return false };
@@ -491,13 +499,14 @@ impl RecordCutter {
         self.now = self.now.plus(masks, u64::MAX, WORD as u64);
     }
 
-    /// Which line ends are data, and the state behind the word; None where only the reference machine can tell.
+    /// Returns which line ends are data, and the state after the word. None if only the reference machine can decide
+    /// that.
     #[inline(always)]
     fn data_mask(&self, lanes: &impl Lanes, line_ends: u64) -> Option<DataMask> {
         match self.format {
             Format::Tsv => Some(DataMask { mask: 0, in_quote: false, after_escape: false }),
             Format::JsonLines if self.may_end_blank(lanes) => None,
-            // A carriage return is a blank of JSON.
+            // In JSON, a carriage return is a blank.
             Format::JsonLines => {
                 let mask = line_ends & !lanes.equal(b'\n');
                 Some(DataMask { mask, in_quote: false, after_escape: false })
@@ -520,7 +529,7 @@ impl RecordCutter {
         }
     }
 
-    /// Whether a line feed of JSON Lines in this word may end a line of blanks.
+    /// Returns whether a line feed in this word may end a line of blanks in JSON Lines.
     #[inline(always)]
     fn may_end_blank(&self, lanes: &impl Lanes) -> bool {
         let (feeds, returns) = (lanes.equal(b'\n'), lanes.equal(b'\r'));
@@ -531,7 +540,8 @@ impl RecordCutter {
         feeds & (before_one | (returns << 1 & before_two)) != 0
     }
 
-    /// Whether a csv record in this word begins with a backslash, or the word begins inside such a pair.
+    /// Returns whether a csv record in this word may begin with the marker: the record begins with a backslash, or the
+    /// word with the byte after such a backslash.
     #[inline(always)]
     fn may_hold_marker(&self, lanes: &impl Lanes, ends: u64) -> bool {
         if !self.checks_end_marker || self.format == Format::Text {
@@ -542,7 +552,7 @@ impl RecordCutter {
         (offset == 1 && self.history[2] == b'\\') || lanes.equal(b'\\') & starts != 0
     }
 
-    /// The backslashes and the ends of `\N` fields; both only matter where tsv may pass as text.
+    /// Returns the backslashes and the ends of `\N` fields. Both are needed for tsv only, which may be sent as text.
     #[inline(always)]
     fn null_masks(&self, lanes: &impl Lanes, line_ends: u64) -> (u64, u64) {
         if self.format != Format::Tsv {
@@ -576,7 +586,7 @@ impl Work for Feeding<'_> {
     }
 }
 
-/// Not one with `Feeding`: compiled together, cutting tsv took 11 % longer.
+/// This is separate from `Feeding`, because cutting tsv takes 11 % longer if the two are compiled together.
 struct FeedingOne<'a> {
     cutter: &'a mut RecordCutter,
     data: &'a [u8],
@@ -597,7 +607,7 @@ struct DataMask {
     after_escape: bool,
 }
 
-/// One word's masks, bit i for byte i.
+/// The masks of one word. Bit i is for byte i.
 struct Masks {
     ends: u64,
     feeds: u64,
@@ -621,7 +631,7 @@ impl Counts {
     }
 }
 
-/// The bytes that stand behind an unescaped backslash, and whether the next word's first does.
+/// Returns the bytes that an unescaped backslash precedes, and whether the first byte of the next word is such a byte.
 #[inline(always)]
 fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
     if backslashes == 0 {
@@ -634,7 +644,7 @@ fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
         escaping &= !1;
     }
     let mut carries = false;
-    // Backslashes are rare; going from one to the next costs less than it takes to be clever.
+    // Backslashes are rare, so go from one to the next. A method without a loop would be slower.
     while escaping != 0 {
         let position = escaping.trailing_zeros();
         if position == LAST_BIT {

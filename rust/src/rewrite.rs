@@ -1,8 +1,9 @@
-//! Fields written again for COPY: nulls united, fields left out, constants appended, tsv turned into COPY text.
+//! Writes fields again for COPY: all nulls become the same, fields are skipped, constants are appended, and tsv becomes
+//! COPY text.
 //!
-//! What is read is `fields.rs`'s business; what is added follows the rules of `CopyAttributeOutText` and
-//! `CopyAttributeOutCSV` (src/backend/commands/copyto.c). A kept field passes as the bytes it came in, so that quotes and
-//! escapes mean to the server what they meant in the file.
+//! `fields.rs` reads the fields. What is added follows the rules of `CopyAttributeOutText` and `CopyAttributeOutCSV`
+//! (src/backend/commands/copyto.c). A field that is kept is written with the bytes that were read, so that its quotes
+//! and escapes mean the same to the server as in the file.
 
 use std::borrow::Cow;
 
@@ -18,18 +19,18 @@ pub struct Rewriter {
     pub(crate) format: Format,
     pub(crate) delimiter: u8,
     pub(crate) nulls: Vec<Vec<u8>>,
-    /// What every null is written as.
+    /// How each null is written.
     null: Vec<u8>,
     pub(crate) keep: Option<Vec<usize>>,
-    /// The fewest fields that hold all of `keep`.
+    /// The number of fields that a record must have at least, so that it has all fields of `keep`.
     kept_width: usize,
-    /// The constants as they end each record, its line feed included; empty without constants.
+    /// The constants as they end each record, with its line feed. Empty without constants.
     tail: Vec<u8>,
     field_count: Option<usize>,
     ends_empty: bool,
 }
 
-/// The constants of one block's records as they end each of them, the line feed included; empty without any.
+/// The constants of one block as they end each of its records, with the line feed. Empty without constants.
 #[derive(Debug)]
 pub struct Tail<'a>(Cow<'a, [u8]>);
 
@@ -40,13 +41,14 @@ impl Tail<'_> {
 }
 
 impl Rewriter {
-    /// `keep` are the indexes of the fields to write, all where None; `constants` follow them, None being null.
+    /// Returns a rewriter. `keep` are the indexes of the fields to write, None for all. `constants` follow them; None
+    /// is null.
     ///
-    /// The first of `nulls` is what csv and text write for any of them, and what COPY must be told; tsv writes `\N`.
-    /// Every record must have `field_count` fields where that is given.
+    /// Csv and format text write each null as the first of `nulls`, which must be the null string of COPY. Tsv writes
+    /// `\N`. If `field_count` is given, every record must have this number of fields.
     ///
     /// # Errors
-    /// What COPY would refuse of `delimiter` and the null string, and what the format cannot express.
+    /// COPY would refuse `delimiter` or the null string, or the format cannot express a constant.
     pub fn new(
         format: Format,
         delimiter: u8,
@@ -79,13 +81,14 @@ impl Rewriter {
         Ok(rewriter)
     }
 
-    /// Let a record have one field more than `field_count` where that is blank: it is left out.
+    /// Returns the rewriter with a new rule: if `ends_empty` is true, a record may have one field more than
+    /// `field_count`, which must be blank and is skipped.
     #[must_use]
     pub fn with_empty_end(self, ends_empty: bool) -> Self {
         Self { ends_empty, ..self }
     }
 
-    /// Whether any record of a block has the number of fields that all must have.
+    /// Returns whether at least one record of a block has the number of fields that all must have.
     #[must_use]
     pub fn fits_any(&self, block: &[u8], line_end: LineEnd) -> bool {
         let reader = self.reader(block, line_end);
@@ -99,10 +102,10 @@ impl Rewriter {
         false
     }
 
-    /// How each record of a block ends to which `extra` constants belong, behind those of all blocks.
+    /// Returns how each record of a block ends. `extra` are constants of this block, which follow those of all blocks.
     ///
     /// # Errors
-    /// What the format cannot express.
+    /// The format cannot express a constant.
     pub fn tail_with(&self, extra: Vec<Option<Vec<u8>>>) -> Result<Tail<'_>, RewriterError> {
         let extra = self.encode_constants(extra)?;
         if extra.is_empty() {
@@ -116,10 +119,10 @@ impl Rewriter {
         Ok(Tail(Cow::Owned(tail)))
     }
 
-    /// Write the records of `block`, the last of which may lack its line end; `tail` is of this rewriter's making.
+    /// Writes the records of `block`, of which the last one may lack its line end. `tail` must be from this rewriter.
     ///
     /// # Errors
-    /// A record with other than the expected number of fields; a quote that `block` leaves open.
+    /// A record has a wrong number of fields, or a quote is not closed in `block`.
     pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let reader = self.reader(block, line_end);
         let tail = tail.bytes();
@@ -166,7 +169,7 @@ impl Rewriter {
             Some(keep) => keep.iter().for_each(|&index| self.write_field(block, &fields[index], output)),
         }
         if tail.is_empty() {
-            // The delimiter behind the last field, or none where no field is kept.
+            // Remove the delimiter after the last field. There is none if no field is kept.
             output.truncate(output.len().saturating_sub(1).max(start));
             self.quote_lone_marker(start, output);
             output.push(b'\n');
@@ -182,7 +185,7 @@ impl Rewriter {
         } else if field.is_special && self.format == Format::Tsv {
             escape_text(bytes, self.delimiter, output);
         } else if let Some((start, digits)) = self.open_hexadecimal(bytes, field) {
-            // It used to end the record, and now a delimiter such as A may follow.
+            // Complete the escape, which has ended the record until now. A delimiter such as A may follow it.
             output.extend_from_slice(&bytes[..start]);
             output.extend_from_slice(if digits.is_empty() { b"x" } else { b"\\x0" });
             output.extend_from_slice(digits);
@@ -201,18 +204,18 @@ impl Rewriter {
         }
     }
 
-    /// Whether a field stands for null; in csv a quoted one never does.
+    /// Returns whether a field stands for null. In csv, a quoted field never does.
     pub(crate) fn is_null(&self, block: &[u8], field: &Field) -> bool {
         let may_be_null = !(field.is_special && matches!(self.format, Format::Csv { .. }));
         may_be_null && self.nulls.iter().any(|null| null == &block[field.start..field.end])
     }
 
-    /// What finds the fields of a block.
+    /// Returns a reader of the fields of a block.
     pub(crate) fn reader<'a>(&self, block: &'a [u8], line_end: LineEnd) -> FieldReader<'a> {
         FieldReader::new(self.format, self.delimiter, block, line_end)
     }
 
-    /// Before `PostgreSQL` 18 a `\.` alone on its line ends csv data too; as COPY TO does, quote it.
+    /// Quotes a `\.` that is alone on its line, as COPY TO does: before `PostgreSQL` 18 it also ends csv data.
     fn quote_lone_marker(&self, start: usize, output: &mut Vec<u8>) {
         if let Format::Csv { quote, .. } = self.format {
             let is_one_field = self.delimiter != b'.' && self.delimiter != b'\\';
@@ -224,9 +227,10 @@ impl Rewriter {
 
     // ---------------------------------------------------------------- what is known before the data
 
-    /// Whether the null string cannot be taken for anything else than one field.
+    /// Returns whether the null string can only be read as one field.
     ///
-    /// One of text that ends in an open escape is no field's, which COPY does not mind: it must not be written.
+    /// In format text, no field can equal a null string that ends within an escape. COPY accepts such a null string,
+    /// but it must not be written.
     fn is_null_usable(&self, has_null_constant: bool) -> bool {
         let mut fields = Vec::new();
         let reader = self.reader(&self.null, LineEnd::Lf);
@@ -256,7 +260,7 @@ impl Rewriter {
         Ok(tail)
     }
 
-    /// Escape `value`, and once more where that would read as the null string.
+    /// Writes `value` with escapes. If that reads as the null string, the first character is escaped too.
     fn encode_text(&self, value: &[u8], output: &mut Vec<u8>) -> Result<(), RewriterError> {
         let start = output.len();
         escape_text(value, self.delimiter, output);
@@ -268,7 +272,8 @@ impl Rewriter {
         if first.is_ascii() {
             output.extend_from_slice(format!("\\{first:03o}").as_bytes());
         } else {
-            // An octal escape would leave the character's other bytes alone, which is no valid encoding.
+            // Do not use an octal escape: the character's other bytes would remain alone, which is invalid in the
+            // encoding.
             output.extend_from_slice(&[b'\\', first]);
         }
         escape_text(rest, self.delimiter, output);

@@ -1,7 +1,7 @@
-//! The records and fields of a sample, for the probe, which guesses a file's dialect.
+//! Cuts a sample into records and fields for the probe, which guesses a file's dialect.
 //!
-//! Records end where `records.rs` ends them and fields where `fields.rs` does, so the probe sees what the load will.
-//! But a sample is cut by a guess: what COPY refuses is passed over and reported.
+//! Records end as in `records.rs`, and fields as in `fields.rs`, so the probe sees what the load will see. But the
+//! format of a sample is only guessed. So what COPY would refuse is not an error here, but is passed over and reported.
 
 use memchr::memchr;
 
@@ -9,7 +9,7 @@ use crate::error::RecordError;
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::records::RecordCutter;
 
-/// The sample is still taken as csv if at most one in so many records that have quotes violates the rules of csv.
+/// Of so many records with quotes, only one may violate the rules of csv. Otherwise the sample is not taken for csv.
 const RECORDS_PER_STRAY: usize = 10;
 
 /// The characters that decide where records and fields end.
@@ -19,7 +19,8 @@ pub struct Form {
     pub delimiter: u8,
 }
 
-/// Bytes [start, end) of the sample, without the line end; `line` counts the sample's lines from 0.
+/// A record is the bytes from `start` to `end` of the sample, without the line end. `line` counts the sample's lines
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     pub start: usize,
@@ -27,10 +28,10 @@ pub struct Record {
     pub line: u64,
 }
 
-/// A sample cut into records.
+/// A sample that was cut into records.
 ///
-/// The last of `records` is not whole if `has_rest`: it is cut by the sample's end, or has a quoted field that begins at
-/// `open_quote` and never ends. `odd_line` is the first line with another line end than the first line's.
+/// If `has_rest` is true, the last of `records` is not whole: the sample's end cuts it, or it has a quoted field that
+/// begins at `open_quote` and never ends. `odd_line` is the first line that does not end as the first line does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub records: Vec<Record>,
@@ -40,7 +41,8 @@ pub struct Sample {
     pub open_quote: Option<usize>,
 }
 
-/// A field's `value` without quotes and escapes, and the bytes that are compared with null strings: None if it is quoted.
+/// A field. `value` is without quotes and escapes. `raw` are the bytes to compare with null strings, None if the field
+/// is quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub value: Vec<u8>,
@@ -48,10 +50,10 @@ pub struct Value {
 }
 
 impl Form {
-    /// Cut a sample into records; a last one without a line end is whole only if the sample `is_whole`.
+    /// Cuts a sample into records. If the last record has no line end, it is whole only if the sample `is_whole`.
     #[must_use]
     pub fn cut(self, data: &[u8], is_whole: bool) -> Sample {
-        // A carriage return at the very end may be half of a line end.
+        // Ignore a carriage return at the very end, because it may be half of a line end.
         let seen = if is_whole { data } else { data.strip_suffix(b"\r").unwrap_or(data) };
         let mut cutting = Cutting::new(self, data);
         for (at, &byte) in seen.iter().enumerate() {
@@ -63,7 +65,7 @@ impl Form {
         cutting.finish(is_whole)
     }
 
-    /// How many fields a record, or the beginning of one, has.
+    /// Returns how many fields a record, or the beginning of a record, has.
     #[must_use]
     pub fn count_fields(self, record: &[u8]) -> usize {
         let mut fields = Vec::new();
@@ -71,10 +73,10 @@ impl Form {
         fields.len() + usize::from(end.is_none())
     }
 
-    /// The fields of a record, which has no line end.
+    /// Returns the fields of a record without its line end.
     ///
     /// # Errors
-    /// A quoted field that does not end.
+    /// A quoted field does not end.
     pub fn split(self, record: &[u8]) -> Result<Vec<Value>, RecordError> {
         let (reader, mut fields) = (self.reader(record), Vec::new());
         if reader.read_record(0, &mut fields).is_none() {
@@ -88,17 +90,19 @@ impl Form {
         Ok(fields.iter().map(to_value).collect())
     }
 
-    /// The index of the first field with a quote where csv does not allow one: inside of or behind a value.
+    /// Returns the index of the first field with a stray quote: inside a value that is not quoted, or behind a closing
+    /// quote.
     #[must_use]
     pub fn find_stray_quote(self, record: &[u8]) -> Option<usize> {
         let mut fields = Vec::new();
         self.find_stray(record, &mut fields)
     }
 
-    /// Whether the quotes of a sample's records enclose fields, as csv has it, and are not data.
+    /// Returns whether the quotes of a sample's records enclose fields by the rules of csv, or are data.
     ///
-    /// They are if hardly any is a stray, and some quoted field needs its quotes, some column is quoted wherever it has
-    /// a value, or every field of the first record is quoted and other records follow.
+    /// They enclose fields if hardly any record has a stray quote, and if one of these is true: some quoted field needs
+    /// its quotes; all values of some column are quoted; all fields of the first record are quoted, and other records
+    /// follow.
     #[must_use]
     pub fn encloses_fields(self, records: &[&[u8]]) -> bool {
         let Format::Csv { quote, .. } = self.format else { return false };
@@ -118,7 +122,8 @@ impl Form {
             for (column, field) in columns.iter_mut().zip(&fields) {
                 let bytes = &record[field.start..field.end];
                 needs_quotes |= field.is_special && bytes[1..bytes.len() - 1].iter().any(is_needed);
-                // A header may be quoted otherwise than the values below it.
+                // Ignore the first of several records, because a header may be quoted in another way than the values
+                // below it.
                 if !is_first_of_many && !bytes.is_empty() && bytes != b"\\N" {
                     column.has_quoted |= field.is_special;
                     column.has_plain |= !field.is_special;
@@ -141,14 +146,14 @@ impl Form {
     }
 }
 
-/// How the values of a column are written.
+/// Whether some values of a column are quoted, and whether some are not.
 #[derive(Clone, Copy, Default)]
 struct Column {
     has_quoted: bool,
     has_plain: bool,
 }
 
-/// The state of a cut: where the record begins that is being read, and what was found before.
+/// The state of a cut: where the present record begins, and what was found before.
 struct Cutting<'a> {
     data: &'a [u8],
     cutter: RecordCutter,
@@ -181,7 +186,7 @@ impl<'a> Cutting<'a> {
         }
     }
 
-    /// Settle what a carriage return before `at` is, if no line feed follows it.
+    /// Decides what a carriage return before `at` is. No line feed follows it.
     fn settle_return(&mut self, at: usize) {
         let line = self.cutter.whole().1;
         match self.cutter.settle_return() {
@@ -190,7 +195,8 @@ impl<'a> Cutting<'a> {
         }
     }
 
-    /// Note the record that the last step has ended, if any: at `end`, with the next one at `next`.
+    /// Adds the record that the last step has ended, if there is one. It ends at `end`, and the next one begins at
+    /// `next`.
     fn note_end(&mut self, line: u64, end: usize, next: usize) {
         if self.cutter.whole().0 > self.found.records.len() as u64 {
             self.found.records.push(Record { start: self.start, end, line });
@@ -198,9 +204,10 @@ impl<'a> Cutting<'a> {
         }
     }
 
-    /// Go on behind a line end of another kind than the first.
+    /// Continues after a line end of another kind than the first.
     ///
-    /// A lone line feed in a file with CR LF and a CR LF in any file end a record all the same; else it is data.
+    /// A lone line feed in a file with CR LF still ends a record, and so does a CR LF in any file. Any other such line
+    /// end is data.
     fn pass_over(&mut self, at: usize, byte: u8, error: &RecordError) {
         let line_end = self.cutter.line_end();
         let is_second_half = byte == b'\n' && at == self.start && self.data[..at].ends_with(b"\r");

@@ -1,7 +1,8 @@
-//! Which types of `PostgreSQL` take the values of a column, found by looking at every one of them.
+//! Finds which types of `PostgreSQL` all values of a column have.
 //!
-//! A recogniser is narrower than the server's input function: what it takes, the server takes in any session settings,
-//! and reads as the same value. Of numbers that includes every digit. A code such as 007 is no number here.
+//! A function that recognises values of a type accepts less than the server's input function does. The server accepts
+//! all that it accepts, with any settings, and reads the same value from it, with every digit of a number. A code such
+//! as 007 is not recognised as a number.
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
@@ -19,9 +20,9 @@ pub const TIMESTAMP: u32 = 1 << 6;
 pub const TIMESTAMPTZ: u32 = 1 << 7;
 pub const UUID: u32 = 1 << 8;
 pub const JSONB: u32 = 1 << 9;
-/// No type: a date whose day and month cannot be told apart, such as 01/02/2026.
+/// This bit is not a type. It is for dates whose day and month cannot be distinguished, such as 01/02/2026.
 pub const UNCLEAR_DATE: u32 = 1 << 10;
-/// What a column of this type that exists takes and keeps (`kept.rs`), such as +7 for an integer.
+/// The bits for what an existing column of this type accepts and keeps (`kept.rs`), such as +7 for an integer.
 pub const KEPT_SMALLINT: u32 = 1 << 11;
 pub const KEPT_INTEGER: u32 = 1 << 12;
 pub const KEPT_BIGINT: u32 = 1 << 13;
@@ -29,32 +30,34 @@ pub const KEPT_NUMERIC: u32 = 1 << 14;
 pub const KEPT_DATE: u32 = 1 << 15;
 pub const KEPT_TIMESTAMP: u32 = 1 << 16;
 pub const KEPT_TIMESTAMPTZ: u32 = 1 << 17;
-/// No type: the user has chosen the order of day, month and year, so that columns keep 01/02/2026.
+/// This bit is not a type. It says that the user has chosen the order of day, month and year, so that columns keep
+/// 01/02/2026.
 pub const KNOWN_ORDER: u32 = 1 << 18;
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
 const KEPT_NUMBERS: u32 = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
 const KEPT_TIMES: u32 = KEPT_DATE | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ;
-/// The digits of a second that the server keeps.
+/// How many decimals of a second the server stores.
 const DECIMALS: usize = 6;
 
-/// How much of a value is shown.
+/// How many bytes of a value are shown.
 pub(crate) const SHOWN_BYTES: usize = 60;
 
-// src/backend/utils/adt/numeric.c: digits before and behind the decimal point.
+// The most digits of a numeric before and behind the decimal point (src/backend/utils/adt/numeric.c).
 const NUMERIC_WHOLE_DIGITS: usize = 131_072;
 const NUMERIC_FRACTION_DIGITS: usize = 16_383;
-/// A double of 17 significant digits may be written back as it was read; more digits are lost.
+/// The most significant digits of a fraction that a double may keep. Of more digits, some are lost.
 const DOUBLE_DIGITS: usize = 17;
-/// Any number of 15 digits is kept by a double.
+/// The number of digits up to which a double keeps every number.
 const EXACT_DIGITS: usize = 15;
-/// Deeper values could exceed the smallest `max_stack_depth` of the server.
+/// How deep values of jsonb may be nested. Deeper values could exceed the smallest `max_stack_depth` of the server.
 const JSON_DEPTH: usize = 100;
-/// Numbers in JSON are numeric; beyond this they are left to text.
+/// The longest number in jsonb, which stores numbers as numeric. A value with a longer number stays text.
 const JSON_NUMBER_BYTES: usize = 1000;
 
-/// Whether a type takes a value; `Canonical` is what the server itself would write (with `DateStyle` ISO).
+/// Whether a type accepts a value. A value is `Canonical` if the server itself would write it so (with `DateStyle`
+/// ISO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
     No,
@@ -80,14 +83,15 @@ impl Fit {
     }
 }
 
-/// A value at a line of its block, from 0; the value is cut after some bytes.
+/// A value that decides a type, cut after some bytes. `line` is the index of its line in the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
     pub line: u64,
     pub value: Vec<u8>,
 }
 
-/// What the values of one column of a block allow: `lost` says at which value each of the other types was lost.
+/// The types that the values of one column of a block allow. `lost` has each type that was lost, with the value that
+/// does not allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTypes {
     pub fits: u32,
@@ -95,9 +99,10 @@ pub struct ColumnTypes {
     pub lost: Vec<(u32, Witness)>,
 }
 
-/// Find the types of the columns that a rewriter keeps, in whole records; `forced` have quoted nulls (`FORCE_NULL`).
+/// Finds the types of the columns that a rewriter writes. `block` has whole records. `forced` says for each column
+/// whether a quoted null string is null in it (`FORCE_NULL`).
 ///
-/// Records with another number of fields than the rewriter expects are passed over: COPY refuses them.
+/// Records with a wrong number of fields are skipped, because COPY refuses them.
 #[must_use]
 pub fn find_types(
     rewriter: &Rewriter,
@@ -149,7 +154,7 @@ impl ColumnTypes {
         self.take_value(&value, fitting(&value, self.fits), || reader.line_at(field.start));
     }
 
-    /// Take a value that `left` of the types fit.
+    /// Takes a value. `left` are those of the types so far that accept the value.
     pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
         if left == self.fits && self.first.is_some() {
             return;
@@ -163,7 +168,7 @@ impl ColumnTypes {
     }
 }
 
-/// The types of `wanted` that take a value.
+/// Returns the types of `wanted` that accept a value.
 #[must_use]
 pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     let Some(&first) = value.first() else { return wanted & KNOWN_ORDER };
@@ -175,7 +180,8 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
                 // Only floating-point numbers have a negative zero.
                 note(DOUBLE, number.double(value));
             } else if number.is_short() {
-                // A fraction is for the last two only, and so many digits are within all the others.
+                // So few digits are in the range of all types except integer. Only numeric and double accept a
+                // fraction.
                 note(NUMERIC | DOUBLE, Fit::Accepted);
                 note(BIGINT, Fit::if_accepted(number.is_whole()));
                 note(INTEGER, if wanted & INTEGER == 0 { Fit::No } else { number.integer() });
@@ -215,7 +221,7 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     (found | KNOWN_ORDER) & wanted
 }
 
-/// The types whose canonical form a value is.
+/// Returns the types whose canonical form a value has.
 #[must_use]
 pub fn canonical(value: &[u8]) -> u32 {
     let mut found = 0;
@@ -236,7 +242,8 @@ pub fn canonical(value: &[u8]) -> u32 {
     found
 }
 
-/// true and false, in lower case, upper case or capitalised, or t and f (boolin in src/backend/utils/adt/bool.c).
+/// Recognises true and false in lower case, in upper case or capitalised, and t and f (boolin in
+/// src/backend/utils/adt/bool.c).
 #[must_use]
 pub fn boolean(value: &[u8]) -> Fit {
     match value {
@@ -248,7 +255,7 @@ pub fn boolean(value: &[u8]) -> Fit {
 
 // ---------------------------------------------------------------- numbers
 
-/// A decimal number: without `+` and leading zeros, with a digit behind its point if it has one.
+/// A decimal number without `+` and leading zeros. If it has a point, at least one digit follows the point.
 #[derive(Clone, Copy, Debug)]
 pub struct Number<'a> {
     is_negative: bool,
@@ -294,7 +301,7 @@ impl<'a> Number<'a> {
         self.fraction.is_empty() && self.exponent.is_none()
     }
 
-    /// Whether it has so few digits, and no exponent, that a double keeps it.
+    /// Returns whether the number has no exponent, and so few digits that a double keeps it.
     fn is_short(&self) -> bool {
         self.exponent.is_none() && self.whole.len() + self.fraction.len() <= EXACT_DIGITS
     }
@@ -303,7 +310,7 @@ impl<'a> Number<'a> {
         is_zeros(self.whole) && is_zeros(self.fraction)
     }
 
-    /// A whole number up to 2^63, which only a negative one may reach.
+    /// Returns the absolute value of a whole number of at most 19 digits, None for any other number.
     fn magnitude(&self) -> Option<u64> {
         if !self.is_whole() || self.whole.len() > 19 {
             return None;
@@ -319,19 +326,20 @@ impl<'a> Number<'a> {
         }
     }
 
-    /// int4in in src/backend/utils/adt/int.c
+    /// Returns how the number fits an integer (int4in in src/backend/utils/adt/int.c).
     #[must_use]
     pub fn integer(&self) -> Fit {
         self.within(i32::MAX as u64)
     }
 
-    /// int8in in src/backend/utils/adt/int8.c
+    /// Returns how the number fits a bigint (int8in in src/backend/utils/adt/int8.c).
     #[must_use]
     pub fn bigint(&self) -> Fit {
         self.within(i64::MAX as u64)
     }
 
-    /// `numeric_in` in src/backend/utils/adt/numeric.c; an exponent is for a double only.
+    /// Returns how the number fits a numeric (`numeric_in` in src/backend/utils/adt/numeric.c). A number with an
+    /// exponent only fits a double.
     #[must_use]
     pub fn numeric(&self) -> Fit {
         let is_short = self.whole.len() <= NUMERIC_WHOLE_DIGITS && self.fraction.len() <= NUMERIC_FRACTION_DIGITS;
@@ -342,7 +350,8 @@ impl<'a> Number<'a> {
         Fit::if_canonical(!self.whole.is_empty())
     }
 
-    /// float8in in src/backend/utils/adt/float.c, if the double keeps the digits of `value`.
+    /// Returns how the number fits a double (float8in in src/backend/utils/adt/float.c). It does not fit if the double
+    /// does not keep the digits of `value`.
     #[must_use]
     pub fn double(&self, value: &[u8]) -> Fit {
         let digits = self.significant_digits();
@@ -360,7 +369,7 @@ impl<'a> Number<'a> {
         Fit::if_canonical(self.is_written_so(digits))
     }
 
-    /// Whether a double that is rounded to as many digits has the same ones.
+    /// Returns whether a double that is rounded to as many digits as the number has the same digits.
     fn is_kept_by_double(&self, value: &[u8]) -> bool {
         let digits = self.whole.iter().chain(self.fraction);
         let size = digits.fold(0_u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
@@ -371,7 +380,7 @@ impl<'a> Number<'a> {
         found == Some(true) || ColumnType::Float8.change(value) == 0
     }
 
-    /// The digits from the first to the last that is not 0; of a whole number all but leading ones.
+    /// Returns how many digits there are from the first to the last one that is not 0.
     fn significant_digits(&self) -> usize {
         let zeros = |bytes: &mut dyn Iterator<Item = &u8>| bytes.take_while(|&&byte| byte == b'0').count();
         let all = self.whole.len() + self.fraction.len();
@@ -380,7 +389,8 @@ impl<'a> Number<'a> {
         all.saturating_sub(leading + trailing)
     }
 
-    /// Whether float8out writes the number so: at most 15 digits, no zeros at the end, no exponent needed.
+    /// Returns whether float8out writes the number in this form: at most 15 digits, no zeros at the end, no exponent
+    /// needed.
     fn is_written_so(&self, digits: usize) -> bool {
         let is_plain = self.exponent.is_none() && !self.whole.is_empty() && digits <= EXACT_DIGITS;
         let small_zeros = self.fraction.iter().take_while(|&&byte| byte == b'0').count();
@@ -396,7 +406,7 @@ pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// An exponent of at most four digits.
+/// Reads an exponent of at most four digits.
 pub(crate) fn parse_exponent(text: &[u8]) -> Option<i32> {
     let (is_negative, digits) = split_sign(text);
     if digits.is_empty() || digits.len() > 4 || count_digits(digits) < digits.len() {
@@ -406,7 +416,7 @@ pub(crate) fn parse_exponent(text: &[u8]) -> Option<i32> {
     Some(if is_negative { -size } else { size })
 }
 
-/// The values of a double that are no numbers, as programs write them.
+/// Recognises the values of a double that are not numbers, as programs write them.
 fn infinite(value: &[u8]) -> Fit {
     match value {
         b"NaN" | b"Infinity" | b"-Infinity" => Fit::Canonical,
@@ -415,7 +425,7 @@ fn infinite(value: &[u8]) -> Fit {
     }
 }
 
-/// Which columns of numbers take a value by the server's own rules, and keep it.
+/// Returns which columns of numbers accept a value by the server's own rules, and keep it.
 fn kept_by_numbers(value: &[u8]) -> u32 {
     if ColumnType::Integer.change(value) != 0 {
         return 0;
@@ -449,7 +459,7 @@ fn kept_by_numbers(value: &[u8]) -> u32 {
     }
 }
 
-/// Which columns of days and times take a value, and keep it.
+/// Returns which columns of days and times accept a value, and keep it.
 fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
     let knows_order = wanted & KNOWN_ORDER != 0;
     let bit = |bit: u32, column: ColumnType| {
@@ -471,8 +481,9 @@ fn number_of(digits: &[u8]) -> Option<u32> {
     is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
 }
 
-/// Whether a text is a day of the calendar, from year 1 to 9999: as 2026-01-31, which the server writes so, or as
-/// 2026/01/31, whose order does not depend on `DateStyle` either (`DecodeNumber` in src/backend/utils/adt/datetime.c).
+/// Recognises a day of the calendar, from year 1 to 9999. It may have the form 2026-01-31, in which the server writes
+/// days, or the form 2026/01/31, whose order does not depend on `DateStyle` either (`DecodeNumber` in
+/// src/backend/utils/adt/datetime.c).
 fn day(text: &[u8]) -> Fit {
     let [y1, y2, y3, y4, one @ (b'-' | b'/'), m1, m2, two, d1, d2] = text else { return Fit::No };
     if is_day([*y1, *y2, *y3, *y4, *m1, *m2, *d1, *d2]) && one == two {
@@ -495,13 +506,14 @@ fn is_day([y1, y2, y3, y4, m1, m2, d1, d2]: [u8; 8]) -> bool {
     year > 0 && (1..=days).contains(&day)
 }
 
-/// `date_in` in src/backend/utils/adt/date.c
+/// Recognises a date (`date_in` in src/backend/utils/adt/date.c).
 #[must_use]
 pub fn date(value: &[u8]) -> Fit {
     day(value)
 }
 
-/// The length of a time as 23:59, 23:59:59 or 23:59:59.123456, and whether the server writes it so.
+/// Reads a time such as 23:59, 23:59:59 or 23:59:59.123456. Returns its length, and whether the server writes it in
+/// this form.
 fn read_time(text: &[u8]) -> Option<(usize, bool)> {
     let within = |at: usize, most: u32| text.get(at..at + 2).and_then(number_of).is_some_and(|number| number <= most);
     if !(within(0, 23) && text.get(2) == Some(&b':') && within(3, 59)) {
@@ -517,11 +529,12 @@ fn read_time(text: &[u8]) -> Option<(usize, bool)> {
         return Some((8, true));
     }
     let digits = count_digits(&text[9..]);
-    // More digits than microseconds have are rounded.
+    // At most six decimals are accepted, because the server rounds more.
     (1..=6).contains(&digits).then(|| (9 + digits, text[8 + digits] != b'0'))
 }
 
-/// What follows day and time, and whether the server writes both so; None if the value has no time.
+/// Returns what follows the day and the time, and whether the server writes both in this form. None if the value has no
+/// time.
 fn split_time(value: &[u8]) -> Option<(&[u8], bool)> {
     if value.len() < 16 || !matches!(value[10], b' ' | b'T') {
         return None;
@@ -534,7 +547,7 @@ fn split_time(value: &[u8]) -> Option<(&[u8], bool)> {
     Some((&value[11 + length..], is_canonical && value[10] == b' ' && day == Fit::Canonical))
 }
 
-/// `timestamp_in` in src/backend/utils/adt/timestamp.c; a day alone is its midnight.
+/// Recognises a timestamp (`timestamp_in` in src/backend/utils/adt/timestamp.c). A day without a time is its midnight.
 #[must_use]
 pub fn timestamp(value: &[u8]) -> Fit {
     match split_time(value) {
@@ -544,7 +557,8 @@ pub fn timestamp(value: &[u8]) -> Fit {
     }
 }
 
-/// `timestamptz_in`, with Z or an offset of hours and minutes, so that `TimeZone` does not matter.
+/// Recognises a timestamp with Z or an offset of hours and minutes (`timestamptz_in`), so that `TimeZone` does not
+/// matter.
 #[must_use]
 pub fn timestamptz(value: &[u8]) -> Fit {
     let Some((zone, _)) = split_time(value) else { return Fit::No };
@@ -563,7 +577,8 @@ pub fn timestamptz(value: &[u8]) -> Fit {
     }
 }
 
-/// Whether a value looks like 1/2/2026 or 01.02.26, whose day and month depend on `DateStyle`.
+/// Returns whether a value looks like 1/2/2026 or 01.02.26, in which `DateStyle` decides what the day and the month
+/// are.
 fn is_unclear_date(value: &[u8]) -> bool {
     let day = &value[..value.iter().position(|&byte| byte == b' ').unwrap_or(value.len())];
     if !(6..=10).contains(&day.len()) {
@@ -580,7 +595,7 @@ fn is_unclear_date(value: &[u8]) -> bool {
 
 // ---------------------------------------------------------------- uuid and jsonb
 
-/// 8-4-4-4-12 hexadecimal digits (`uuid_in` in src/backend/utils/adt/uuid.c).
+/// Recognises 8-4-4-4-12 hexadecimal digits (`uuid_in` in src/backend/utils/adt/uuid.c).
 #[must_use]
 pub fn uuid(value: &[u8]) -> Fit {
     if value.len() != 36 {
@@ -597,7 +612,8 @@ pub fn uuid(value: &[u8]) -> Fit {
     }
 }
 
-/// An object or array without duplicate names (`jsonb_in`, src/common/jsonapi.c), in a database with encoding UTF8.
+/// Recognises an object or array without duplicate names (`jsonb_in`, src/common/jsonapi.c), for a database with
+/// encoding UTF8.
 #[must_use]
 pub fn jsonb(value: &[u8]) -> Fit {
     let is_started = matches!(value.trim_ascii_start().first(), Some(b'{' | b'['));
