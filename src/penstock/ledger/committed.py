@@ -18,8 +18,8 @@ from penstock.ledger.values import UNKNOWN_CHECKSUM, Claim, CommittedRange, Cove
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
-# If synchronous_commit is off, turn it on for this transaction. WAL is flushed in order, so all earlier transactions
-# become durable too.
+# The statement that makes this transaction durable: it turns synchronous_commit on if it is off. WAL is flushed in
+# order, so all earlier transactions become durable too.
 BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
@@ -149,7 +149,8 @@ def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.C
 def _range_values(row: CommittedRange) -> str:
     """Return one row of a VALUES list.
 
-    A batch may have thousands of rows, so psycopg would take too long to format them.
+    The text is composed here, because psycopg would take too long to format the thousands of rows that a batch may
+    have.
     """
     form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
     return (

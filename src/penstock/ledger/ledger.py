@@ -34,7 +34,7 @@ from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObje
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
-# A statement that waits for another transaction is retried after this time, so that the caller can report the wait.
+# How long a statement waits for another transaction before it is retried. The caller reports the wait meanwhile.
 _LOCK_TIMEOUT = "1s"
 
 
@@ -122,7 +122,8 @@ class Ledger:
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
                 begun = run_query(connection, "ledger/begin", **values)
-                # These follow, because the row security of their tables must see the load's row.
+                # Record the objects and the member after the load, because the row security of their tables must see
+                # its row.
                 run_query(connection, "ledger/begin_objects", **values)
                 run_query(connection, "ledger/begin_member", **values | {"lock": process.lock})
             if begun.fetchone() is None:
@@ -155,8 +156,8 @@ class Ledger:
         try:
             with in_transaction(connection, "taking the load over"):
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-                # With synchronous_commit off, a crash could restore the old epoch after rows were committed under the
-                # new one.
+                # Flush the new epoch to disk. With synchronous_commit off, a crash could restore the old epoch after
+                # rows were committed under the new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
                 taken = run_query(connection, "ledger/take_over", **values, job=job, is_own_job=is_own_job)
                 row = taken.fetchone()
@@ -164,7 +165,7 @@ class Ledger:
                     connection.execute(remove_holds, [load_id])
                     run_query(connection, "ledger/end_members", **values, member=None, only_dead=is_joint)
                     if not is_joint:
-                        # One member needs no claims.
+                        # Remove the claims of objects, because a single member needs none.
                         connection.execute(self._compose("DELETE FROM ONLY {claims} WHERE load = %(load)s"), values)
                     member = run_query(connection, "ledger/add_member", **values).fetchone()
         except ServerError as error:
@@ -367,7 +368,7 @@ def _run_with(
             row = cursor.fetchone()
         if row is None:
             raise psycopg.Rollback(transaction)
-        # Deferred triggers run at the commit, and need the user's search_path.
+        # Restore the user's settings, because deferred triggers run at the commit and need the user's search_path.
         connection.execute(TO_USERS_SETTINGS)
     return row
 

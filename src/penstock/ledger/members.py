@@ -40,7 +40,7 @@ def register(connection: Connection, schema: str, load_id: str, *, lock: str, cl
     """Add a member, and return its number. A session of this process holds the member's lock. Raises ServerError."""
     values = {"load": load_id, "lock": lock, "client": client}
     with in_transaction(connection, "joining the load"):
-        # Members that join at the same time would choose the same number.
+        # Lock the load's row. Without this lock, members that join at the same time would choose the same number.
         hold = compose_query("SELECT FROM ONLY {loads} WHERE id = %(load)s FOR NO KEY UPDATE", schema)
         connection.execute(hold, values)
         row = run_query(connection, "ledger/add_member", ledger=schema, **values).fetchone()

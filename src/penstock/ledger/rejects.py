@@ -35,7 +35,7 @@ class Reason:
     """Why a record was rejected. A part is None if it is not known."""
 
     message: str
-    # None also if penstock rejected the record itself.
+    # The server's code, None also if penstock rejected the record itself.
     sqlstate: str | None = None
     detail: str | None = None
     column: str | None = None
@@ -247,9 +247,9 @@ class RejectStore:
     ) -> list[Reject]:
         """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
 
-        Only records after (with `is_backwards`, before) the object number and offset `beyond` are returned. With
-        `objects`, only records of the objects with these numbers, with `codes`, only records with these SQLSTATEs are
-        returned. With `is_backwards`, the order is descending.
+        `beyond` is an object number and an offset: only records after it are returned. `objects` are the numbers of the
+        objects whose records are returned, and `codes` are the SQLSTATEs of the records that are returned. With
+        `is_backwards`, the order is descending, and only records before `beyond` are returned.
         """
         query = self._compose(
             """

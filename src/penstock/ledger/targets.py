@@ -112,7 +112,8 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
 def add_counts(connection: Connection, schema: str, load_id: str, counts: LandedCounts) -> None:
     """Add what a retry has stored of a target's rejected records to the counts of its complete load.
 
-    RejectStore.correct counts all staged records as rows of the load. Raises ServerError.
+    The load's row count is corrected too, because RejectStore.correct has counted all staged records as rows. Raises
+    ServerError.
     """
     total = compose_query(
         "UPDATE ONLY {loads} SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END WHERE id = %s",

@@ -39,7 +39,7 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
         if not left.is_own:
             continue
         with in_transaction(connection, f"dropping staging table {left.table}"):
-            # Another process may have just resumed the load.
+            # Skip the table if another process has just resumed the load.
             if not try_lock_here(connection, left.lock_key) or find_workers(connection, left.load_id):
                 continue
             landing = read_landings(connection, schema, left.load_id).get(left.number)
@@ -71,8 +71,8 @@ def find_left_rejects(
 ) -> list[LeftRejects]:
     """Return, by load, how many rejected records of some objects are neither loaded nor discarded.
 
-    The objects are given by the oids of their tables and by their URIs. Only loads of this role are counted. Load
-    `but_load` is not. Raises ServerError.
+    The objects are given by the oids of their tables and by their URIs. Only loads of this role are counted, except
+    `but_load`. Raises ServerError.
     """
     with translate_errors("looking for rejected records"):
         return fetch_rows(

@@ -12,7 +12,7 @@ from penstock.core.values.table import TableName
 
 LoadState = Literal["running", "complete"]
 
-# No CRC-32 has this value, so bytes are never taken for those that were loaded.
+# The checksum of bytes that were not read here. It is not a CRC-32, so no bytes can have this checksum.
 UNKNOWN_CHECKSUM = -1
 
 # What a load does with an object; ObjectDecision in loading/claim/decide.py explains each.
@@ -30,7 +30,7 @@ class Coverage:
     ones.
     """
 
-    # Sorted, disjoint and not adjacent.
+    # The committed ranges, which are sorted, disjoint and not adjacent.
     ranges: tuple[Range, ...] = ()
     # Whether the object's first record is committed.
     has_start: bool = False
@@ -55,13 +55,13 @@ class CommittedRange:
     object_number: int
     # The start of the first range.
     start: int
-    # In ascending order.
+    # The committed ranges, in ascending order.
     ranges: tuple[Range, ...]
     has_start: bool
     has_end: bool
     # The records read from the object.
     records: int
-    # The rows stored. Row triggers suppressed the other records, or the load rejected them.
+    # The rows that were stored. Row triggers suppressed the other records, or the load rejected them.
     rows: int
     suppressed: int
     # The CRC-32 of the bytes of the ranges in their order, xor the CRC-32 of the object's header record.
@@ -81,7 +81,7 @@ class LedgerObject:
     target: TableName
     # A URL, or a file's path with every symbolic link resolved.
     uri: str
-    # None if the source has no versions.
+    # The object's version, None if the source has no versions.
     version: str | None
     size_bytes: int | None
     # When a local file was last changed (st_ctime). If it differs when an unfinished load is resumed, the load compares
@@ -121,7 +121,7 @@ class LedgerOutlook:
     exists: bool
     # The id of the load that would be resumed, None if the load would be new.
     resumes: str | None
-    # In the order of the job's objects.
+    # What the load would do with each object, in the order of the job's objects.
     actions: tuple[ObjectAction, ...]
 
 
@@ -295,7 +295,7 @@ class LoadRecord:
     bytes_committed: int
     began_at: datetime
     changed_at: datetime
-    # From the load's start to its last commit.
+    # The seconds from the load's start to its last commit.
     seconds: float
     # The job as JSON, None if the sources cannot be read again.
     job: str | None
@@ -351,7 +351,7 @@ class ObjectRecord:
     rows: int
     suppressed: int
     rejected: int
-    # Decompressed bytes; stored bytes if the server imported the object.
+    # The committed bytes: decompressed ones, or stored ones if the server imported the object.
     bytes_committed: int
 
 
@@ -362,9 +362,9 @@ class TableTotals:
     table: str
     # When the last complete load ended; None if none is complete.
     last_success_s: float | None
-    # The sum of all recorded loads. Records that were rejected and loaded later count as rows.
+    # The rows of all recorded loads. Records that were rejected and loaded later count as rows.
     rows: int
-    # The sum of all recorded loads.
+    # The rejected records of all recorded loads.
     rejected: int
     unfinished: int
     # How many of the unfinished loads are running now.

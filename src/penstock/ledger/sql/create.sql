@@ -2,9 +2,10 @@
 -- returns nothing; needs CREATE on the schema; PostgreSQL 14+
 -- psql -v ledger=other -f create.sql
 --
--- Rows of `ranges` are only inserted, except that `has_end` is updated if the object has grown. `ranges` is a
--- multirange, because sessions take the blocks of one object in turn. A row with a negative `start` corrects others: it
--- counts rejected records that were loaded later. `form` says how the records are read.
+-- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, and that a prune joins
+-- the rows of an object. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
+-- negative `start` corrects others: it counts rejected records that were loaded later. `form` says how the records are
+-- read.
 --
 -- `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
 -- a part of them is committed.
@@ -15,9 +16,9 @@
 -- target_oid 0 in another database names a load that may have changed the server. Without such a hold, a load need not
 -- look in database "postgres".
 --
--- A row of `members` is a process that loads rows of a load, live while a session holds the lock `lock_key`. Its
--- transactions are fenced by `ended_at`. `session_limit` is how many connections all members may have together. A row
--- of `claims` is an object that is not complete, of a load by several processes. It is free if its member is null or
+-- A row of `members` is a process that loads rows of a load. It is live while a session holds the lock `lock_key`. Once
+-- `ended_at` is set, its transactions fail. `session_limit` is how many connections all members may have together. A
+-- row of `claims` is an object of a load by several processes that is not complete. It is free if its member is null or
 -- has ended.
 
 CREATE TABLE :"ledger".loads (

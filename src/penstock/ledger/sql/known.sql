@@ -2,8 +2,8 @@
 -- returns ledger.values.KnownObject; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v oids='{1247}' -v uris='{/a.csv}' -f known.sql
 --
--- A table that a load has replaced has no rows of earlier loads, as after a TRUNCATE. IS NOT DISTINCT FROM keeps the
--- planner from hashing the whole table by the expression of the oid.
+-- A table that a load has replaced has no rows of earlier loads, as after a TRUNCATE. Oids are compared by IS NOT
+-- DISTINCT FROM, so that the planner does not hash the whole table by the expression of the oid.
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
@@ -22,7 +22,7 @@ SELECT o.load::text AS load_id, l.identity, l.state, o.number, w.oid AS target_o
             WHERE r.load = o.load
               AND r.object = o.number
               AND NOT (
-                      -- Staged, and no row was stored: a transform may filter out all records.
+                      -- The records were staged, and no row was stored: a transform may filter out all records.
                       SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
                         FROM ONLY :"ledger".targets AS t
                        WHERE t.load = o.load

@@ -2,8 +2,8 @@
 -- returns ledger.values.LeftStaging; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v age_s=60 -f left_staging.sql
 --
--- Those of other roles are listed, but only their owner may drop them. A load that is just reconnecting holds no lock;
--- if its table is dropped, it reads its files again.
+-- Staging tables of other roles are listed too, but only their owner may drop them. A load that is just reconnecting
+-- holds no lock. If its staging table is dropped, it reads its files again.
 \set landing_oid `cat parts/landing_oid.sql`
 \set origin `cat parts/origin.sql`
 SELECT l.id::text AS load_id,

@@ -1,4 +1,4 @@
--- other_ledgers.sql: the ledgers of this database, but for that of one schema, and whether this role may read their objects
+-- other_ledgers.sql: the ledgers of this database, except in one schema, and whether this role may read their objects
 -- returns ledger.lookup.OtherLedger; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f other_ledgers.sql
 --

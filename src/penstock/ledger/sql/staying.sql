@@ -3,7 +3,7 @@
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f staying.sql
 --
 -- Rows of a dropped table, or of a table that a later load has truncated, do not count. Staged rows are in the table
--- once they are merged; rows of a replacing table are there once the load is complete.
+-- once they are merged. Rows of a replacing table are in the table once the load is complete.
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`

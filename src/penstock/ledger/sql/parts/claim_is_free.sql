@@ -1,5 +1,6 @@
 -- claim_is_free.sql: whether claim c is free
--- A member that has just joined is missing in this statement's snapshot, but it has not ended.
+-- The query looks for a member that has ended. A member that has just joined may be missing in the snapshot, but has
+-- not ended.
 (
     c.member IS NULL
     OR EXISTS (
