@@ -111,7 +111,8 @@ def _settle(kind: TableKind, found: Sequence[Change], records: ChangeRecords) ->
     """
     mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:
-        # If the rebuild of an object has begun, only its record has the original state.
+        # Return the earlier record of an object, because only this record has the original state if the rebuild of the
+        # object has begun.
         known = {(each.relation_oid, each.name): each for each in mine}
         return [known.get((change.relation_oid, change.name), change) for change in found], []
     keys = {(change.target_oid, change.kind, change.relation_oid, change.name) for change in found}

@@ -41,8 +41,8 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
     anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
     """
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
-        # A crash must not lose the record and keep the change. Without this, the commit of another session could flush
-        # only the change.
+        # Make this commit durable: a crash must not lose the record and keep the change. Otherwise the commit of
+        # another session could flush only the change.
         connection.execute(BE_DURABLE)
         for change in changes:
             run_query(
@@ -209,7 +209,7 @@ def read_time(connection: Connection) -> datetime:
     return now
 
 
-# Every cluster has this database unless somebody dropped it.
+# The database in whose ledger changes of the whole server are recorded. Every cluster has it unless it was dropped.
 SERVER_DATABASE = "postgres"
 
 
@@ -251,7 +251,7 @@ class TableStore:
     def _writing(self, oid: int) -> Iterator[None]:
         with in_transaction(self.connection, "recording changes"):
             if oid == SERVER:
-                # With synchronous_commit off, a crash could lose the record and keep the change. With local, commits
-                # do not wait for standbys.
+                # Flush the record to disk. With synchronous_commit off, a crash could lose the record and keep the
+                # change. With local, the commit does not wait for standbys.
                 self.connection.execute("SET LOCAL synchronous_commit = 'local'")
             yield

@@ -22,7 +22,7 @@ from penstock.ledger.locks import find_lock_holder
 
 _HOLD = "penstock:lease:"
 _NAMES = "penstock:names:"
-# The tag's key continues with the kind and the name of the change. Its value is the record of the change.
+# The beginning of a tag's key. The kind and the name of the change follow. The tag's value is the record of the change.
 _CHANGE = "penstock:change:"
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"

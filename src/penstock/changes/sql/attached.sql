@@ -1,4 +1,4 @@
--- attached.sql: the partitions' indexes or foreign keys that are attached to a named one of a partitioned table
+-- attached.sql: the indexes or foreign keys of partitions that are attached to a named one of their parent table
 -- returns changes.tables.parents.AttachedRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=pg_class_oid_index -f attached.sql
 --

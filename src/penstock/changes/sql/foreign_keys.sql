@@ -3,9 +3,9 @@
 -- psql -v oid=1259 -f foreign_keys.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. `definition` is the text for ADD CONSTRAINT.
--- `is_kept_whole` is true if the key refers to a partitioned table or is part of a key that does. `parent` is the key
--- of the partitioned table `parent_oid` to which it is attached. `cast_owner` is the role whose functions may run to
--- compare its columns. Columns of later versions are read through JSON.
+-- `is_kept_whole` is true if the key refers to a partitioned table or is part of a key that does. If the key is
+-- attached to a key of a partitioned table, `parent` is that key, and `parent_oid` is that table. `cast_owner` is the
+-- role whose functions may run to compare the key's columns. Columns of later versions are read through JSON.
 SELECT k.conname::text AS name,
        k.conrelid AS relation_oid,
        pg_catalog.format('%I.%I', rn.nspname, r.relname) AS relation,
@@ -36,7 +36,7 @@ SELECT k.conname::text AS name,
             WHERE g.tgconstraint = k.oid
               AND g.tgenabled <> 'O'
        ) AS has_altered_triggers,
-       -- As in changes_casts.sql
+       -- The same query as in casts.sql
        (
            WITH RECURSIVE compared AS (
                SELECT a.atttypid AS oid

@@ -2,9 +2,10 @@
 -- returns changes.tables.parts.IndexFacts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f indexes.sql
 --
--- `dependents` are objects that would be dropped with it, without foreign keys. A key column that is an expression has
--- no name. `parent` is the index of the partitioned table `parent_oid` to which it is attached. Functions and operators
--- of an expression, a condition or an exclusion constraint are dependencies, unless they came with the server.
+-- `dependents` are objects that would be dropped with the index, except foreign keys. A key column that is an
+-- expression has no name. If the index is attached to an index of a partitioned table, `parent` is that index, and
+-- `parent_oid` is that table. Functions and operators of an expression, a condition or an exclusion constraint are
+-- dependencies, unless they came with the server.
 SELECT i.indrelid AS relation_oid,
        c.relname::text AS name,
        m.amname::text AS method,
@@ -60,7 +61,7 @@ SELECT i.indrelid AS relation_oid,
                       )
                   )
        ) AS columns,
-       -- A rough width of its entries: 24 bytes for types without a fixed width.
+       -- The approximate width of the index's entries: types without a fixed width count 24 bytes.
        (
            SELECT COALESCE(pg_catalog.sum(CASE WHEN a.attlen > 0 THEN a.attlen ELSE 24 END), 0)::int
              FROM pg_catalog.pg_attribute AS a

@@ -158,7 +158,7 @@ class Builders:
         try:
             connection = self._context.connect.connect(label=f"rebuild {number + 1}")
         except ServerError as error:
-            # The rebuild continues with fewer sessions; at least one is needed.
+            # Continue the rebuild with fewer sessions. It needs at least one.
             if number == 0:
                 self._stop()
                 raise

@@ -93,7 +93,7 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
     places = {part_id_of(change) for change in changes}
     attached: list[IndexPart | ForeignKey] = [*found.all_indexes, *found.all_foreign_keys]
     for part in attached:
-        # Dropping the parent would also drop this part, which has no record.
+        # Refuse to drop the parent, because this part would be dropped with it but has no record.
         if part.parent_id in places and part.part_id not in places:
             raise _altered(part.name, found.table.quoted_name)
     _log.info("dropping %d indexes and keys of %s", len(changes), found.table.quoted_name)
@@ -126,7 +126,7 @@ def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collect
         if part.parent_id in places:
             continue
         if isinstance(part, ForeignKey):
-            # _check_unchanged has compared this text with the name that the server returned.
+            # The name comes from the record. _check_unchanged has compared it with the name that the server returned.
             yield drop.format(sql.SQL(change.record["relation"]), name)
             continue
         table = found.tables[change.relation_oid].table
@@ -201,7 +201,7 @@ class _Rebuild:
             if state in ("gone", "there"):
                 done_with.append(change)
             elif state == "made":
-                # The object is attached when the parent's object is rebuilt.
+                # Skip the object. It is attached when the parent's object is rebuilt.
                 continue
             elif parts is not None and parts.table.kind == "p":
                 parents.append(change)
@@ -318,7 +318,7 @@ class _Rebuild:
                 drop_records(connection, schema, [change])
                 return
             if state == "made":
-                # The object is attached when the parent's object is rebuilt.
+                # Skip the object. It is attached when the parent's object is rebuilt.
                 return
             if parts is not None and parts.table.kind == "p":
                 if is_validating:

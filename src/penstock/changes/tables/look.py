@@ -30,9 +30,9 @@ from penstock.ledger.schema import has_ledger
 if TYPE_CHECKING:
     from penstock.core.catalogue.definition import ConstraintRow, IndexRow
 
-# gone: the table does not exist. there: the object exists as before. begun: the index exists but its constraint or
-# properties are missing, or the foreign key is not validated. made: the partition's object exists but is not attached.
-# absent: the object does not exist.
+# The state of a record's object. gone: the table does not exist. there: the object exists as before. begun: the index
+# exists but its constraint or properties are missing, or the foreign key is not validated. made: the partition's object
+# exists but is not attached. absent: the object does not exist.
 State = Literal["gone", "there", "begun", "made", "absent"]
 
 
@@ -215,7 +215,7 @@ def group_attached(
     """
     families = [[change] for change in changes]
     numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
-    # The records of partitions come after those of their parent.
+    # Go backwards, because the records of partitions come after those of their parent.
     for number in reversed(range(len(changes))):
         parent = _parent_id_of(changes[number])
         found = None if parent is None else numbers.get((changes[number].kind, parent))

@@ -145,7 +145,7 @@ def _end_children(connection: Connection, schema: str, change: Change, children:
         partitions = {row.oid for row in fetch_rows(connection, "changes/partitions", PartitionRow, oid=oid)}
     attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
     for child in children:
-        # If the child's table was detached, the child is no longer attached.
+        # A child whose table was detached need not be attached.
         if child.relation_oid in partitions and part_id_of(child) not in attached:
             raise TargetError(
                 f'{child.kind} "{child.name}" was not attached to "{change.name}" of table "{change.target}"',

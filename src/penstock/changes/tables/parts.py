@@ -110,7 +110,7 @@ class ShapeTable:
     owner: str
     is_owner: bool
     may_create: bool
-    # The table of which it is a partition.
+    # The table of which this table is a partition, None if it is not a partition.
     parent_oid: int | None
     # pg_class.relreplident.
     replica_identity: str
@@ -218,7 +218,7 @@ class IndexPart:
     """An index and its constraint, if any."""
 
     facts: IndexFacts
-    # None if the index is not valid, so that it cannot be rebuilt.
+    # The definition of the index, None if the index is not valid, so that it cannot be rebuilt.
     row: IndexRow | None
     constraint: ConstraintRow | None
 

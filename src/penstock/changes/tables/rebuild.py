@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# query_canceled, lock_not_available
+# The SQLSTATEs query_canceled and lock_not_available. The next attempt can succeed after such an error.
 _PASSING = ("57014", "55P03")
 
 
@@ -145,8 +145,8 @@ def recording_failure(connection: Connection, schema: str, change: Change) -> It
         yield
     except PenstockError as error:
         if not error.is_transient and error.sqlstate not in _PASSING:
-            # The first line of the detail comes from the server: it names the key of a row that violates the
-            # constraint.
+            # Take only the first line of the detail. It comes from the server, and names the key of a row that violates
+            # the constraint.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
             try:
                 with in_transaction(connection, "recording a failure"), as_owner(connection, change):
@@ -324,7 +324,7 @@ def end_change(connection: Connection, schema: str, change: Change) -> None:
     """
     state = look_at(capture_for(connection, change), change)
     if state == "made":
-        # The record is removed when the object is attached to its parent.
+        # Keep the record. It is removed when the object is attached to its parent.
         return
     if state != "there":
         raise TargetError(

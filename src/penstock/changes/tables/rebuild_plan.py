@@ -19,17 +19,19 @@ _WANTED_MEMORY_BYTES = GIB
 _MEMORY_SHARE = 4
 _LEAST_MEMORY_BYTES = 64 * MIB
 
-# A sort in little memory stays in the CPU's caches. In 1 GB, the five indexes of benchmarks/indexed_load.py take a
-# fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
+# The least memory for a sort. A sort in little memory stays in the CPU's caches. In 1 GB, the five indexes of
+# benchmarks/indexed_load.py take a fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
 _LEAST_SORT_BYTES = 8 * MIB
-# PostgreSQL starts a parallel worker only if each process has this much (plan_create_index_workers in planner.c).
+# The least memory for each process of a parallel build. PostgreSQL starts a parallel worker only if each process has
+# this much (plan_create_index_workers in planner.c).
 _LEAST_PARALLEL_SORT_BYTES = 32 * MIB
 # The memory that a merge needs for each run that it reads, and how many runs it reads at once (tuplesort.c:
 # MERGE_BUFFER_SIZE, TAPE_BUFFER_OVERHEAD, MAXORDER).
 _RUN_BUFFER_BYTES = 33 * 8192
 _MOST_RUNS = 500
 
-# A worker is started for this much of a CPU's part. For less, its start and the merge cost as much as it gains.
+# The least part of a CPU's work for which a worker is started. For less, the worker's start and the merge cost as much
+# as the worker gains.
 _LEAST_PART_OF_A_WORKER = 0.25
 
 # The cost of a row in an index of each method, relative to btree (benchmarks/rebuild_schedules.py).
@@ -130,7 +132,7 @@ def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | 
 def estimate_cost(change: Change) -> float:
     """Return the relative cost of an index for each row of its table."""
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
-    # 16 bytes for the header and the line pointer of an index tuple.
+    # Add 16 bytes for the header and the line pointer of an index tuple.
     cost *= 16 + int(change.record.get("width_bytes", 8))
     types = change.record.get("columns", {}).values()
     if any(type_name.startswith(_TEXT_TYPES) for type_name in types):
