@@ -36,7 +36,7 @@ _REFRESH_INTERVAL_S = 0.095
 
 _BAR_CELLS = 40
 
-# If more files are open, no bars are shown for them, because the bars would scroll other output off the screen.
+# How many open files get a bar of their own. More bars would scroll other output off the screen.
 _FILES_SHOWN = 4
 
 

@@ -36,7 +36,7 @@ TABLES: Final = "export_tables_info_"
 _COMPLETE: Final = "COMPLETE"
 _MARK: Final = "_SUCCESS"
 
-# AWS replaces these characters of names by underscores in the paths of an export.
+# Replaces characters of names by underscores, as AWS does in the paths of an export.
 _REPLACED: Final = str.maketrans(dict.fromkeys('\\`" ', "_"))
 
 
@@ -194,7 +194,8 @@ def _refuse_databases(found: Sequence[ExportedTable], export: Export) -> None:
         )
 
 
-# The given folder may be the folder of an export, of a database in it, or of a table in the database.
+# How many levels the given folder may be below that of the export: it may be the folder of the export, of a database in
+# it, or of a table in the database.
 _DEPTHS = range(3)
 
 
@@ -225,7 +226,7 @@ def read_export(
 
 def _may_be_export(source: str) -> bool:
     if is_remote(source):
-        # An HTTP server cannot list a folder.
+        # A remote folder must end with a slash. A folder of an HTTP server cannot be listed.
         return source.endswith("/") and not source.lower().startswith("http")
     return os.path.isdir(source)  # noqa: PTH112 (as in listing.py)
 
@@ -249,7 +250,8 @@ def _is_export(root: str, sources: SourceReader) -> bool:
     if not is_remote(root):
         return bool(glob.glob(f"{glob.escape(root)}/{INFO}*.json"))  # noqa: PTH207 (as in listing.py)
     try:
-        # A listing would include everything below the folder, which may be a whole bucket.
+        # Look for a single file by its name. A listing would include everything below the folder, which may be a whole
+        # bucket.
         return bool(sources.list([f"{root}/{INFO}{root.rpartition('/')[2]}.json"]))
     except SourceError:
         return False

@@ -42,7 +42,7 @@ def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # Editors on Windows write a byte-order mark at the start of UTF-8 files.
+        # utf-8-sig skips the byte-order mark that editors on Windows write at the start of UTF-8 files.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as exc:
         raise UsageError(f'could not read job file "{path}": {exc.strerror}') from exc

@@ -142,7 +142,7 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
         return
     from penstock.core.files.newfile import write_file
 
-    # node_exporter runs as another user.
+    # Let other users read the file, because node_exporter runs as another user.
     write_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644)
 
 

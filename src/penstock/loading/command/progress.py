@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from penstock.cli.output import Messages
     from penstock.loading.values.outcome import LoadProgress
 
-# A load that ends sooner needs no line.
+# An activity is not reported before this time, because a load that ends sooner needs no line.
 _SHORT_S = 1.0
 
-# At this interval, a load that takes hours does not fill a log.
+# How often a line is printed: so rarely that a load that takes hours does not fill a log.
 _LINE_INTERVAL_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""Chooses the route of a load: asks the server, the AWS configuration and AWS; package loading then decides."""
+"""Gathers the facts for a load's route from the server, the AWS configuration and AWS. route.py decides."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRo
 
     found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
-    # If a cluster may not be described, it may still have the role.
+    # Report no roles if the cluster may not be described, because it may have the role that the instance lacks.
     if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):
         return "", None
     return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)

@@ -76,7 +76,7 @@ class ObjectFeed:
         self._lock = threading.RLock()
         self.sessions = sessions
         self.failure: BaseException | None = None
-        # No objects are read in this process.
+        # These stay 0, because no objects are read in this process.
         self.most_readers = 0
         self.reader_seconds = ReaderSeconds()
 
@@ -232,7 +232,7 @@ class ObjectSession:
     def _check_version(self, work: ObjectWork, when: str) -> None:
         """Raise SourceError if the object has another version than the listed one.
 
-        The session's end rolls back its rows.
+        The object's rows are rolled back when the session ends.
         """
         head = self._tools.sources.look(work.source)
         listed = work.source.version or ""

@@ -32,7 +32,7 @@ FAST_LINK_BYTES_PER_S = 50e6
 
 _FEATURE = "s3Import"
 
-# COPY skips the first line of the text format since this version.
+# The first version in which COPY can skip a header in format text.
 _TEXT_HEADER_MAJOR = 15
 
 
@@ -48,7 +48,7 @@ class RouteFacts:
     roles: Sequence[AssociatedRole] | None = None
     # The identifier of the instance or cluster.
     instance: str = ""
-    # Measured for --via auto only.
+    # The link to the server, measured for --via auto only.
     link: Link | None = None
 
 

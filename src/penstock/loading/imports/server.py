@@ -67,7 +67,8 @@ def read_result(text: str | None) -> int:
     return int(found[1])
 
 
-# This fills the window of a TCP connection to another region, and any link sends it within seconds.
+# The size of the text by which the link is measured. It fills the window of a TCP connection to another region, and any
+# link sends it within seconds.
 _PROBE_BYTES = 2 * 1024 * 1024
 _ROUND_TRIPS = 5
 
@@ -120,8 +121,8 @@ def _time(connection: Connection, text: str) -> float:
     return time.perf_counter() - began_s
 
 
-# How often the server checks, during an import, whether its client is still connected. Otherwise the import of a killed
-# client would continue, and would prevent the load from being resumed.
+# Makes the server check every two seconds, during an import, whether its client is still connected. Otherwise the
+# import of a killed client would continue, and would prevent the load from being resumed.
 _LOOK_FOR_CLIENT = (
     "SELECT pg_catalog.set_config(name, '2s', false) FROM pg_catalog.pg_settings"
     " WHERE name = 'client_connection_check_interval'"

@@ -142,7 +142,7 @@ def _decide_table(parts: TableParts, facts: IndexPlanFacts) -> tuple[bool, str]:
     of_partitions = sum(len(each.indexes) + len(each.foreign_keys) for each in parts.partitions)
     least = facts.tuning.least_dropping_bytes + of_partitions * facts.tuning.least_part_bytes
     is_small = size is not None and size < least
-    # All are dropped in one transaction, which holds all their locks.
+    # The locks that are needed. All indexes and keys are dropped in one transaction, which holds all these locks.
     needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
     why_not = _first(
         (facts.indexes == "keep", "--indexes keep"),

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def plan_indexes(
     targets: Sequence[TargetPlan], rules: LoadRules, connection: Connection, *, tuning: LoadTuning
 ) -> list[TargetPlan]:
-    """Return the targets with which indexes and keys of each table are dropped.
+    """Return the targets with the plan of which indexes and keys of each table are dropped.
 
-    Their tables lack the references of the foreign keys that are dropped. Raises TargetError, ServerError.
+    The tables' references no longer include those of the foreign keys that are dropped. Raises TargetError,
+    ServerError.
     """
     size_bytes = stored_size(targets)
     return [

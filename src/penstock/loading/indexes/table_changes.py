@@ -131,7 +131,8 @@ class TableChanges:
                 return
             if drops:
                 self._drop_parts(context, target, records, request)
-            # Also if no object is left to load: rows that are staged fire triggers when they are moved into the table.
+            # Do this even if no object is left to load, because staged rows fire triggers when they are moved into the
+            # table.
             if switches and facts.kind in ("r", "p"):
                 for kind in KINDS:
                     change_table(context, kind, records, request)
@@ -166,7 +167,7 @@ class TableChanges:
             is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
             if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or request.rules.indexes != "auto":
                 raise
-            # With --indexes auto the user has not asked to drop indexes: load with the indexes in place.
+            # Load with the indexes in place. With --indexes auto, the user has not asked to drop indexes.
             self._tools.notice(_kept(target, error.message))
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
@@ -259,7 +260,7 @@ class TableChanges:
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
         """Raise TargetError if tables lack something that could not be restored.
 
-        Otherwise only warn. Raises ServerError.
+        If they lack nothing, errors become warnings. Raises ServerError.
         """
         warn = partial(self._tools.warnings.warn, "not-restored")
         for error in done.copied:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# At 800 MB/s, a queue of 8 blocks of 512 KiB lasts 5 ms. This is how long a reader may wait for the interpreter lock.
+# How many blocks of an object are queued. At 800 MB/s, 8 blocks of 512 KiB last 5 ms, which is how long a reader may
+# wait for the interpreter lock.
 _QUEUE_BLOCKS = 8
 
 # How many small objects are read at the same time. For a small object in an object store, most of the time is the wait
@@ -86,8 +87,9 @@ class OpenObject:
     is_read: bool = False
     bytes_read: int = 0
     rows: int = 0
-    # text_read: bytes of text that were put into the queue. text_taken: bytes of text that were taken from it.
+    # The bytes of text that were put into the queue.
     text_read: int = 0
+    # The bytes of text that were taken from the queue.
     text_taken: int = 0
     # Blocks that sessions have taken and not sent yet.
     in_flight: int = 0
@@ -176,7 +178,8 @@ class BlockFeed:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
-        # Largest first, so that the end of the load does not wait for the slow decompression of one big file.
+        # The objects that are not opened yet, the largest first, so that the end of the load does not wait for the slow
+        # decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
         # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the others.
         self._active: list[OpenObject] = []
@@ -247,8 +250,8 @@ class BlockFeed:
     ) -> tuple[OpenObject, Block] | None:
         """Wait for a block and return it. Prefer a block that the COPY command `prefer` can carry.
 
-        If the number of the session is beyond the present count of sessions, it waits until the end, or gets None if
-        other hosts need its connection. Raises NothingReady if `patience_s` is given and no block is ready for that
+        If the session's number is beyond the present count of sessions, the session waits until the end, or gets None
+        if other hosts need its connection. Raises NothingReady if `patience_s` is given and no block is ready for that
         long.
         """
         ends_s = None if patience_s is None else time.monotonic() + patience_s
@@ -387,7 +390,7 @@ class BlockFeed:
         return opened, block
 
     def _may_send(self, opened: OpenObject, session: int) -> bool:
-        """Whether a session may get an object's blocks: another session may send the table's, or it another table's."""
+        """Whether no other session sends the table of an object, and the session itself sends no other table."""
         if not self._is_by_table:
             return True
         sender = self._senders.get(opened.target.table)
@@ -430,7 +433,7 @@ class BlockFeed:
         if (opened := self._next_object(session)) is not None:
             self._readers += 1
             self.most_readers = max(self.most_readers, self._readers)
-            # A daemon thread, so that the process can end while a source is silent.
+            # Use a daemon thread, so that the process can end while a source is silent.
             thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
             self._threads.add(thread)
             thread.start()
@@ -441,7 +444,7 @@ class BlockFeed:
         return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
     def _is_idle(self, session: int) -> bool:
-        """Whether no object is open whose blocks a session sends."""
+        """Whether a session sends no table that has an open object."""
         return not any(self._senders.get(opened.target.table) == session for opened in self._active)
 
     def _next_object(self, session: int | None = None) -> OpenObject | None:

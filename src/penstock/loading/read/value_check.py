@@ -1,7 +1,7 @@
 """Counts the values that columns change when they store them, in the blocks of a load, and warns of them.
 
-The Rust core decides what is changed (rust/src/kept.rs). A block that is sent in the binary format has no such value:
-the encoder declines it.
+The Rust core decides what is changed (rust/src/kept.rs). A block that is sent in the binary format has no such value,
+because the encoder refuses blocks with such values.
 """
 
 from __future__ import annotations

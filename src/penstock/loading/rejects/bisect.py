@@ -14,8 +14,8 @@ from penstock.loading.values.block import CopySpec, LineEnd
 
 MakeCutter = Callable[[], _native.RecordCutter]
 
-# An empty record with each line end. The byte after the carriage return shows that no line feed follows. It is not
-# consumed.
+# An empty record with each line end. The byte after the lone carriage return shows that no line feed follows. The
+# cutter does not consume that byte.
 _EMPTY_RECORDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r."}
 
 

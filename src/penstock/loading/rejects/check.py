@@ -55,7 +55,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     try:
         refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, depth="dialect")
     except SourceError as error:
-        # The check itself reports objects that cannot be read.
+        # Ignore an object that cannot be read, because the check itself reports it.
         if isinstance(error, OtherContent):
             raise
     return _Check(plan, tools, on_problem).run()
@@ -136,7 +136,7 @@ class _Check:
 
     def _object_failed(self, opened: OpenObject, error: PenstockError) -> None:
         if self._feed.failure is not None:
-            # The check has ended. This error comes from interrupting the read of a pipe.
+            # Ignore the error, because the check has ended, and the error comes from interrupting the read of a pipe.
             return
         self._report(
             BadRecord(

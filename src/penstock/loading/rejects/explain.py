@@ -29,10 +29,10 @@ from penstock.loading.values.types import KEPT, NULL_WORDS
 if TYPE_CHECKING:
     from penstock.loading.copy.copy import CopyFailed
 
-# How much of a value an error quotes.
+# How many characters of a value an error quotes.
 _VALUE_SHOWN = 100
 
-# A quoted part of the server's message that is too long to read.
+# Matches a quoted part of the server's message that is too long to read.
 _LONG_QUOTATION = re.compile(rf'(["(])((?:(?!["(]).){{{_VALUE_SHOWN}}})[^"]*(?=[")])', re.DOTALL)
 _MESSAGE_SHOWN = 400
 
@@ -228,9 +228,10 @@ def shorten_message(message: str) -> str:
     return shown if len(shown) <= 2 * _MESSAGE_SHOWN else f"{shown[:_MESSAGE_SHOWN]}..."
 
 
-# Errors that triggers raise (P0: PL/pgSQL, mostly on purpose; 38: other languages; 09: a triggered action), rows that
-# violate a view's check option (44), values that are too large for an index or a page (54000), and values that are
-# nested too deep to be read (54001). Other program limits (54011: columns of a table) are not a record's.
+# Further SQLSTATEs of errors that a record itself causes: errors that triggers raise (P0: PL/pgSQL, mostly on purpose;
+# 38: other languages; 09: a triggered action), rows that violate a view's check option (44), values that are too large
+# for an index or a page (54000), and values that are nested too deep to be read (54001). Other program limits (54011:
+# columns of a table) are not a record's.
 _OWN_CODES = ("P0", "38", "09", "44", "54000", "54001")
 
 # The classes of SQLSTATEs that PostgreSQL raises. A code of any other class, such as 45000, is one that a trigger has

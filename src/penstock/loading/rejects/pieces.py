@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
-# How many bytes are searched first for the end of a record, or for a line. If it is not found, the number is doubled.
+# How many bytes are searched first for the end of a record, or for a line. If the search fails, the number is doubled.
 _WINDOW_BYTES = 4096
 
 
@@ -361,7 +361,7 @@ def form_from_json(text: str) -> RecordForm:
 def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, has_positions: bool = False) -> Origin:
     """Return what is needed to send records of an object without opening the object.
 
-    With `has_positions`, they are sent to a staging table.
+    With `has_positions`, the records are sent to a staging table.
     """
     encoder = make_form_encoder(form, positions=number if has_positions else None)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)

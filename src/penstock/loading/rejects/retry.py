@@ -117,7 +117,7 @@ class Resender:
         """Remove the records that were not refused again from the ledger's rejects, and return their number.
 
         The refused records get their new reasons and bytes. `suppressed` is the number of records, by object, that row
-        triggers skipped. Raises TargetError if another process has removed one.
+        triggers skipped. Raises TargetError if another process has removed one of the records.
         """
         again = {(reject.object_number, reject.start): reject for reject in refused}
         stored = [reject for reject in rejects if (reject.object_number, reject.start) not in again]
@@ -157,7 +157,7 @@ def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tu
 
 
 def _make_piece(reject: Reject, origin: Origin) -> Piece:
-    # The cutter counts blank lines before a record of JSON Lines as a part of the record.
+    # Remove the blank lines before a record of JSON Lines, which the cutter counts as a part of the record.
     raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
     line_end = find_line_end(raw)
     strays = 0

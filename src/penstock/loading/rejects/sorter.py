@@ -200,7 +200,7 @@ class RejectSorter:
             self._result.suppressed[origin.number] += count
 
 
-# Used as the failure if records were skipped, because the notices give no reason.
+# The failure of records that the server has skipped. Its notices do not give the reasons.
 _SKIPPED = CopyFailed(
     ServerReport(message="a value does not have the form that its type needs", sqlstate="22P02"),
     CopyContext(),
@@ -260,7 +260,7 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
         reason = replace(reason, message=rename(reason.message, names), detail=detail)
     raw = piece.raw(record)
     if piece.origin.encoder.is_by_name:
-        # The cutter counts blank lines before a record as a part of the record.
+        # Remove the blank lines before the record, which the cutter counts as a part of the record.
         skipped = raw.rfind(b"\n", 0, len(raw) - len(raw.lstrip(b" \t\r\n"))) + 1
         start, line, raw = start + skipped, line + raw.count(b"\n", 0, skipped), raw[skipped:]
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from penstock.loading.values.block import CopySpec
 
-# The sequence counts the records that a stretch has begun, because a sequence is not rolled back. It has a large cache:
-# without one, each nextval takes as long as a small INSERT.
+# Creates the temporary tables, and the sequence that counts the records which a stretch has begun: a sequence is not
+# rolled back. The sequence has a large cache, because without one each nextval takes as long as a small INSERT.
 MAKE: Final = """
     {drop}
     CREATE TABLE {stage} ({texts}) ON COMMIT DROP;
@@ -42,9 +42,9 @@ MAKE: Final = """
     CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
 """
 
-# If a column and a variable have the same name, the name means the column. Variables are qualified with the block's
-# name. {to_users} and {to_own} are search_path.SETTINGS. After an error between them, the savepoint restores the
-# search_path.
+# The DO statement that sorts. If a column and a variable have the same name, the name means the column. Variables are
+# qualified with the block's name. {to_users} and {to_own} are search_path.SETTINGS. After an error between them, the
+# savepoint restores the search_path.
 SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
@@ -139,7 +139,7 @@ s.ctid OPERATOR(pg_catalog.>=) sorting.lower
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-# The outcome is returned as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
+# Returns the outcome as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
 TAKE_OUTCOME: Final = """
     SELECT pg_catalog.convert_to(
                pg_catalog.current_setting('penstock.outcome'),
@@ -155,7 +155,7 @@ SELECT: Final = """
              WHERE {rows}
 """
 
-# The input function of a composite type calls the input function of each column, as COPY does.
+# Reads texts as a composite type, whose input function calls the input function of each column, as COPY does.
 SELECT_RECORD: Final = """
             SELECT {values}
               FROM (
@@ -167,7 +167,7 @@ SELECT_RECORD: Final = """
                    ) AS s
 """
 
-# To find the field that a type refuses, each field is converted alone. That also shows whether a type has raised the
+# Finds the field that a type refuses, by converting each field alone. That also shows whether a type has raised the
 # error: some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's
 # name.
 FIND_FIELD: Final = """
@@ -254,7 +254,7 @@ class SortingColumn:
 class RefusedRow(NamedTuple):
     """A row that could not be stored."""
 
-    # Counted from 1 in the order of the COPY.
+    # The number of the row in the order of the COPY, from 1.
     position: int
     reason: Reason
 

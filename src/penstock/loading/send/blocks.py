@@ -90,8 +90,9 @@ class BlockUnit:
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
             keeper=self._make_keeper(session),
-            # Sessions of several hosts that hold sealed batches could wait for each other unnoticed. A session that has
-            # sent a whole table keeps others from it until it commits.
+            # Do not seal batches if several hosts load: their sessions could then wait for each other unnoticed. Do not
+            # seal a batch that is a whole table either, because other sessions wait for the table until the batch is
+            # committed.
             seals=not self._member.is_joint and not self._plan.batch.is_one_table,
             value_check=self._value_check,
             clock=self._tools.clock,

@@ -15,8 +15,8 @@ from penstock.ledger.values import CommittedRange
 from penstock.loading.rejects.bisect import MakeCutter, find_by_index, find_by_server_line, knowing, make_payload_cutter
 from penstock.loading.values.block import Block, CopySpec
 
-# Data that the server has not read yet is in socket buffers, a few MiB at most. So the record of an error is among the
-# last bytes sent, and these are enough to find it.
+# How many bytes of the last blocks are kept. Data that the server has not read yet is in socket buffers, a few MiB at
+# most. So the record of an error is among these bytes.
 _KEPT_BYTES = 8 * 1024 * 1024
 
 

@@ -44,7 +44,8 @@ _T = TypeVar("_T")
 # changed.
 _PROTOCOL_VIOLATION = "08P01"
 
-# Operator intervention: somebody has cancelled the statement or dropped the database. The rows are not the cause.
+# The SQLSTATE class of operator intervention: somebody has cancelled the statement or dropped the database. The rows
+# are not the cause.
 _INTERVENTION_CLASS = "57"
 
 
@@ -179,7 +180,7 @@ class LoadSession:
 
     def _send(self, opened: OpenObject, block: Block) -> None:
         if self._batch_plan.is_one_table and opened.target.table != self._table:
-            # The feed gives a session another table only when the last one is sent.
+            # Commit the rows of the last table. The feed gives a session another table only when the last one is sent.
             self._end_chunk()
             self._commit_batch()
             self._table = opened.target.table
@@ -206,7 +207,7 @@ class LoadSession:
         else:
             parts = [rows]
             self._binary.add(opened.work.number)
-            # No lines are kept, because an error is located when the object is sent again as text.
+            # Keep no lines, because an error is located when the object is sent again as text.
             command.chunk.count(block, uri=opened.source.uri, records=block.records)
         self._batch.add(opened.work.number, block, header=form.header)
         self.totals.seconds.encoding_s += self._watch.lap()

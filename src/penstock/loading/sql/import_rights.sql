@@ -2,7 +2,8 @@
 -- returns core.values.mode.ImportRights; needs no privilege; PostgreSQL 14+
 -- psql -f import_rights.sql
 --
--- A function of another owner than the extension or a superuser could run anything with the loader's rights.
+-- `is_trusted` is true if the function belongs to the extension, or to a superuser. Any other function could run
+-- anything with the loader's rights.
 SELECT CURRENT_USER::text AS role,
        EXISTS (SELECT FROM pg_catalog.pg_available_extensions AS a WHERE a.name = 'aws_s3') AS is_available,
        f.oid IS NOT NULL AS "exists",
@@ -28,7 +29,7 @@ SELECT CURRENT_USER::text AS role,
              JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
             WHERE n.nspname = 'aws_s3'
               AND p.proname = 'table_import_from_s3'
-              -- Six texts; those of the credentials may follow, with defaults.
+              -- The function takes six texts. The texts of the credentials may follow, if they have defaults.
               AND p.proargtypes::text ~ '^25( 25){5,}$'
               AND p.pronargs - p.pronargdefaults <= 6
             ORDER BY p.pronargs

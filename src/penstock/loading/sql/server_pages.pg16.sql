@@ -2,7 +2,8 @@
 -- returns loading.steps.pages.ServerPages; needs no privilege; PostgreSQL 16+
 -- psql -v oids={1259} -f server_pages.pg16.sql
 --
--- PostgreSQL 16 and 17 count blocks. Extending a relation allocates pages, and mostly writes none.
+-- PostgreSQL 16 and 17 count blocks. Extends are not counted as written, because extending a relation allocates pages
+-- and mostly writes none.
 SELECT i.read_bytes,
        i.written_bytes,
        w.wal_bytes::int8 AS wal_bytes,

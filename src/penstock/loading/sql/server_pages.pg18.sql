@@ -2,7 +2,7 @@
 -- returns loading.steps.pages.ServerPages; needs no privilege; PostgreSQL 18+
 -- psql -v oids={1259} -f server_pages.pg18.sql
 --
--- Extending a relation allocates pages, and mostly writes none.
+-- Extends are not counted as written, because extending a relation allocates pages and mostly writes none.
 SELECT i.read_bytes,
        i.written_bytes,
        w.wal_bytes::int8 AS wal_bytes,

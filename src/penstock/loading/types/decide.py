@@ -30,7 +30,7 @@ from penstock.loading.values.types import (
 
 _COLUMNS_SHOWN = 3
 
-# A hint shows a command only if it has at most this many sources.
+# The largest number of sources with which a hint shows a command.
 _SOURCES_SHOWN = 5
 
 
@@ -42,7 +42,7 @@ def usable_types(*, server_encoding: str) -> int:
 def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """Return a column with the first type that takes all its values, or text.
 
-    The value that decided is the one that the last of the preferred types did not take.
+    The value that decided is the one at which the last of the types that are preferred to the chosen one was lost.
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)

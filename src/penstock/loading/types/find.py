@@ -173,7 +173,7 @@ def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
         mapped, table = work.target.column_map, table_after_creation(work.target)
         fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
         stated.append(find_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
-    # In JSON Lines, a text has the type that the same text has in a file.
+    # Write the values as JSON Lines, in which a text has the type that the same text has in a delimited file.
     lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
 
     def see(seen: _Seen) -> tuple[Position, Witness]:
@@ -230,7 +230,7 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
             group = [_with_types(target, found, find_users) for target in group]
             notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed, group[0].changes))
             notices |= dict.fromkeys(null_notices(group[0]))
-        # How a value with a name is sent depends on the type of its column.
+        # Map the names of JSON Lines again, because how a value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if format_of(each).is_by_name else each for each in group]
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
@@ -375,7 +375,7 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     length = "size unknown" if size is None else format_bytes(size)
     count = f"{format_count(len(left))} object{'' if len(left) == 1 else 's'}"
     tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
-    # The load checks the objects again, and gives its warnings.
+    # Ignore the warnings of this check, because the load checks the objects again.
     refuse_other_dialects(left, tools.sources, WarningLog())
     return merge_findings(found, scan_objects(left, tools, wanted=wanted))
 
@@ -383,7 +383,7 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
 def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]]) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
-        # Columns may have types of their own.
+        # If the files have types, choose types only for columns whose values were examined, which are those of folders.
         is_typed = format_of(target).is_typed
         open_types = [name for name in columns if name not in target.job.set and (not is_typed or name in found)]
         typed = tuple(choose_type(name, found.get(name)) for name in open_types)

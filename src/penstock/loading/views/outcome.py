@@ -24,7 +24,7 @@ _SLOWEST_SHOWN = 10
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
     """Return in one line what was loaded. If there are several files, a line for each file follows."""
-    # penstock does not know into which tables a transform stored rows.
+    # Do not name the tables of transforms, because penstock does not know into which tables a transform stored rows.
     transformed = {statement.table for statement in outcome.statements}
     tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
     # If only the last transaction of an interrupted load remained, the outcome has no files.

@@ -30,7 +30,7 @@ class FieldUse:
 
     # The field's name or number.
     field: str
-    # None if the field is skipped.
+    # The field's column, None if the field is skipped.
     column: str | None
     type_name: str | None
 
@@ -148,7 +148,7 @@ def describe_sessions(sessions: SessionPlan) -> str:
 
 
 def describe_freeze(plan: LoadPlan) -> str:
-    """Return that COPY freezes the rows, why, and what a fault repeats and who waits."""
+    """Return the line about COPY FREEZE: why it is used, what is repeated after a fault, and which sessions wait."""
     tables = ", ".join(str(target.table) for target in plan.targets if target.is_truncated_first)
     words = f"COPY FREEZE ({plan.freeze.reason}); after a fault a table begins again"
     return f"{words}; other sessions wait for {tables} until its rows are committed" if tables else words
