@@ -161,8 +161,7 @@ impl Work for Indexing<'_> {
             // Fill up the last word with NUL, because no delimiter or quote is NUL.
             let mut bytes = [0; WORD];
             bytes[..rest.len()].copy_from_slice(rest);
-            // Add a delimiter, because a closing quote at the end of the block is correct, as one before a delimiter
-            // is.
+            // Add a delimiter: a closing quote is correct at the end of the block, as it is before a delimiter.
             bytes[rest.len()] = shape.delimiter;
             carried.index::<L>(shape, &bytes, start, ends)?;
             if !carried.in_quote {

@@ -42,8 +42,8 @@ pub trait Work {
     fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Does the work with the widest lanes of this processor, or, with the feature portable-lanes, with those of all
-/// processors.
+/// Does the work with the widest lanes that this processor has. The feature portable-lanes limits this to lanes that all
+/// processors have.
 pub fn with_widest<W: Work>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
     let work = match avx2::with_avx2(work) {

@@ -69,8 +69,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         if rights is None:
             raise no_such_load(load_id)
         refuse_at_work(connection, schema, load_id)
-        # Once the load's row is locked, no more of its rows can be committed. Row security lets only the load's role
-        # lock it.
+        # Lock the load's row, so that the load cannot commit more rows. Row security lets only the load's role lock it.
         held = compose_query("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE", schema)
         if connection.execute(held, [load_id]).fetchone() is None:
             rights.refuse_other_role("forget")

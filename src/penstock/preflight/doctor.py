@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
 
-# The queries of doctor. Each has the type of its rows, and a name of its facts for the message if it fails.
+# The queries of doctor. Each has the type of its rows, and a name of what it reads for the message of an error.
 _QUERIES: dict[str, tuple[type, str]] = {
     "core/inspect_marks": (Mark, "marks of managed services"),
     "preflight/rights": (Rights, "rights"),
@@ -303,7 +303,7 @@ _DEFAULT_REGION = "us-east-1"
 class LoadExamination:
     """A planned load, the routes to its S3 buckets, and what the ledger says about its objects."""
 
-    # The plan. On an RDS instance, the only disk of its disk space is the instance's volume.
+    # The plan of the load. On an RDS instance, the plan's disk space has one disk: the instance's volume.
     plan: LoadPlan
     # The endpoint by which each S3 bucket is reached.
     routes: tuple[S3Bucket, ...]

@@ -62,8 +62,8 @@ class TableSwitch:
     lock_mode: str
     # Returns records of what a load will change in a table and its partitions.
     find: Callable[[Connection, TableRequest], Sequence[Change]]
-    # Returns whether a record has all that this kind writes. It is checked before statements are composed from the
-    # record.
+    # Returns whether a record has every fact that records of this kind have. Statements are composed only from such
+    # records.
     is_whole: Callable[[Change], bool]
     # "absent" if the object is as the load has set it, "there" if it is as before or somebody else has changed it
     # since, "gone" if it does not exist.

@@ -137,5 +137,5 @@ def estimate_cost(change: Change) -> float:
     types = change.record.get("columns", {}).values()
     if any(type_name.startswith(_TEXT_TYPES) for type_name in types):
         cost *= _TEXT_COST
-    # A partial index has fewer rows. Their number is unknown, so it counts as half.
+    # A partial index has fewer rows than its table. Their number is unknown, so assume half of the rows.
     return cost * 0.5 if " WHERE " in str(change.record.get("index", {}).get("body", "")) else cost

@@ -53,8 +53,9 @@ class RouteFacts:
 
 
 class ImportObstacle(NamedTuple):
-    """What the server's route cannot do, completing "--via server cannot be used with", and why."""
+    """A reason why the server's route cannot be used."""
 
+    # What prevents it. Messages have these words after "cannot be used with" or "cannot import with".
     what: str
     why: str
 

@@ -41,7 +41,7 @@ def _plan_table(target: TargetPlan, table: TableFacts, facts: IndexPlanFacts, co
     if (parts := capture_tree(connection, table.oid)) is None:
         return target
     decision = decide(parts, facts, connection)
-    # Advice after the load may name what --indexes rebuild would drop in addition.
+    # Find what --indexes rebuild would drop in addition, for the advice after the load.
     asked = decide_indexes(parts, replace(facts, indexes="rebuild")).plan.dropped
     dropped = {part.name for part in decision.plan.dropped}
     droppable = tuple(part.name for part in asked if part.name not in dropped)

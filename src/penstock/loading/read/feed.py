@@ -178,8 +178,8 @@ class BlockFeed:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
-        # The objects that are not opened yet, the largest first, so that the end of the load does not wait for the slow
-        # decompression of one big file.
+        # The objects that are not opened yet. Unless the job's order counts, the largest come first, so that the end of
+        # the load does not wait for the slow decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
         # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the others.
         self._active: list[OpenObject] = []

@@ -48,9 +48,9 @@ class Chunk:
     _kept: deque[_Carried] = field(default_factory=deque)
     _kept_bytes: int = 0
     _counted: list[str] = field(default_factory=list)
-    # _missed: how many lines of the command's first record the server did not count. _missed_until: the command's line
-    # on which that record ends.
+    # How many lines of the command's first record the server did not count.
     _missed: int = 0
+    # The line on which the command's first record ends, in the server's count.
     _missed_until: int = 0
 
     def add(
@@ -101,9 +101,9 @@ class Chunk:
     def locate(self, server_line: int) -> FileLocation | None:
         """Return the file's line for a line that the server names: the last line of the record, in the server's count.
 
-        The line is exact, with one exception. If the server does not count all line feeds of an object (with CR LF,
-        those alone inside quotes; in text, escaped ones), and the record's bytes are no longer kept, it is some line of
-        the right block.
+        The line is exact if the server counts every line feed of the object, or if the record's bytes are still kept.
+        Otherwise it is some line of the right block. The server does not count a lone line feed inside quotes in a file
+        with CR LF, nor an escaped line feed in format text.
         """
         # The server names the last line of a record. This also applies to the first record.
         remaining = max(server_line, self._missed_until) + self._missed

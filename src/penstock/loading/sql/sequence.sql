@@ -1,8 +1,8 @@
 -- sequence.sql: the definition and last value of a sequence, as far as this role may see them
--- returns loading.steps.sequences.SequenceRow; needs no privilege, without SELECT last_value is hidden; PostgreSQL 14+
+-- returns loading.steps.sequences.SequenceRow; needs no privilege, USAGE or SELECT for last_value; PostgreSQL 14+
 -- psql -v sequence=public.t_id_seq -f sequence.sql
 --
--- last_value is null if nextval has never been called, and without USAGE or SELECT.
+-- last_value is null for other roles, and if nextval has never been called.
 SELECT s.seqrelid AS oid,
        s.seqincrement AS increment,
        s.seqmin AS minimum,

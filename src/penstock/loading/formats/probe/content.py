@@ -161,8 +161,7 @@ def _name_objects(text: bytes, *, is_whole: bool) -> Content:
     """
     lines = _first_lines(text, is_whole=is_whole)
     if not lines and _OBJECT.match(text):
-        # The first record is longer than the sample. The sample always has a whole record, except of --max-record or
-        # more.
+        # The first record is longer than the sample. Only records longer than --max-record do not fit into a sample.
         return JSON_LINES
     rests = [_find_rest(line) for line in lines if line == b"{}" or _OBJECT.match(line)]
     records, commas = rests.count(b""), rests.count(b",")

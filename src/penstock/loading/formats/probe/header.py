@@ -100,7 +100,8 @@ def _are_plausible(words: Sequence[str], letters: str) -> bool:
 def _has_form(word: str, *, is_latin: bool) -> bool:
     letters = list(filter(str.isalpha, word))
     own = sum(letter > "\x7f" for letter in letters)
-    # Most letters of a word in Latin script are ASCII, so few may be beyond ASCII. In other scripts, all must be.
+    # In Latin script, most letters of a word are ASCII, so refuse a word with too many others. In other scripts, no
+    # letter is ASCII.
     if own > len(letters) - own + 2 if is_latin else own < len(letters):
         return False
     if _MISPLACED.search(word) or _INSIDE.search(word):
