@@ -143,7 +143,7 @@ impl Ran {
 
 // -------------------------------------------------------------------- where fields end
 
-/// Checks that a block is indexed as the reader of fields reads it, or not at all.
+/// Checks that `find_ends` finds the same ends in a block as the reader of fields, unless it declines the block.
 pub fn fields(data: &[u8]) {
     let mut input = Input(data);
     let (shape, block) = (input.shape(), input.0);

@@ -185,7 +185,8 @@ impl Rewriter {
         } else if field.is_special && self.format == Format::Tsv {
             escape_text(bytes, self.delimiter, output);
         } else if let Some((start, digits)) = self.open_hexadecimal(bytes, field) {
-            // Complete the escape, which has ended the record until now. A delimiter such as A may follow it.
+            // Complete the escape. In the file, the record ends after it. Here a delimiter follows, which may be a
+            // digit such as A.
             output.extend_from_slice(&bytes[..start]);
             output.extend_from_slice(if digits.is_empty() { b"x" } else { b"\\x0" });
             output.extend_from_slice(digits);

@@ -66,8 +66,8 @@ class ValueCheck:
         self._lock = threading.Lock()
         # The values found, by table, column, and whether the change is about the order of dates.
         self._found: dict[tuple[str, str, bool], _ChangedValues] = {}
-        # The blocks with such values, by object and start. They are kept because the next attempt reads again what was
-        # not committed.
+        # The blocks with such values, by object and start. The next attempt reads uncommitted blocks again, but their
+        # values are counted only once.
         self._seen: set[tuple[int, int]] = set()
 
     def look(

@@ -2,7 +2,7 @@
 -- returns loading.land.merge_key.PartitionColumn; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f partition_columns.sql
 --
--- An expression is null. A unique index of the table needs all these columns.
+-- The name of an expression is null. A unique index of the table needs all these columns.
 SELECT a.attname::text AS name
   FROM pg_catalog.pg_partition_tree(:'oid'::regclass) AS t
   JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = t.relid
