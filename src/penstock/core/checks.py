@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 OLDEST_MAJOR = 14
 
-# The newest version that the tests have run on (CONTRIBUTING.md says how another is added).
+# The newest version that the tests have run on. ARCHITECTURE.md, "A version of PostgreSQL", says how to add another.
 NEWEST_TESTED_MAJOR = 19
 
 MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of the role or the database."
 
 
 def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Finding]:
-    """Yield the findings for which every load into the server would be refused."""
+    """Yield the findings about the server that make every load into it impossible."""
     checks = (check_version(server), check_standby(server.is_in_recovery, receiver=receiver), check_connections(server))
     yield from filter(None, checks)
 
@@ -113,9 +113,9 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
 
 
 def check_publications(names: Sequence[str]) -> Finding | None:
-    """Refuse to create the ledger if publications `names` exist.
+    """Refuse to create the ledger if there are publications for all tables, whose names are `names`.
 
-    They are for all tables, so they would publish the ledger's.
+    These publications would publish the ledger's tables, which the subscribers lack.
     """
     if not names:
         return None
@@ -153,7 +153,10 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | No
 
 
 def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
-    """Refuse a role that may not use the sequence of a column's default, if the column is not one of those `filled`."""
+    """Refuse a role that may not use the sequence that gives a column its default.
+
+    The columns in `filled` are not checked: the load gives them values, so their defaults are not used.
+    """
     for column in table.columns:
         if column.name not in filled and (sequence := column.denied_sequence) is not None:
             return refusal(

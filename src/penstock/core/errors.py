@@ -47,7 +47,7 @@ class PenstockError(Exception):
         sqlstate: str | None = None,
         # Whether the same operation may succeed when it is retried.
         is_transient: bool = False,
-        # The known parts of the file, line and column of the error.
+        # The file, line and column of the error, as far as they are known.
         location: FileLocation | None = None,
     ) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class PenstockError(Exception):
         self.sqlstate = sqlstate
         self.is_transient = is_transient
         self.location = location
-        # The load that has committed rows, None if no load has.
+        # The id of the load, if it had committed rows when the error occurred. None if no rows are committed.
         self.load_id: str | None = None
 
     def __str__(self) -> str:
@@ -76,13 +76,13 @@ class UsageError(PenstockError):
 
 
 class SourceError(PenstockError):
-    """An object cannot be found, read, decompressed or decoded, or changed while it was read."""
+    """An object cannot be found, read, decompressed or decoded, or an object changed while it was read."""
 
     exit_code = 4
 
 
 class LeftOutError(SourceError):
-    """A load by several hosts is complete without some objects that this host lists, because it began without them."""
+    """A load by several hosts is complete, but this host lists more objects than the load had when it began."""
 
 
 class DataError(PenstockError):
@@ -106,7 +106,7 @@ class TableExistsError(TargetError):
 
 
 class TakenOverError(TargetError):
-    """Another process has taken over the load, or has ended this member of it, or the load was removed."""
+    """The load was taken over or removed by another process, or another host ended this process's part in it."""
 
 
 class ServerError(PenstockError):
@@ -135,7 +135,7 @@ class Interrupted(PenstockError):
 
 @contextmanager
 def naming_file(file: str) -> Iterator[None]:
-    """Set the file of a SourceError that the block raises, unless the error names one."""
+    """Add the file to a SourceError that the block raises without a location."""
     try:
         yield
     except SourceError as error:

@@ -1,6 +1,6 @@
 """This machine: its processors, memory, disks and control groups, and the interrupts of this process.
 
-CPU affinity and the quota of control groups limit the count. Sockets and cores do not matter.
+The number of processors is limited by CPU affinity and by the quota of control groups. Sockets and cores do not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def client_name() -> str:
 
 _PROC = Path("/proc")
 
-# Version 1 has no word for "no limit". It shows the largest number of whole pages, which depends on the page size.
+# In control groups of version 1, a memory limit of at least this many bytes means "no limit". Version 1 has no word for
+# that: it shows the largest number of whole pages, which depends on the page size.
 _UNLIMITED_V1 = 1 << 62
 
 
@@ -190,8 +191,9 @@ def is_named(pid: int, name: str) -> bool:
 
 # Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# Each buffer of a load is smaller than the first figure. All buffers in use at a time are together smaller than the
-# second.
+# The thresholds that `keep_freed_memory` sets. glibc keeps freed buffers that are smaller than the first, until
+# together they exceed the second. Each buffer of a load is smaller than the first, and all buffers in use at a time are
+# together smaller than the second.
 _MAPPED_BYTES = 8 * MIB
 _KEPT_BYTES = 256 * MIB
 
@@ -212,8 +214,8 @@ def memory_bytes(server_pid: int | None = None) -> int:
 def keep_freed_memory() -> None:
     """Keep the memory that this process frees for its next buffers, if the C library is glibc.
 
-    By default, glibc returns a freed buffer of 512 KiB to the kernel. Then each page of the next buffer is a page
-    fault, which costs a tenth of the CPU that loading a compressed file takes here.
+    By default, glibc returns a freed buffer of 512 KiB to the kernel. Each page of the next buffer then causes a page
+    fault. When a compressed file is loaded, these faults take a tenth of the client's CPU time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -265,7 +267,8 @@ _SECTOR_BYTES = 512
 # An octal escape, such as \040 for a space in a mount point.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
-# Model names of cloud and hypervisor disks. _LOCAL and _NETWORK show where the disk is, _VIRTUAL does not.
+# Parts of the model names of disks. A model in _LOCAL_MODELS is a local disk, and a model in _NETWORK_MODELS is a
+# network disk. A model in _VIRTUAL_MODELS can be either.
 # Source: docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html; cloud.google.com/compute/docs/disks ("Local
 # SSD"); learn.microsoft.com/azure/virtual-machines ("NVMe overview").
 _LOCAL_MODELS = ("amazon ec2 nvme instance storage", "nvme_card", "microsoft nvme direct disk")
@@ -458,9 +461,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """The interrupts that arrived while they were held back.
+    """Holds back interrupts of this process, such as Ctrl-C, and delivers them later.
 
-    At most `limit` interrupts are held back. One more is raised at once.
+    At most `limit` interrupts are held back. The next one is delivered at once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -468,9 +471,9 @@ class Interrupts:
         self._held: list[Callable[[], object]] = []
 
     def hold(self, deliver: Callable[[], object]) -> None:
-        """Keep an interrupt.
+        """Hold back an interrupt.
 
-        If as many interrupts as the limit are already held back, deliver it at once, because the main thread may hang.
+        If `limit` interrupts are held back already, deliver this one at once, because the main thread may hang.
         """
         if len(self._held) >= self._limit:
             deliver()
@@ -478,7 +481,7 @@ class Interrupts:
             self._held.append(deliver)
 
     def deliver(self) -> None:
-        """Raise KeyboardInterrupt if an interrupt arrived. Several that arrived together count as one."""
+        """Call the handler of the interrupt that was held back, if there is one. Several interrupts count as one."""
         if self._held:
             deliver = self._held[0]
             self._held.clear()
@@ -487,7 +490,8 @@ class Interrupts:
     def end(self) -> None:
         """Stop holding back interrupts.
 
-        An interrupt is delivered even if the handler of its signal is not restored yet.
+        An interrupt that arrives from now on is delivered at once, even if the handler of its signal is not restored
+        yet.
         """
         self._limit = 0
 
@@ -498,7 +502,7 @@ class Interrupts:
 
 @contextmanager
 def holding_interrupts(*, limit: int = 2) -> Iterator[Interrupts]:
-    """Hold back interrupts within the context, except where it calls `deliver`. Raise the remaining ones at its end.
+    """Hold back interrupts within the context, until the block calls `deliver` or ends.
 
     Only signals with a handler in Python are held back, and only in the main thread, because no other thread gets
     signals. Contexts may be nested: the inner one delivers to the outer one.

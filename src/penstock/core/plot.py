@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".svg", ".png")
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. In print, markers
-# distinguish the lines.
+# The colours and markers of the lines. The colours are Okabe and Ito's without the pale ones, which colour-blind
+# readers can distinguish. In black and white, the markers distinguish the lines.
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# Lines with equal values are drawn side by side, at this share of the axis's width.
+# The distance between two lines' points with equal values, as a share of the axis's width. Without it, one point would
+# cover the other.
 _SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
@@ -33,19 +34,19 @@ _NAME_WIDTH = 60
 
 @frozen
 class Point:
-    """A median, with the lowest and the highest value."""
+    """One point of a line: the median of the measured values, with the lowest and the highest."""
 
     # The position on the axis.
     x: float
     median: float
     low: float
     high: float
-    # Whether it was computed from fewer rows. It is then drawn hollow.
+    # Whether the values were computed from a measurement of fewer rows. The point is then drawn hollow.
     is_scaled: bool = False
 
     @classmethod
     def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
-        """Return the point of some values, as multiples of `unit`."""
+        """Return the point for measured values, as multiples of `unit`."""
         middle = median(values) / unit
         return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
@@ -56,13 +57,13 @@ class Line:
 
     name: str
     points: tuple[Point, ...]
-    # Whether somebody else has measured it.
+    # Whether the values were measured and published by others.
     is_published: bool = False
 
 
 @frozen
 class Plot:
-    """A plot."""
+    """The content of a plot."""
 
     title: str
     x_label: str
@@ -91,7 +92,7 @@ def _render(plot: Plot, kind: str) -> bytes:
     from matplotlib import rc_context  # noqa: PLC0415 (370 ms, and an extra)
     from matplotlib.figure import Figure  # noqa: PLC0415 (with the line above)
 
-    # Server names must not be parsed as formulas. And the same figures must give the same file.
+    # Server names must not be parsed as formulas. The fixed salt makes the file depend only on the figures.
     with rc_context({"text.parse_math": False, "svg.hashsalt": "penstock"}):
         notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in plot.notes)
         figure = Figure(figsize=(9, 5.4 + 0.16 * (notes.count("\n") + 1)), layout="constrained")

@@ -26,7 +26,7 @@ class UnknownPart(Exception):
 
 @contextmanager
 def reading_record(what: str, *, writer: object = None) -> Iterator[None]:
-    """Raise TargetError in place of the block's errors that show a fault of the record.
+    """Raise TargetError instead of the errors that a faulty record causes in the block.
 
     `what` names the record in the message. `writer` is the version of penstock that wrote it, if it is known.
     """
@@ -41,7 +41,7 @@ def reading_record(what: str, *, writer: object = None) -> Iterator[None]:
 
 
 def refuse_unknown(given: Collection[str], known: Collection[str], *, part: str = "option") -> None:
-    """Raise UnknownPart if there is a name that is not known."""
+    """Raise UnknownPart if `given` contains a name that is not in `known`. `part` says what the names are."""
     if unknown := sorted(set(given) - set(known)):
         raise UnknownPart(f'{part} "{unknown[0]}" is unknown')
 

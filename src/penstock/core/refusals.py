@@ -15,7 +15,7 @@ class Refusal:
 
     # The name of a setting, or a word for the thing.
     name: str
-    # What penstock does not do, as messages say it.
+    # The refused action. It completes the message "penstock does not ...".
     deed: str
     # What doing it would cost.
     reason: str
@@ -92,7 +92,7 @@ REFUSALS: tuple[Refusal, ...] = (
 _BY_NAME = {refusal.name: refusal for refusal in REFUSALS}
 _SPELLINGS = {"off": ("off", "false", "f", "no", "n", "0"), "empty": ("",), "0": ("0", "00"), "minimal": ("minimal",)}
 
-# Other names for the refused things.
+# Other names that users give to what penstock refuses, each with its name in REFUSALS.
 _ALIASES = {
     "set_unlogged": "unlogged",
     "unlogged_table": "unlogged",
@@ -155,6 +155,6 @@ def refuse_value(name: str, value: str) -> None:
 
 
 def _spellings(word: str) -> list[str]:
-    """Return a word, and the word without prefixes and suffixes such as no_ and _off."""
+    """Return a word, and the same word without prefixes and suffixes such as no_ and _off."""
     bare = next((word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix)), word)
     return [word, bare, *(bare.removesuffix(suffix) for suffix in _SUFFIXES if bare.endswith(suffix))]

@@ -1,12 +1,12 @@
 r"""Runs queries and returns their rows as dataclasses: the .sql files, by name and server version, and short queries.
 
-The query "temp/place" is the file temp/sql/place.sql. A file runs in psql unchanged; its header says how
-(`psql -v name=value ... -f file`). Here, psql's `:'name'` becomes a parameter, and `:"name"` the quoted identifier that
-is its value. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can run is
-used.
+The query "temp/place" is the file temp/sql/place.sql. A file runs in psql unchanged; its header says how (`psql -v
+name=value ... -f file`). This module replaces psql's `:'name'` by a parameter, and `:"name"` by the value of `name` as
+a quoted identifier. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can
+run is used.
 
-What several files have in common is a file in sql/parts. With "\set name `cat parts/name.sql`", `:name` in the file
-stands for the part. A part can use `:name` of another part, which the file sets too.
+Text that several files share is in a file of sql/parts. After "\set name `cat parts/name.sql`", `:name` in the file
+stands for that text. The text can contain `:name` of another part, if the file sets that part too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 _FILE_NAME = re.compile(r"(?P<query>[a-z_]+)(?:\.pg(?P<major>\d+))?\.sql")
-# The colon of a variable is the first in each pattern, before the look back for a cast. So the search is fast: a load
-# reads about 20 files when it begins.
+# The patterns of psql's variables. Each pattern begins with the colon and only then looks back for the second colon of
+# a cast, because a search for a fixed first character is fast. A load searches about 20 files when it begins.
 _VARIABLE = re.compile(r":(?<!::)'(?P<name>[a-z_]+)'")
 _IDENTIFIER = re.compile(r':(?<!::)"(?P<name>[a-z_]+)"')
 _PART = re.compile(r"^\\set (?P<name>[a-z_]+) `cat (?P<file>[a-z_./]+)`\n", re.MULTILINE)
@@ -78,7 +78,7 @@ def to_names(text: str, values: Mapping[str, object]) -> str:
 
 
 def put_parts(text: str, read: Callable[[str], str]) -> str:
-    r"""Put the parts that a text sets in the places of their names; `read` returns the text of a part's file.
+    r"""Replace the names of the parts that a text sets by the parts' texts. `read` returns the text of a part's file.
 
     >>> put_parts("\\set now `cat parts/now.sql`\nSELECT :now, 1::int\n", {"parts/now.sql": "now()\n"}.get)
     'SELECT now(), 1::int\n'
@@ -162,11 +162,10 @@ def fetch_names(connection: Connection, query: str, **parameters: object) -> lis
 def send_query(
     connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object
 ) -> Callable[[], list[Row]]:
-    """Send a named query as `fetch_rows` does.
+    """Send a named query and return the function that fetches its rows, which are those of `fetch_rows`.
 
-    The returned function returns the rows. In a pipeline this does not wait.
-
-    Call that function after the end of the pipeline. Within the pipeline, it would cost its own round trip.
+    In a pipeline, sending does not wait for the server. Call the returned function after the end of the pipeline:
+    within the pipeline, the call would cost a round trip of its own.
     """
     cursor = connection.cursor(row_factory=kwargs_row(row_type))
     return cursor.execute(_prepare(connection, query, parameters), parameters).fetchall
@@ -182,7 +181,7 @@ def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **pa
 
 
 def read_statements(query: str, **names: str) -> list[SQL]:
-    """Return the statements of a file that has several, for all versions and without parameters."""
+    """Return the statements of a file that contains several. Such a file has no parameters, and no other versions."""
     return [SQL(to_names(each, names)) for each in split_statements(_load(query, 0))]
 
 

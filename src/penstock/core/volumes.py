@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Bucket:
-    """A burst bucket. It fills at the baseline rate.
+    """The burst bucket of a volume: how many I/Os it may do beyond the baseline rate, at which the bucket fills.
 
     >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).burst_s(5_400_000)
     2400.0
@@ -169,7 +169,8 @@ def _figures() -> dict[str, Any]:
 def find_volume_limits(storage: Storage, ebs: EbsLimits | None) -> VolumeLimits | None:
     """Return the limits of storage and of its instance; None if the kind or the size of the storage is not known.
 
-    `ebs` is None if the limits of the instance's class are not known. The balance of a burst bucket is not known.
+    `ebs` is None if the limits of the instance's class are not known. The current balance of a burst bucket is left
+    None.
     """
     kind = next((kind for kind in VOLUME_KINDS if kind == storage.type), None)
     if kind is None or storage.size_gib is None:
@@ -179,7 +180,7 @@ def find_volume_limits(storage: Storage, ebs: EbsLimits | None) -> VolumeLimits 
     except UsageError:
         return None
     bucket = envelope.bucket
-    # A single gp3 volume has a fixed throughput. Several volumes have the throughput that was provisioned.
+    # The throughput of a single gp3 volume is fixed. Several striped volumes have the throughput that was provisioned.
     given = None if storage.throughput_mib_per_s is None else storage.throughput_mib_per_s * MIB
     is_fixed = kind != "gp3" or envelope.volumes == 1
     return VolumeLimits(
@@ -192,7 +193,7 @@ def find_volume_limits(storage: Storage, ebs: EbsLimits | None) -> VolumeLimits 
     )
 
 
-# A larger I/O counts as several I/Os (EBS User Guide, I/O characteristics).
+# The largest size of one I/O. A larger I/O counts as several I/Os (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024
 
 # The size of an unlimited volume's file. The file is sparse: it uses only the space that is written.

@@ -1,7 +1,7 @@
-"""Text for people: without secrets, safe for a terminal, lined up in columns; and the nearest of some words. Pure.
+"""Text for people: hides secrets, escapes control characters, lines up columns, finds the most similar word. Pure.
 
-Messages that repeat what a user typed use it, because the user may have typed a secret in the wrong place. A value that
-is known to be secret is never put into a message.
+Messages that repeat what a user typed pass through `hide_secrets`, because the user may have typed a secret in the
+wrong place. A value that is known to be secret is never put into a message.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-# The user and password of a URL. In a PostgreSQL URI, people forget to encode slashes in them; in any other URL, the
-# text after the host's slash is a path, which may contain @. Both alternatives match even if a slash of :// is missing.
+# The user and password of a URL. In a PostgreSQL URI they may contain slashes, because people forget to encode these.
+# In any other URL they end at a slash, because the path after it may contain @. Both alternatives match even if a slash
+# of :// is missing.
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
-# password='two words' of a connection string, which may have blanks around the equals sign; X-Amz-Signature=... of a
-# URL signed by AWS, sig=... of a URL signed by Azure.
+# A secret with its name: password='two words' of a connection string, which may have blanks around the equals sign;
+# X-Amz-Signature=... of a URL signed by AWS; sig=... of a URL signed by Azure.
 _NAMED = re.compile(
     r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,
@@ -70,9 +71,8 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _MEANT = {foreign: ours for ours, names in _FOREIGN.items() for foreign in names.split()}
 
-# Names with a lower likeness do not count as one name mistyped. The limit is just above the likeness of --table and
-# --role, which agree in two thirds of their letters and dashes. _LEAST_LIKENESS applies to penstock's names; other
-# tools' names for options must be more alike.
+# How similar a mistyped name must be to one of penstock's names, and to a name of another tool. The first limit is just
+# above the likeness of --table and --role, which agree in two thirds of their letters and dashes.
 _LEAST_LIKENESS = 0.7
 _LEAST_FOREIGN_LIKENESS = 0.8
 
@@ -155,7 +155,7 @@ def pad(text: str, width: int, align: str = "<") -> str:
 
 
 def shorten_left(text: str, width: int) -> str:
-    """Return a text; if it is too wide, an ellipsis and the text's end, because the end of a path is the file's name.
+    """Return a text. If it is too wide, cut it at the left, because a path ends with the file's name.
 
     >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
     '…e.principals.tsv.gz'
@@ -164,7 +164,7 @@ def shorten_left(text: str, width: int) -> str:
 
 
 def shorten_right(text: str, width: int) -> str:
-    """Return a text; if it is too wide, its beginning and an ellipsis.
+    """Return a text. If it is too wide, cut it at the right.
 
     >>> shorten_right("SELECT a, b FROM t", 10)
     'SELECT a,…'

@@ -1,1 +1,1 @@
-"""Calls AWS: creates clients, makes calls, finds the instance of an endpoint, and has the values of answers."""
+"""Calls AWS: creates clients, makes calls, finds the instance of an endpoint, and defines the values of the answers."""

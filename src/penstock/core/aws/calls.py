@@ -1,4 +1,4 @@
-"""Calls the AWS API. A call that may be denied leaves a gap, with the reason, instead of an error."""
+"""Calls the AWS API. If a call that may be denied fails, it records a gap and raises no error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.core.aws.values import Gap
 from penstock.core.errors import AwsError
 
 if TYPE_CHECKING:
-    # botocore makes the classes of its clients at run time, so there is no type to name here.
+    # botocore creates the classes of its clients at run time, so there is no type to name here.
     Clients: TypeAlias = Callable[[str], Any]
 
 Raw: TypeAlias = dict[str, Any]
@@ -27,11 +27,11 @@ _NOT_FOUND = frozenset(
 # Error codes for a call that no policy allows.
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 
-# Error codes for a temporary state. By then botocore has retried for some seconds.
+# Error codes for a temporary state. botocore has retried such a call for some seconds before it raises the error.
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
-# The errors that botocore raises if AWS refuses a call, if AWS cannot be reached, or if another server answers. OSError
-# is one, because botocore reads the files and starts the programs of credentials only when it needs them.
+# The errors that a call can raise: AWS refuses the call, AWS cannot be reached, or another server answers. OSError is
+# one of them, because botocore reads the files and starts the programs of credentials only when it needs them.
 _FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
 
 # How many calls can be made at the same time.

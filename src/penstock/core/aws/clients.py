@@ -1,7 +1,7 @@
 """Creates botocore's clients, and finds the instance and cluster of an endpoint or an identifier with them.
 
-The clients use the machine's configured credentials, region and endpoints (AWS_ENDPOINT_URL). An instance or cluster
-that was found is checked to be the requested one.
+The clients use the machine's configured credentials, region and endpoints (AWS_ENDPOINT_URL). The functions that find
+an instance or cluster check that it is the requested one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[str], Sequence[str]]
 
-# A private network without a route to a service drops packets. A short timeout distinguishes this from a slow answer.
+# How long connecting and reading may take. The first limit is short, because connecting takes long only if there is no
+# route to the service: a private network drops the packets.
 _CONNECT_TIMEOUT_S = 3
 _READ_TIMEOUT_S = 20
 # How often a call is tried after throttling and lost connections. botocore waits longer before each attempt.
@@ -129,7 +130,7 @@ def _check_credentials(session: Session) -> None:
         )
 
 
-# Match resource ids. They match no identifier, because identifiers are stored in lower case.
+# Patterns of resource ids. They match no identifier, because AWS stores identifiers in lower case.
 _INSTANCE_ID = re.compile(r"db-[A-Z0-9]{20,}")
 _CLUSTER_ID = re.compile(r"cluster-[A-Z0-9]{20,}")
 

@@ -1,7 +1,7 @@
 """Finds S3 credentials, region and endpoint in the same way as the AWS command line.
 
 obstore knows only environment variables and instance metadata. botocore also knows profiles, SSO, assumed roles,
-credential programs and containers, and renews credentials that expire. It is imported when S3 is first used.
+credential programs and containers, and renews credentials that expire. botocore is imported when S3 is first used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _Error = TypeVar("_Error", bound=PenstockError)
 
-# Each time botocore is asked, it tries to renew credentials that expire in less than 15 minutes, and it must renew
-# those that expire in less than 10. So the credentials that it returns are valid for at least 10 minutes. obstore asks
-# again 5 minutes before the given expiry.
+# How long obstore is told that credentials are valid. obstore asks for new ones 5 minutes before that, after 9 minutes.
+# botocore's credentials are valid for at least 10 minutes: whenever it is asked, it tries to renew credentials that
+# expire in less than 15 minutes, and it must renew those that expire in less than 10.
 _CREDENTIAL_LIFE = timedelta(minutes=14)
 
 

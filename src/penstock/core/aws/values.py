@@ -25,7 +25,7 @@ _DAY = f"({'|'.join(_DAYS)})"
 _WEEKLY = re.compile(f"{_DAY}:{_TIME}-{_DAY}:{_TIME}", re.IGNORECASE)
 _DAILY = re.compile(f"{_TIME}-{_TIME}")
 
-# A window that begins within this time is reported.
+# A window that begins within this time is reported as near.
 _NEAR = timedelta(hours=3)
 
 
@@ -52,7 +52,9 @@ class Window:
 
 
 def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier: str) -> Window:
-    """Return the window in AWS's notation "ddd:hh24:mi-ddd:hh24:mi" (maintenance) or "hh24:mi-hh24:mi" (backup).
+    """Return the window that a text in AWS's notation means.
+
+    The notation is "ddd:hh24:mi-ddd:hh24:mi" for maintenance and "hh24:mi-hh24:mi" for backups.
 
     A window that ends before it begins wraps around the week or the day. Raises ValueError.
     Source: RDS API Reference, CreateDBInstance.
@@ -195,7 +197,7 @@ class ParameterGroup:
 
     name: str
     owner: Literal["instance", "cluster"]
-    # in-sync, applying, pending-reboot and so on.
+    # The state's name, such as in-sync, applying or pending-reboot.
     apply_state: str | None
     # The instances of the region that use the group, including this one; for a cluster's group, the clusters. None if
     # they could not be listed.

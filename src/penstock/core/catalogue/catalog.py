@@ -80,8 +80,8 @@ class BlockedRow:
     """The row of blocked.sql: a backend of the load that waits for a lock."""
 
     pid: int
-    # Whether another session of the load blocks it, directly or indirectly, with a lock that can last until that
-    # session's transaction ends.
+    # Whether another session of the load blocks this one, directly or indirectly, with a lock that can last until the
+    # other session's transaction ends.
     waits_for_own: bool
     # Descriptions of the sessions and prepared transactions outside the load that block it.
     others: list[str]
@@ -105,7 +105,7 @@ def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow
         return fetch_rows(connection, "core/blocked", BlockedRow, pids=list(pids))
 
 
-# pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
+# The kinds of relations that never accept rows from COPY: pg_class.relkind, with PostgreSQL's word for it.
 _UNLOADABLE_KINDS = {
     "f": "foreign table",
     "m": "materialized view",
@@ -140,7 +140,7 @@ class TableRow:
 
 
 def find_table(connection: Connection, name: TableName) -> TableFacts | None:
-    """Return the facts of the relation that a name means to the user, or None if there is none.
+    """Return the facts of the relation that a name means to the user, or None if no such relation exists.
 
     Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is returned, so that a refusal can
     name its kind. Raises ServerError.
@@ -168,9 +168,9 @@ def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFa
 def _ask_tables(
     connection: Connection, names: Sequence[TableName], schemas: Sequence[str | None]
 ) -> Callable[[], list[TableFacts | None]]:
-    """Send the queries for the facts of tables in these schemas. In a pipeline, this does not wait.
+    """Send the queries for the facts of tables in these schemas, and return the function that fetches the facts.
 
-    The returned function returns the facts, after one more round trip. Both raise ServerError.
+    In a pipeline, sending does not wait for the server. Fetching takes one more round trip. Both raise ServerError.
     """
     what = f"looking up {', '.join(f'table {name}' for name in names)}"
     with translate_errors(what):
@@ -188,7 +188,7 @@ def _ask_tables(
 
 
 def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[TableFacts | None]:
-    """Return the facts of relations, in one round trip."""
+    """Return the facts of relations, whose columns and foreign keys are read in one round trip."""
     oids = {row.oid for row in rows if row is not None}
     if not oids:
         return [None for _ in rows]
@@ -232,8 +232,9 @@ def check_loadable(
 ) -> None:
     """Raise TargetError if COPY into a relation would be refused, or would write to another server.
 
-    COPY is also refused with row-level security. That is not checked here, because records then go through a staging
-    table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    PostgreSQL also refuses COPY into a table with row-level security. This is not checked here, because penstock then
+    sends the records to a staging table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in
+    src/backend/commands/copy*.c
     """
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:

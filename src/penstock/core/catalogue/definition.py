@@ -1,4 +1,4 @@
-"""A table's definition: the rows of the ddl_*.sql files, and the statements that create the same again.
+"""A table's definition: the rows of the ddl_*.sql files, and the statements that create an equal table.
 
 Two definitions are equal if the tables differ only in their OIDs and in the state of their sequences. All expressions
 and definitions are the server's own text, with every name qualified.
@@ -91,7 +91,7 @@ class PublicationRow:
     """The row of ddl_publications.sql."""
 
     name: str
-    # None for a publication of all tables, or of a whole schema.
+    # None for a publication of all tables or of a whole schema, to which no table is added by name.
     statement: str | None
 
 
@@ -177,23 +177,23 @@ def find_differences(first: TableDefinition, second: TableDefinition, *, retyped
 
 _Result = TypeVar("_Result")
 
-# How many times look_again reads. A transaction that drops several parts has usually ended by the second attempt.
+# How many times look_again reads. A transaction that drops several parts has usually ended by the last time.
 _LOOKS = 3
 
-# The server reports "cache lookup failed" with this code if a part was dropped meanwhile.
+# The SQLSTATE of "cache lookup failed", which the server reports if a part was dropped while it was read.
 _INTERNAL_ERROR = "XX000"
 
 
 class UnreadDefinition(TargetError):
-    """A part of a definition could not be read: it is not understood, or was dropped while it was read."""
+    """A part of a definition could not be read, because it is unknown to penstock or was dropped while it was read."""
 
 
 def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:
     """Return the result of `read`. If it raises UnreadDefinition, call it again, at most three times in all.
 
-    A part that another transaction drops during a query is visible in the query's snapshot, but has no definition any
-    more. If it is dropped while the server composes the definition, the server raises an internal error. In a
-    transaction of the caller's, each call is in a savepoint, so the transaction survives such an error.
+    If another transaction drops a part during a query, the query's snapshot still shows the part, but its definition is
+    gone. If the part is dropped while the server composes the definition, the server raises an internal error. If
+    `connection` is in a transaction, each call is in a savepoint, so that the transaction survives such an error.
     """
     if connection is not None and connection.info.transaction_status is TransactionStatus.INTRANS:
         return look_again(partial(_in_savepoint, read, connection))
@@ -215,7 +215,7 @@ def _in_savepoint(read: Callable[[], _Result], connection: Connection) -> _Resul
 
 @contextmanager
 def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
-    """Run the block in one transaction, or a part of the caller's, with these settings, and restore them afterwards.
+    """Run the block in one transaction or in a savepoint of the caller's with these settings. Restore them afterwards.
 
     SET LOCAL alone would last until the caller's transaction ends. An error rolls back the block's changes.
     """
@@ -233,7 +233,7 @@ def run_all(connection: Connection, statements: Iterable[Composed | str]) -> Non
 
 
 def compose_create(definition: TableDefinition, name: str) -> sql.Composed:
-    """Return CREATE TABLE for the new table, under another name, without indexes and foreign keys."""
+    """Return CREATE TABLE for a table like the defined one, under another name, without indexes and foreign keys."""
     table = definition.table
     without = sql.SQL("EXCLUDING INDEXES EXCLUDING STATISTICS EXCLUDING COMMENTS")
     return sql.SQL("CREATE {}TABLE {} (LIKE {} INCLUDING ALL {}){}{}").format(
@@ -275,7 +275,7 @@ def compose_create_index(index: IndexRow, table: sql.Composable, name: sql.Compo
 
 
 def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> sql.Composed:
-    """Return the statement that creates an index of a partitioned table, and its constraint, but none on partitions."""
+    """Return the statement that creates an index and its constraint on a partitioned table but not its partitions."""
     name, relation = sql.Identifier(index.name), sql.Identifier(*table)
     if constraint is None:
         return compose_create_index(index, sql.SQL("ONLY {}").format(relation), name)
@@ -323,9 +323,9 @@ def compose_foreign_key(
 ) -> tuple[sql.Composed, sql.Composed | None]:
     """Return the statement that adds a foreign key without a check of the rows, and the one that validates it.
 
-    The second is None if the key was not valid or not enforced. Adding the key takes a lock on the referenced table
-    that blocks its writers; validating takes one that does not. A key that refers to its own table will refer to the
-    new one. Raises TargetError if it is unclear to which table the key refers.
+    The second statement is None if the key was not valid or not enforced. Adding the key takes a lock on the referenced
+    table that blocks its writers; validating takes one that does not. A key of the old table that refers to the old
+    table itself will refer to the new table. Raises TargetError if it is unclear to which table the key refers.
     """
     head, own, tail = constraint.definition.partition(f") REFERENCES {definition.table.quoted_name}(")
     if own in tail and own:

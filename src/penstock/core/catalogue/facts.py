@@ -33,7 +33,7 @@ class ServerRow:
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:
-    """Return the facts of a connection's server. This connection counts as one that is in use.
+    """Return the facts of a connection's server. The free connections do not include this connection.
 
     Raises ServerError.
     """
@@ -41,9 +41,9 @@ def read_server_facts(connection: Connection) -> ServerFacts:
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
-    """Send the query of `read_server_facts` without waiting, for a pipeline.
+    """Send the query of `read_server_facts`, and return the function that fetches the facts.
 
-    The returned function returns the facts.
+    In a pipeline, sending does not wait for the server.
     """
     address = describe_connection(connection)
     with translate_errors(f"reading the facts of {address}"):
@@ -67,12 +67,12 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
 
 
 def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
-    """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
+    """Return whether a server runs on this machine: a Unix socket, or loopback addresses at both ends of a connection.
 
-    One end alone proves nothing: a client connects to a tunnel at loopback, and the tunnel's far end may connect to the
-    server at loopback or by a socket. If the given host name is not this machine's (`own_name`), the connection uses
-    such a tunnel. A tunnel named localhost still looks local. `dialled_address` is empty for a socket, or if libpq does
-    not know it.
+    One loopback address proves nothing: a client connects to a tunnel at loopback, and the tunnel's far end may connect
+    to its server at loopback or by a socket. The connection also uses a tunnel if the given host name is not this
+    machine's name (`own_name`). A tunnel named localhost still looks local. `dialled_address` is empty for a socket, or
+    if libpq does not know it.
     """
     if server_address is None:
         return not dialled_address

@@ -1,8 +1,7 @@
 """Retries statements that wait for locks of other sessions.
 
-Each attempt waits briefly, and the blockers are reported.
-
-A waiting ACCESS EXCLUSIVE lock makes every later reader wait for it, so no attempt waits long.
+Each attempt waits only briefly, because a waiting ACCESS EXCLUSIVE lock makes every later reader wait too. After each
+attempt, the sessions that block it are reported.
 """
 
 from __future__ import annotations
@@ -24,13 +23,15 @@ from penstock.core.sql import change_setting, fetch_rows
 Result = TypeVar("Result")
 
 LOCK_NOT_AVAILABLE = "55P03"
-# If the server ends a deadlock by cancelling this session, a lock was not granted either.
+# The SQLSTATEs after which an attempt is repeated: no lock was granted in time, or the server cancelled this session to
+# end a deadlock.
 _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
-# This is longer than deadlock_timeout (1 s by default). If an autovacuum worker blocks this session, the server cancels
-# the worker only after that time.
+# How long an attempt waits for a lock. This is longer than deadlock_timeout (1 s by default), after which the server
+# cancels an autovacuum worker that blocks this session.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
-# Between attempts, sessions that have queued for the lock can run. The pause doubles up to the second value.
+# The pause between attempts, in which sessions that have queued for the lock can run. It doubles up to the second
+# value.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -126,7 +127,7 @@ def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: 
     with in_transaction(connection, "waiting for locks"):
         before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
         result = act()
-        # In a caller's transaction the setting would otherwise outlast this block.
+        # If the caller has a transaction, the setting would otherwise last until that transaction ends.
         change_setting(connection, "lock_timeout", before)
     return result
 

@@ -34,7 +34,8 @@ from penstock.core.sql import fetch_many, fetch_one, fetch_rows
 from penstock.core.values.inspection import Archiver, Flavour, FlavourKind, Manager, Mark, Slot
 from penstock.core.values.server import ServerIdentity
 
-# The order matters: Aurora has RDS's marks too, and Citus runs on any of the others.
+# Each mark with the product that it proves. The order matters: Aurora has RDS's marks too, and Citus runs on any of the
+# other products.
 _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (
     (("function", "pg_catalog.aurora_version()"), "aurora", "Amazon Aurora"),
     (("setting", "rds.extensions with aurora_stat_utils"), "aurora", "Amazon Aurora"),
@@ -50,7 +51,7 @@ _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (
     (("extension", "citus"), "citus", "Citus"),
 )
 
-# Patroni always passes all of these. A single one may come from any `postgres -c`.
+# The settings that Patroni always passes on the command line. A single one of them may come from any `postgres -c`.
 _PATRONI_SETTINGS = {"cluster_name", "hot_standby", "wal_level", "wal_log_hints"}
 
 _PATRONI_CHANGE = "patronictl edit-config"
@@ -73,10 +74,7 @@ def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = Fa
 
 
 def recognise_managers(marks: Collection[Mark], *, cluster_name: str | None) -> tuple[Manager, ...]:
-    """Return the software that also changes the server's settings.
-
-    A hint names the cluster (setting `cluster_name`).
-    """
+    """Return the software that also changes the server's settings. Its name includes the cluster's (`cluster_name`)."""
     found = {(mark.kind, mark.name) for mark in marks}
     scope = f' (cluster "{cluster_name}")' if cluster_name else ""
     managers = [*_kubernetes(found, scope), *_patroni(marks, scope)]
@@ -106,8 +104,8 @@ def _patroni(marks: Collection[Mark], scope: str) -> Sequence[Manager]:
     return [Manager(name=f"Patroni{scope}", told_by=told_by, change=_PATRONI_CHANGE)]
 
 
-# "server": the value is changed for all sessions, under a lease. "session": it is changed only in the sessions of a
-# load, until they end.
+# Where a setting is changed. "server": for all sessions, under a lease. "session": only in the sessions of a load,
+# until they end.
 Scope = Literal["server", "session"]
 
 # How a server's settings can be changed: by ALTER SYSTEM, or in a parameter group of Amazon RDS. "none": penstock
@@ -125,10 +123,10 @@ class SettingState:
     unit: str | None
     context: str
     source: str
-    # None if the role may not see it, and for values that come from no file.
+    # The file that sets the value. None if the role may not see it, or if the value comes from no file.
     source_file: str | None
     source_line: int | None
-    # Whether the role has the privilege. The setting allow_alter_system is not considered.
+    # Whether the role has the privilege ALTER SYSTEM on the setting. The setting allow_alter_system is not considered.
     may_alter_system: bool
 
 
@@ -138,7 +136,7 @@ class ProfileValue:
 
     name: str
     scope: Scope
-    # The value; if it depends on the expected WAL, the minimum.
+    # The value as a number. If the value depends on the expected WAL, this is the minimum.
     least: float
     text: str
     # The reason for the value, for users.
@@ -203,20 +201,20 @@ class SettingsFacts:
     flavour: Flavour
     managers: tuple[Manager, ...]
     rights: SettingsRights
-    # The states before any lease.
+    # The settings as they were before any lease.
     settings: tuple[SettingState, ...]
     slots: tuple[Slot, ...] = ()
-    # None if there is nothing to report.
+    # The state of WAL archiving. None if there is nothing to report.
     archiver: Archiver | None = None
-    # None if it is not known.
+    # How many bytes of WAL the load is expected to write. None if it is not known.
     expected_wal_bytes: int | None = None
-    # Free bytes on the WAL's volume, None if not known.
+    # The free bytes on the WAL's volume. None if it is not known.
     wal_free_bytes: int | None = None
     # AWS's description of the parameter group, None if the server is not on Amazon RDS.
     group: AttachedGroup | None = None
     # Whether settings may be changed in a group that other servers use too.
     may_share_group: bool = False
-    # The settings that live leases have changed, by name: the value that the lease wants, and the reason of the lease.
+    # The settings that live leases have changed, by name: the value that the lease sets, and the reason of the lease.
     held: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     def setting(self, name: str) -> SettingState | None:
@@ -302,8 +300,8 @@ class LeasedSetting:
     note: str | None = None
 
 
-# Even a busy postmaster reloads within milliseconds. If it has not reloaded after this time, it found an error in the
-# files.
+# How long to wait for a reload. Even a busy postmaster reloads within milliseconds. If it takes longer than this, the
+# postmaster has found an error in the files.
 _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 
@@ -380,11 +378,9 @@ def read_lines(connection: Connection) -> dict[str, FileLine]:
 
 
 def alter_system(connection: Connection, name: str, text: str | None) -> None:
-    """Write a setting to postgresql.auto.conf, or remove it.
+    """Write a setting to postgresql.auto.conf, or remove it if `text` is None. A reload makes the change effective.
 
-    A reload makes the change effective. Raises TargetError.
-
-    Does not work in a transaction. Needs ALTER SYSTEM on the setting.
+    Does not work in a transaction. Needs ALTER SYSTEM on the setting. Raises TargetError.
     """
     if text is None:
         statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
@@ -400,10 +396,11 @@ def reload(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make the server reload its configuration files, and wait until this session has. Needs pg_reload_conf().
+    """Make the server reload its configuration files, and wait until this session has reloaded them.
 
-    Every process of the server reloads at the same time. If the load time of this session's process changes, the files
-    were read and are valid. Raises ServerError if the load time does not change in time.
+    Needs pg_reload_conf(). All processes of the server reload at about the same time. When the load time of this
+    session changes, the files have been read and are valid. Raises ServerError if the load time does not change in
+    time.
     """
     loaded = "SELECT pg_catalog.pg_conf_load_time()"
     with translate_errors("reloading the server's configuration"):

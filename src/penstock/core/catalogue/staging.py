@@ -21,11 +21,12 @@ from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.core.values.names import MOST_COLUMNS
 from penstock.core.values.table import TableFacts, TableName
 
-# The object's number in the load. Type int.
+# The column with the object's number in the load. Type int.
 OBJECT_COLUMN = "penstock_object"
-# The offset of the record's block in the decompressed object, in bytes. Type bigint.
+# The column with the offset of the record's block in the decompressed object, in bytes. Type bigint.
 BLOCK_COLUMN = "penstock_block"
-# A number that rises from record to record of a block. The server assigns it, so COPY does not send it. Type bigint.
+# The column with a number that rises from record to record of a block. The server assigns it, so COPY does not send it.
+# Type bigint.
 SEQUENCE_COLUMN = "penstock_seq"
 
 # The columns that COPY sends after the file's columns.
@@ -35,9 +36,9 @@ POSITION_COLUMNS = (*SENT_COLUMNS, SEQUENCE_COLUMN)
 
 _log = logging.getLogger(__name__)
 
-# All sessions use one sequence. With a cache, a session needs the sequence's lock and writes WAL only once in this many
-# rows. Within a session the numbers still ascend, and one session sends a whole block (docs/decisions/0009: a quarter
-# less time).
+# How many numbers of SEQUENCE_COLUMN a session takes from the sequence at a time. All sessions use one sequence. A
+# session locks it and writes WAL only once in this many rows, which saves a quarter of the time (docs/decisions/0009).
+# The numbers still ascend within a block, because one session sends a whole block.
 _SEQUENCE_CACHE = 1000
 
 
@@ -66,7 +67,7 @@ class GrantRow:
 
 @frozen
 class LandingTable:
-    """The row of landing_table.sql: the relation that has a staging table's name."""
+    """The row of landing_table.sql: the relation that has the name of a staging table."""
 
     oid: int
     schema: str
@@ -81,7 +82,7 @@ class LandingTable:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether make_landing_table may have created it for this role, and nobody has altered it."""
+        """Return whether make_landing_table may have created this table for this role, and nobody has altered it."""
         has_positions = tuple(self.columns[-len(POSITION_COLUMNS) :]) == POSITION_COLUMNS
         return self.is_own and self.is_logged_table and not self.has_code and has_positions
 
@@ -144,10 +145,8 @@ def find_landing_table(connection: Connection, *, schema: str, name: str) -> Lan
 def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
     """Drop a table that was created for a load.
 
-    Return False if it does not exist or its name belongs to another table.
-
-    Waits for other sessions for at most lock_timeout. Raises ServerError, and TargetError if another object depends on
-    the table.
+    Return False if no table has this name, or if the name belongs to another table. Waits for other sessions for at
+    most lock_timeout. Raises ServerError, and TargetError if another object depends on the table.
     """
     table = sql.Identifier(schema, name)
     with translate_errors(f"dropping table {schema}.{name}"):
@@ -198,7 +197,7 @@ def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[
 
 
 def _typed_column(column: ColumnType) -> sql.Composed:
-    # type_name has the spelling of format_type(), which pg_dump uses too.
+    # column.type_name is spelled by format_type(), which pg_dump uses too.
     definition = sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name))
     if column.collation is None or column.collation_schema is None:
         return definition

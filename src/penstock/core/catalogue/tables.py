@@ -1,6 +1,6 @@
 """Creates and drops tables, checks whether they are empty, and finds the table that a name in a COPY command means.
 
-CreatedTable records what was created, so that nothing else is ever dropped.
+CreatedTable records what was created here, so that penstock never drops another table.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.core.values.table import Column, TableName
 
 _log = logging.getLogger(__name__)
 
-# NAMEDATALEN - 1. The server truncates longer names, and a look-up of the full name would then fail.
+# The longest name, NAMEDATALEN - 1. The server truncates a longer name, and a look-up of the full name then fails.
 _NAME_BYTES = 63
-# Dropping an empty table waits for sessions that use it, but an error should be reported soon.
+# How long dropping an empty table waits for sessions that use it. It is short, because a user waits for the error.
 _DROP_LOCK_TIMEOUT = "5s"
 
 
 @frozen
 class CreatedTable:
-    """A table that was created here."""
+    """A table that `create_table` created."""
 
     oid: int
     name: TableName
@@ -67,7 +67,7 @@ def create_table(
 
 
 def drop_created(connection: Connection, created: CreatedTable) -> bool:
-    """Drop a table of create_table, and its schema if it was created too. Return whether both are dropped.
+    """Drop a table that `create_table` created, and its schema if it was created too. Return whether both are dropped.
 
     A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
     kept if it contains other objects. Raises ServerError.
@@ -92,7 +92,7 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
 def is_empty(connection: Connection, oid: int) -> bool:
     """Return whether a table has no rows.
 
-    Without the right to read it, return whether it has no pages. Raises ServerError.
+    If the role may not read the table, a table with pages counts as one with rows. Raises ServerError.
     """
     with translate_errors("checking whether the table is empty"):
         row = run_query(connection, "core/emptiness", oid=oid).fetchone()
@@ -116,14 +116,15 @@ _EMPTYING_PATIENCE_S = 2
 def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     """Truncate a table that has no rows, in the caller's transaction, and return whether that was done.
 
-    Other sessions wait for the table until the transaction ends. A table is left as it is if its lock is not free soon,
-    if its name belongs to another table by now, or if triggers fire when it is truncated. Tables that inherit from it
+    Other sessions that use the table wait until the transaction ends. The table is not truncated if its lock is not
+    free soon, if its name now belongs to another table, or if it has triggers for TRUNCATE. Tables that inherit from it
     are not truncated. Needs TRUNCATE. Raises ServerError.
     """
     name = table_identifier(table.name)
     with translate_errors(f"locking table {table.name}"):
         try:
-            # A savepoint: without the lock, the transaction goes on. While the lock is awaited, readers wait, too.
+            # In a savepoint, so that the transaction can go on if the lock is not granted. While this session waits for
+            # the lock, new readers of the table wait too.
             with in_transaction(connection):
                 connection.execute(f"SET LOCAL lock_timeout = '{_EMPTYING_PATIENCE_S}s'".encode())
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(name))
@@ -151,7 +152,7 @@ def analyze_table(connection: Connection, name: TableName) -> None:
 
 
 def check_names(name: TableName, columns: Sequence[str]) -> None:
-    """Raise TargetError for a name that is empty, too long, contains a NUL, or occurs twice."""
+    """Raise TargetError if a name is empty, too long or contains a NUL, or if two columns have the same name."""
     for what, text in (("schema", name.schema), ("table", name.name)):
         if text is not None:
             _check_name(what, text)
@@ -192,9 +193,9 @@ def _create_with_schema(connection: Connection, name: TableName, columns: sql.Co
     try:
         return _create(connection, name, columns)
     except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
-        # Another session created the schema or table at the same time and has committed, so try again. If it committed
-        # after the server had looked for the relation's name, and before it looked for the type's name, the error is
-        # about the table's row type.
+        # Another session created the schema or table at the same time and has committed, so try again. The error may be
+        # about the table's row type: the server looks for the relation's name first and for the type's name later, and
+        # the other session may commit between the two.
         return _create(connection, name, columns)
 
 
@@ -272,17 +273,17 @@ _LOOK = """
 
 
 class LoadedTable(NamedTuple):
-    """A table as it was at the start of the load."""
+    """A table with its oid and columns as they were at the start of the load."""
 
-    # With its schema.
+    # The name with the schema.
     name: TableName
     oid: int
-    # Set only for tables that others can have altered. If empty, columns are not checked.
+    # The columns. They are set only if others can have altered the table. If empty, columns are not checked.
     columns: tuple[Column, ...] = ()
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for the table and columns that have the names now. `check_look` compares its result."""
+    """Return the query for the table and columns that have these names now. `check_look` compares its result."""
     name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 
@@ -290,9 +291,10 @@ def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Compose
 def send_check(
     connection: psycopg.Connection[Any], table: LoadedTable, columns: Sequence[str] = ()
 ) -> Callable[[], None]:
-    """Send the check. In a pipeline this does not wait. The returned function raises TargetError, ServerError.
+    """Send the query of `compose_look`, and return the function that checks its result.
 
-    The caller has written to the table in this transaction, so it holds a lock.
+    In a pipeline, sending does not wait for the server. The caller has written to the table in this transaction, so it
+    holds a lock on the table. The returned function raises TargetError, ServerError.
     """
     cursor = connection.execute(compose_look(table, columns))
 

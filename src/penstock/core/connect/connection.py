@@ -2,8 +2,8 @@
 
 libpq makes the connection (URIs, services, several hosts, TLS, .pgpass, PG* variables). The factory adds defaults for
 the settings that the user did not give (conninfo.py). It also sets the session settings below, so that all sessions of
-a load convert a text to the same value, and so that no timeout ends a session. Other modules run statements. Package
-loading retries.
+a load convert a text to the same value, and so that no timeout ends a session. Other modules run statements, and
+package loading retries.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
 
-# The severities that a session does not report as warnings. The server sends them if client_min_messages requests them.
+# The severities of messages that are not reported as warnings. The server sends them if client_min_messages asks for
+# them.
 _NO_WARNINGS = frozenset(("DEBUG", "LOG", "INFO", "NOTICE"))
 
 _SETTING_HINT = "Correct this setting in the connection string, the service file or PGOPTIONS."
 
-# Parts of English messages of libpq and of the server, with the hint for each, because a failure to connect has no
-# code. None of these messages means that the password is wrong. They only choose the hint.
+# Parts of English messages of libpq and of the server, each with its hint. A failure to connect has no code, so only
+# the message can choose the hint. None of these messages means that the password is wrong.
 _REFUSALS = (
     (r"too many c", find_hint("53300")),
     (r"remaining connection slots are reserved", find_hint("53300")),
@@ -87,17 +88,19 @@ _REFUSALS = (
     (r"invalid (\w+|integer) value[ :]|invalid port number|service .* not found", _SETTING_HINT),
 )
 
-# These settings are set on every session, whatever the role, the database or postgresql.conf sets. Timeouts are off,
-# because a timeout for interactive work would end a load. The isolation level is read committed, because serializable
-# would slow a load. IntervalStyle is the user's where text becomes values (search_path.py). With row_security off, a
-# table with policies, such as the ledger's, could not be read at all. With quote_all_identifiers on, the server spells
-# definitions differently.
-# The server sends keepalives to a silent client, as the client does to the server (conninfo.py). With the kernel's
-# defaults, the session of a lost machine would hold its load's lock for two hours. With these, other hosts that load
-# the same load can take its objects 80 s after its last packet, even if the server waits for an acknowledgement.
+# The settings of every session, whatever the role, the database or postgresql.conf sets. Timeouts are off, because a
+# timeout for interactive work would end a load. The isolation level is read committed, because serializable would slow
+# a load. IntervalStyle is fixed too, but statements that turn text into values use the user's (search_path.py). With
+# row_security off, a table with policies, such as the ledger's, could not be read at all. With quote_all_identifiers
+# on, the server spells definitions differently.
 #
-# Two settings are kept: default_transaction_read_only, unless the user gives --read-write; and lock_timeout, because a
-# user who sets it wants a load to fail rather than wait.
+# The server sends keepalives to a silent client, as the client does to the server (conninfo.py). With the kernel's
+# defaults, the session of a lost machine would hold its load's lock for two hours. With these values, the server ends
+# the session 80 s after the machine's last packet, even if the server waits for an acknowledgement. Other hosts of the
+# same load can then take the lost machine's objects.
+#
+# Two settings of the user are kept: default_transaction_read_only, unless the user gives --read-write; and
+# lock_timeout, because a user who sets it wants a load to fail rather than wait.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -119,8 +122,8 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
-# The source of DateStyle, and the sources that mean that somebody chose a setting for these sessions, not for the whole
-# server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and PGOPTIONS are "client".
+# The source of DateStyle. A source in _CHOSEN means that somebody chose the setting for these sessions, not for the
+# whole server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and PGOPTIONS are "client".
 _DATE_ORDER_SOURCE = sql.SQL(
     "(SELECT source FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'DateStyle')"
 )
@@ -130,7 +133,7 @@ _CHOSEN = ("client", "database", "user", "database user", "session")
 # sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
-# Since PostgreSQL 15, a session can report its statistics at once, with pg_stat_force_next_flush().
+# The first version in which a session can report its statistics at once: PostgreSQL 15, pg_stat_force_next_flush().
 CAN_FLUSH_STATISTICS = 150_000
 
 
@@ -146,10 +149,11 @@ class ConnectionFactory:
     """Creates connections with equal settings. Threads may share a factory. It never shows a secret.
 
     The user's own DateStyle field order, TimeZone, IntervalStyle and search_path (from role, database, PGOPTIONS ...)
-    decide what a COPY that the user runs would store, so penstock keeps them. The first two are read on the first
-    connection and set on every later one. Only a few statements run with the others (search_path.py). Opening a session
-    takes about nine round trips, so a borrowed session is kept for the next use; `close` ends the kept session. The
-    attribute `on_warning` is called with each warning that a server sends; by default warnings are logged.
+    decide what a COPY that the user runs would store, so penstock uses them too. DateStyle and TimeZone are read on the
+    first connection and set on every later one. Only a few statements run with the user's IntervalStyle and search_path
+    (search_path.py). Opening a session takes about nine round trips, so a borrowed session is kept for the next use;
+    `close` ends the kept session. The attribute `on_warning` is called with each warning that a server sends; by
+    default warnings are logged.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class ConnectionFactory:
         # A connection string of libpq or a bare database name.
         conninfo: str,
         *,
-        # Each session runs SET ROLE to it.
+        # The role of each session, which it takes with SET ROLE.
         role: str | None = None,
         application_name: str = "penstock",
         # Whether the server may be a standby. Commands that only read allow that.
@@ -216,18 +220,18 @@ class ConnectionFactory:
         return self._pooler
 
     def refuse_pooler(self, what: str) -> None:
-        """Raise ServerError if there is a pooler. `what` completes "cannot ... through a pooler"."""
+        """Raise ServerError if there is a pooler. `what` completes the message "cannot ... through a pooler"."""
         refuse(check_pooler(self._pooler, what), ServerError)
 
     def find_refusal(self, what: str) -> Finding | None:
-        """Return the finding that this connection cannot write; return None if it can, or before the first connection.
+        """Return the finding that this connection cannot write, or None if it can or nothing has connected yet.
 
         `what` is the refused action; it completes the message "cannot ...".
         """
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise what `find_refusal` returns, if anything: ServerError for a pooler, otherwise TargetError."""
+        """Raise the finding of `find_refusal` as an error: ServerError for a pooler, otherwise TargetError."""
         self.refuse_pooler(what)
         refuse(self.find_refusal(what), sqlstate="25006")
 
@@ -270,7 +274,7 @@ class ConnectionFactory:
         except psycopg.Error:
             is_wanted = False
         except BaseException:
-            # Otherwise its locks stay.
+            # If the session were not closed, it would keep its advisory locks.
             connection.close()
             raise
         with self._lock:
@@ -380,8 +384,8 @@ class ConnectionFactory:
         try:
             return _connect(settings)
         except psycopg.Error as error:
-            # Try once more even if no other kind of server is acceptable: after a broken connection, the second attempt
-            # may succeed.
+            # Try once more, even if only one kind of server is acceptable: after a broken connection, the second
+            # attempt may succeed.
             other = self._find_other_kind(defaults)
             again = {**settings, "target_session_attrs": other} if other else settings
             if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
@@ -393,10 +397,10 @@ class ConnectionFactory:
             raise failure from error
 
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
-        """Return whether a later attempt may succeed: an earlier one did, or the server exists but is not ready.
+        """Return whether a later attempt to connect may succeed.
 
-        libpq reports no code for the cause of a failed connection. penstock must not keep retrying a mistyped host
-        name.
+        That is so if an earlier attempt succeeded, or if the server answers but is not ready. libpq reports no code for
+        the cause of a failed connection, and penstock must not keep retrying a mistyped host name.
         """
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return self._knows_server or self._input_settings is not None
@@ -409,10 +413,11 @@ class ConnectionFactory:
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
-        """Return the target_session_attrs to try if no server of the preferred kind is found, or None.
+        """Return the target_session_attrs of a second attempt, if the first found no preferred server, or None.
 
-        libpq checks default_transaction_read_only, which the role may have set, before penstock can change it. This
-        failure has no code of its own. If the second attempt fails too, the first error is raised.
+        The first attempt may fail only because the role has set default_transaction_read_only: libpq checks that
+        setting before penstock can change it, and reports no code for this failure. If the second attempt fails too,
+        the first error is raised.
         """
         if "target_session_attrs" not in defaults:
             return None
@@ -421,7 +426,7 @@ class ConnectionFactory:
         return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
-        """Return a hint for a failure to connect that Amazon RDS or an IAM token may have caused, or None."""
+        """Return a hint for a failed connection if it is to RDS, with a token or to libpq's default host, or None."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -461,21 +466,21 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _report_warning(self, diagnostic: Diagnostic) -> None:
-        # NOTICEs are handled by the session that requested them. DEBUG, LOG and INFO are sent until client_min_messages
-        # is set, and are not warnings. A shutdown of the server (57P01, 57P02) is reported by the error that follows
-        # it, because the load may wait until the server is back.
+        # NOTICEs are handled by the session that requested them. DEBUG, LOG and INFO can arrive before
+        # client_min_messages is set, and are no warnings. A shutdown of the server (57P01, 57P02) is reported by the
+        # error that follows, because the load may wait until the server is back.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
         if severity not in _NO_WARNINGS and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
 
 
 def is_usable(connection: Connection) -> bool:
-    """Return whether statements can be sent. After Ctrl-C psycopg may not have waited for the end of a statement."""
+    """Return whether statements can be sent. They cannot if a statement still runs, as is possible after Ctrl-C."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 
 def _is_ready(connection: Connection) -> bool:
-    """Return whether an idle session can be used. To an idle session, a server only sends that it ends the session."""
+    """Return whether an idle session can be used. Unread data means that the server has ended the session."""
     if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return False
     unread = select.poll()
@@ -506,7 +511,7 @@ def _user(given: Mapping[str, str]) -> str:
 
 
 def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
-    """Return whether a retry would only cost time or (unless `tries_password`) send a wrong password again."""
+    """Return whether a second attempt would only take time or (unless `tries_password`) send a wrong password again."""
     is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
     pgconn = error.pgconn
     return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)
