@@ -19,7 +19,7 @@ def read_service(name: str, environ: Mapping[str, str], *, service_file: str | N
     """Return the settings of service `name`, or an empty dict if no file has it (libpq then reports that).
 
     The files are searched in libpq's order: the given file, otherwise PGSERVICEFILE, otherwise ~/.pg_service.conf; then
-    PGSYSCONFDIR. A directory that was compiled into libpq is not known here.
+    PGSYSCONFDIR. libpq's compiled-in directory is not known here, so it is not searched.
     """
     for path in _candidate_paths(environ, service_file):
         try:
@@ -67,8 +67,8 @@ def _candidate_paths(environ: Mapping[str, str], service_file: str | None) -> li
     return paths
 
 
-# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, means their own server, not the embedded
-# one. An empty value counts too, as for libpq: PGHOST= means the default socket.
+# Matches libpq's variables. A user who sets one of them, even only PGUSER or PGPASSWORD, means a server of their own,
+# not the embedded one. A variable counts even if its value is empty: for libpq, PGHOST= means the default socket.
 _LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
 
 # The libpq settings that are needed here and that an environment variable can give, each with its variable.
@@ -102,16 +102,17 @@ _DEFAULTS = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
     # How many milliseconds sent data may stay unacknowledged. By default Linux takes 15 minutes or more to notice a
-    # lost server. But Linux also ends the connection to a live server that answers every probe while it accepts no
-    # data, such as a backend that waits for a lock during a COPY. So the limit is minutes, not seconds.
+    # lost server. With a limit of seconds, Linux would also end the connection to a live server that answers every
+    # probe but accepts no data, such as a backend that waits for a lock during a COPY. So the limit is ten minutes.
     "tcp_user_timeout": "600000",
 }
 
 # Values of replication with which libpq opens an ordinary session.
 _NO_REPLICATION = ("", "0", "off", "no", "false")
 
-# Requirements that users set by variable for all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded
-# server cannot fulfil them, because it accepts its owner on a Unix socket without a password.
+# Settings for the embedded server that switch off requirements which users set by variable for all their servers
+# (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded server cannot fulfil them, because it accepts its owner on a Unix
+# socket without a password.
 _OVER_OWN_SOCKET = {
     "channel_binding": "prefer",
     "gssencmode": "disable",
@@ -129,8 +130,8 @@ def has_connection_settings(environ: Mapping[str, str]) -> bool:
 
 
 def over_own_socket(conninfo: str) -> str:
-    """Return the conninfo for the embedded server, with requirements of the environment for other servers disabled."""
-    # Older versions of libpq know fewer settings, and refuse unknown ones.
+    """Return the conninfo for the embedded server, with the settings of _OVER_OWN_SOCKET that this libpq knows."""
+    # Older versions of libpq refuse the settings that they do not know.
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     return make_conninfo(conninfo, **{key: value for key, value in _OVER_OWN_SOCKET.items() if key in known})
 
@@ -160,9 +161,9 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) -> None:
     """Raise UsageError if sessions with these settings cannot do anything, or cannot write although `writes` is true.
 
-    libpq would send a connection string that was given as the database name, and the server would write it to its log,
-    password included. A session for replication runs no statements. If `read_write` is true, transactions can write
-    although they are read-only by default.
+    A session for replication runs no statements. If `read_write` is true, transactions can write although they are
+    read-only by default. A connection string that was given as the database name is refused, because libpq would send
+    it and the server would write it to its log, password included.
     """
     if given.get("replication", "").lower() not in _NO_REPLICATION:
         raise UsageError(

@@ -1,7 +1,4 @@
-"""Host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region; and the grants for IAM.
-
-Pure.
-"""
+"""Host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region. And grants for IAM. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +23,8 @@ _KIND_OF_PREFIX: dict[str, EndpointKind] = {
     "shardgrp-": "shards",
 }
 
-# The region is before "rds" or, in China, after it. The suffixes are those of botocore's endpoints.json.
+# Matches the host names of endpoints. The region is before "rds" or, in China, after it. The suffixes are those of
+# botocore's endpoints.json.
 _ENDPOINT = re.compile(
     r"(?P<name>[a-z0-9-]+)\.(?:endpoint\.)?"
     r"(?P<prefix>cluster-ro-|cluster-custom-|cluster-|proxy-|global-|shardgrp-|)(?P<account>[a-z0-9]+)\."
@@ -34,7 +32,8 @@ _ENDPOINT = re.compile(
     r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|c2s\.ic\.gov|sc2s\.sgov\.gov|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
 )
 
-# Any host name of Amazon RDS, including kinds that are not known yet. Decisions based on it must err on the safe side.
+# Matches any host name of Amazon RDS, including kinds of endpoints that are not known here. A decision that is based on
+# this pattern must be safe for an unknown kind.
 _RDS = re.compile(
     r".+\.(?:(?P<region>[a-z0-9-]+)\.rds\.amazonaws\.com(?:\.cn)?|rds\.(?P<china>cn-[a-z0-9-]+)\.amazonaws\.com\.cn)"
 )
@@ -112,7 +111,7 @@ def _plain(host: str) -> str:
     return host.strip().rstrip(".").lower()
 
 
-# Placeholder in the policy for a value that is not in an endpoint's name.
+# The placeholder in a policy for the AWS account, which is not in an endpoint's name.
 _ACCOUNT = "ACCOUNT"
 
 

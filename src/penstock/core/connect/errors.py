@@ -151,9 +151,8 @@ def translate_errors(what: str) -> Iterator[None]:
 def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
     """Run the block in a transaction, or in a savepoint of the caller's.
 
-    Errors of BEGIN and COMMIT are converted too.
-
-    Without `what`, errors stay psycopg's. Callers in package server use this to convert some errors in their own way.
+    With `what`, psycopg's errors are converted as by `translate_errors`, also those of BEGIN and COMMIT. Without
+    `what`, they stay psycopg's, so that the caller can convert them itself.
     """
     with nullcontext() if what is None else translate_errors(what), connection.transaction() as transaction:
         yield transaction
@@ -232,7 +231,7 @@ def find_hint(sqlstate: str | None) -> str | None:
 
 
 def hint_missing_right(error: PenstockError, hint: str) -> None:
-    """Set the hint of an error of to_penstock_error for a missing privilege, unless the server sent a hint."""
+    """If an error of `to_penstock_error` reports a missing privilege, set its hint, unless the server sent a hint."""
     cause = error.__cause__
     has_own = isinstance(cause, psycopg.Error) and bool(cause.diag.message_hint)
     if error.sqlstate == _INSUFFICIENT_PRIVILEGE and not has_own:
@@ -246,12 +245,12 @@ def describe_report(report: ServerReport, what: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-# "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. It may be on any line
-# of the context, because triggers and functions come first.
+# The beginning of COPY's line in a context: "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사,
+# 5번째 줄" in Korean. The line may be anywhere in the context, because the lines of triggers and functions come first.
 _HEAD = r"^(?:COPY )?{table}(?:のCOPY| 복사)?[,、]\s?[^\d,:\"]{{0,30}}?(?P<line>\d+)(?P<rest>.*)"
 # The text after the line number: a counter word (Korean), the column, then a colon and the value.
 _REST = re.compile(r"(?P<counter>[^,、:]*?)(?:[,、]\s?(?P<place>.*?))?(?:\s?:\s(?P<value>.*))?", re.DOTALL)
-# "age 열" in Korean, "column age" elsewhere.
+# The column and its value: "age 열" in Korean, "column age" in other languages.
 _COLUMNS = (
     r"(?P<column>{name})\s열(?:\s?:\s(?P<value>.*))?",
     r"(?:[^\s:]+\s)?(?P<column>{name})(?:\s?:\s(?P<value>.*))?",

@@ -18,7 +18,7 @@ _DEFAULT_PORT = 5432
 
 
 class TokenMaker(Protocol):
-    """Creates a token of IAM database authentication. penstock.aws implements it."""
+    """Creates a token of IAM database authentication. `RdsTokens` (core/aws/token.py) implements it."""
 
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a token for an endpoint and a user. Raises ServerError."""

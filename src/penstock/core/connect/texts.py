@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.abc import Buffer
 
-# 0 means every type without its own loader. If client_encoding is SQL_ASCII, psycopg loads these as bytes.
+# The types whose values are received as texts. 0 means every type without its own loader. If client_encoding is
+# SQL_ASCII, psycopg loads these types as bytes.
 _TEXTS: Final = (0, "text", "name", "varchar", "bpchar", '"char"')
 _JSON: Final = ("json", "jsonb")
 
-# The escapes have no backslash, because it would be an escape in JSON, and would hide where a literal of a statement
-# ends.
+# The name of the error handler of codecs that shows invalid bytes as escapes such as <e9>. An escape has no backslash,
+# because a backslash would be an escape in JSON, and would hide where a literal of a statement ends.
 _AS_ESCAPES: Final = "penstock.escapes"
 
 

@@ -237,7 +237,7 @@ def _candidates(host: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
     yield from dict.fromkeys([*system, *_SYSTEM_FILES])
 
 
-# The modes in which libpq may send a password unencrypted.
+# The values of sslmode with which libpq may send a password unencrypted.
 _MODES_WITHOUT_TLS = ("disable", "allow", "prefer")
 
 

@@ -1,4 +1,4 @@
-"""Decompresses in constant memory: stored pieces in, decompressed pieces of bounded size out.
+"""Decompresses objects in constant memory: it takes stored pieces, and returns decompressed pieces of bounded size.
 
 Supports gzip (by igzip), bzip2, xz, zstd and LZ4 frames, each with concatenated members. Every member must have its end
 mark and checksum: a truncated or corrupt object is a SourceError that names the stored byte. signatures.py finds out
@@ -27,14 +27,14 @@ OUTPUT_PIECE_BYTES = 512 * KIB
 # xz need this much. Without a limit, a file of 500 kB can ask for 2 GB and more.
 WINDOW_LIMIT_BYTES = 128 * MIB
 
-# How much of a member is given to its decompressor first. The decompressor copies the input that it does not use, so
-# giving it whole pieces would be slow for files of many tiny members (appended logs, BGZF).
+# How many bytes of a member are given to its decompressor first. The decompressor copies the input that it does not
+# use, so giving it whole pieces would be slow for files of many tiny members (appended logs, BGZF).
 _MIN_FEED_BYTES = 4 * KIB
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_FIXED_BYTES = 10
 _GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
-# Longer than any name or comment.
+# No file name or comment in a gzip header is expected to have more bytes.
 _GZIP_TEXT_LIMIT_BYTES = 64 * KIB
 
 

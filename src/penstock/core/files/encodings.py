@@ -1,9 +1,9 @@
 """Recognizes names of encodings and byte-order marks, and transcodes files to UTF-8.
 
-The bytes of a file can be cut at newlines and delimiters only if each byte below 128 is always that ASCII character.
-In such an encoding a file is sent unchanged, and the server converts and checks it. A file in another encoding is
-transcoded here first, if Python's codec converts every code as the server does; otherwise (Shift-JIS, Big5, ...) the
-encoding is refused. probe/ finds out which encoding a file has.
+A file can be cut at newlines and delimiters only if each of its bytes below 128 is always that ASCII character. A file
+in such an encoding is sent unchanged, and the server converts and checks it. A file in another encoding is transcoded
+here first, if Python's codec converts every code as the server does; otherwise (Shift-JIS, Big5, ...) the encoding is
+refused. loading/formats/probe finds out which encoding a file has.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _TRANSCODED = {
     "UTF32LE": "utf-32-le",
 }
 
-# What Python's codec makes of codes of GB18030 that its edition of 2022, which PostgreSQL 19 follows, reads otherwise
-# or not at all: A3A0, A6D9-A6DF, A6EC-A6F3, A8BC, eight from FE59 on, 8135F437. Earlier versions of PostgreSQL read
-# them as Python does. A file with one of them is refused.
+# The characters that Python's codec returns for the codes of GB18030 that its edition of 2022 moved or removed: A3A0,
+# A6D9-A6DF, A6EC-A6F3, A8BC, eight from FE59 on, 8135F437. PostgreSQL 19 reads these codes by the edition of 2022.
+# Python and earlier versions of PostgreSQL read them by the edition of 2000. A file with one of them is refused.
 _MOVED_CODES = {
     "GB18030": re.compile("[\ue5e5\ue78d-\ue796\ue7c7\ue81e\ue826\ue82b\ue82c\ue832\ue843\ue854\ue864\u1e3f]")
 }
@@ -98,8 +98,8 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "GB18030"),
 )
 
-# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp. Python cannot decode the last three;
-# for names of columns their ASCII part is enough.
+# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp, and how invalid bytes are handled.
+# Python cannot decode the last three; for names of columns their ASCII part is enough.
 _CODECS = {
     "KOI8R": ("koi8_r", "strict"),
     "KOI8U": ("koi8_u", "strict"),
@@ -108,7 +108,7 @@ _CODECS = {
     "MULE_INTERNAL": ("ascii", "replace"),
 }
 
-# Two stored bytes become at most three bytes of UTF-8.
+# How many stored bytes are transcoded at a time. Two of them become at most three bytes of UTF-8.
 _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
 
@@ -248,7 +248,7 @@ def _decode(
         text = decoder.decode(part, is_final)
         if name in _MOVED_CODES and (moved := _MOVED_CODES[name].search(text)) is not None:
             codec = _TRANSCODED[name]
-            # The decoder keeps the beginning of the next character.
+            # The offset of the character. The decoder has kept the first bytes of the character after `text`.
             at = end - len(decoder.getstate()[0]) - len(text[moved.start() :].encode(codec))
             raise SourceError(
                 f'"{uri}" has a code at decompressed byte {at} that editions of {name} read differently',

@@ -1,6 +1,6 @@
 """Lists the objects of the sources that a user names, in a deterministic order, each with its version.
 
-Local paths, directories and wildcards are listed here, remote sources in remote/listing.py.
+Local paths, directories and wildcards are listed here, remote sources in remote.py.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from penstock.core.values.source import SourceObject
 
 STDIN_LOCATION = "-"
 
-# Large enough that system calls take little time compared with igzip, small enough for the second-level cache.
+# How much is read at a time: so much that system calls take little time compared with igzip, and so little that it
+# stays in the second-level cache.
 READ_BYTES = 256 * KIB
 
 
@@ -198,7 +199,7 @@ class Spool:
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        # A load may be planned again, but a pipe can be read only once.
+        # The copies so far, by location. A load may be planned again, but a pipe can be read only once.
         self._copied: dict[str, SourceObject] = {}
 
     def copy(self, source: SourceObject) -> SourceObject:

@@ -12,8 +12,8 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# CPython misses a signal that arrives between its check for signals and the wait for a lock, and an endless wait would
-# then ignore Ctrl-C (3 of 600 on two busy cores).
+# How long one wait for a result lasts. CPython misses a signal that arrives between its check for signals and the wait
+# for a lock (3 of 600 on two busy cores). An endless wait would then ignore Ctrl-C.
 _SIGNAL_CHECK_S = 0.2
 
 

@@ -38,7 +38,8 @@ _WILDCARDS = frozenset("*?[")
 # tenant:bucket, and Azure has $web and $root.
 _BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
 
-# Few attempts: a first request that fails is more often a mistyped name than a temporary error, and a user is waiting.
+# How often a request for a listing may fail. A first request that fails is more often a mistyped name than a temporary
+# error, and a user is waiting.
 _LISTING_FAILURES = 3
 
 
@@ -189,7 +190,8 @@ def _object(root: str, meta: ObjectMeta) -> SourceObject:
 def _stat_url(url: str, stores: Stores) -> SourceObject:
     """Return the size and version of a URL's object, by a request for its first byte.
 
-    HEAD is not used, because a signed URL allows only GET. To read in parts, objects.py needs ranges and an ETag.
+    HEAD is not used, because a signed URL allows only GET. The first byte shows whether the server serves ranges with
+    an ETag: RemoteObject reads the object in parts only then.
     """
     try:
         parts = urlsplit(url)
@@ -262,16 +264,18 @@ def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
             time.sleep(delay_s)
 
 
-# According to AWS's performance guidelines, one request gives 85 to 90 MB/s, after a first byte that takes 30 to 200
-# ms. Four requests of 4 MiB at a time then give about 80 to 200 MB/s of compressed text, more than a server loads, and
-# limit the memory of an open object to 20 MiB (four in flight, one being read).
+# How many requests for parts of an object are in flight, and the size of a part. According to AWS's performance
+# guidelines, one request gives 85 to 90 MB/s, after a first byte that takes 30 to 200 ms. Four requests of 4 MiB give
+# about 80 to 200 MB/s of compressed text, more than a server loads. They limit the memory of an open object to 20 MiB
+# (four parts in flight, one being read).
 WINDOW_PARTS = 4
 PART_BYTES = 4 * MIB
 
-# A sample needs only the beginning.
+# The size of the only part that a sample requests, because a sample needs only the object's beginning.
 SAMPLE_PART_BYTES = 512 * KIB
 
-# If a request fails, the bytes of the current piece are lost, so pieces are small, and smallest after a failure.
+# The sizes of the pieces that are read from a response, normally and after a failure. If a request fails, the bytes of
+# the current piece are lost, so pieces are small, and smallest after a failure.
 _PIECE_BYTES = 128 * KIB
 _PIECE_BYTES_AFTER_DROP = 1
 
@@ -432,7 +436,7 @@ class RemoteObject:
         )
 
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
-        """Wait before another attempt, or raise SourceError if there must not be one."""
+        """Wait before the next attempt. Raise SourceError if a retry cannot succeed, or after too many failures."""
         if not isinstance(exc, _Truncated) and not describe_failure(exc).is_transient:
             raise source_error(self._source.uri, exc) from None
         delay_s = retry_delay_s(failures, jitter=self._jitter())

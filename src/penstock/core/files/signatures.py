@@ -1,8 +1,6 @@
 """Finds out from an object's first bytes how the object is compressed, or why it cannot be loaded. Pure.
 
-The object's name is not used.
-
-compression.py decompresses; probe/ finds out the dialect of text.
+The object's name is not used. compression.py decompresses. loading/formats/probe finds out the dialect of text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Connects to object stores and HTTP servers by obstore, explains obstore's errors, and decides which are retried.
 
-Imported only if a source is remote. A CredentialSource gives S3's credentials, so this folder does not import boto3.
+Imported only if a source is remote. A CredentialSource gives S3's credentials, so this folder does not import botocore.
 Google Cloud Storage and Azure use obstore's own credential chains (environment, files, instance metadata).
 """
 
@@ -23,21 +23,23 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
 
-# obstore raises the built-in exception if an object does not exist, and its own otherwise.
+# obstore's errors. It raises the built-in exception if an object does not exist, and its own class otherwise.
 STORE_ERRORS = (BaseError, FileNotFoundError)
 
-# A stalled connection is closed and its request repeated. Whole requests may take very long, because one may read a
+# How long a connection may stay silent, how long connecting may take, and how long a whole request may take. After the
+# first two, the connection is closed and the request is repeated. The third is long, because one request may read a
 # whole object.
 _READ_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _REQUEST_TIMEOUT = timedelta(days=7)
 
-# If no byte arrives, the waits between requests are 0.2, 0.4, ... 25.6 s, 51 s in total. This is longer than a
-# throttled prefix or the failover of a load balancer takes, but short enough to report that a server is down.
+# How many requests in a row may fail, and the first wait after a failure. If no byte arrives, the waits between
+# requests are 0.2, 0.4, ... 25.6 s, 51 s in total. This is longer than a throttled prefix or the failover of a load
+# balancer takes, but short enough to report that a server is down.
 _MAX_FAILURES = 9
 _FIRST_DELAY_S = 0.2
 
-# HTTP status 408 (Request Timeout) and 429 (Too Many Requests).
+# The HTTP statuses below 500 that are retried: 408 (Request Timeout) and 429 (Too Many Requests).
 _TRANSIENT_STATUSES = frozenset({408, 429})
 
 
@@ -74,7 +76,7 @@ class Stores:
 
     def _connect(self, root: str) -> ObjectStore:
         scheme, _, bucket = root.partition("://")
-        # obstore must not retry: objects.py does, because it knows which bytes have arrived.
+        # obstore must not retry: remote.py does, because it knows which bytes have arrived.
         retry: RetryConfig = {"max_retries": 0}
         if scheme in ("http", "https"):
             url, headers = _split_userinfo(root)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.core.files.columnar.reader import ColumnarFile
     from penstock.core.files.stores import CredentialSource, Stores
 
-# The lines to skip are held in memory until the last of them is found, so their size is limited.
+# The most bytes that the lines to skip may have. They are held in memory until the last of them is found.
 _SKIPPED_BYTES: Final = 16 * MIB
 _SEPARATOR: Final = re.compile(rb"sep=([,;|\t:])(?:\r\n|\n|\r)", re.IGNORECASE)
 _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
@@ -100,15 +100,16 @@ def take(pieces: Iterator[bytes], least_bytes: int) -> bytes:
     return head
 
 
-# Some thousand records: enough to find out the dialect, and read in a few ms.
+# How many bytes a sample has: some thousand records, which are enough to find out the dialect and are read in a few ms.
 SAMPLE_BYTES = 256 * KIB
 
-# How much of each object after the first is read to find out its form, and how many remote objects are read at once.
-# A round trip takes 20 to 200 ms.
+# How many bytes of each object after the first are read to find out its form, and how many remote objects are read at
+# once, because a round trip takes 20 to 200 ms.
 _LOOK_BYTES = 32 * KIB
 _LOOKS = 16
 
-# Remote objects that a sample has read whole are kept, up to this total, so that they are not fetched again.
+# The most bytes of remote objects that are kept because a sample has read the whole object. The load then does not
+# fetch them again.
 _KEPT_BYTES = 64 * MIB
 
 _NO_OPTIONS = DialectOptions()
@@ -360,9 +361,7 @@ class SourceReader:
     def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
         """Yield the store's present answers to HEAD requests for remote objects, in their order.
 
-        Several are sent at once.
-
-        Raises SourceError.
+        Several requests are sent at once. Raises SourceError.
         """
         from penstock.core.files.remote import look_at  # noqa: PLC0415 (8 ms, obstore)
 

@@ -2,9 +2,9 @@
 -- returns core.catalogue.catalog.BlockedRow; needs no privilege, pg_read_all_stats to describe other sessions; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f blocked.sql
 --
--- Sessions of one load that wait for each other's transactions wait for ever. So does a session that waits in a queue
--- behind somebody else's, if that one waits for a table that an idle session of the load has locked. Other locks (a
--- relation's extension, a page) are released after a moment. A prepared transaction blocks as pid 0.
+-- `waits_for_own` is true if the wait could last for ever: the backend waits for the transaction of another backend of
+-- the load; or it waits behind a session outside the load that waits for a table which an idle session of the load has
+-- locked. Other locks (a relation's extension, a page) are released after a moment. A prepared transaction has pid 0.
 SELECT own.pid,
        pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
        AND EXISTS (

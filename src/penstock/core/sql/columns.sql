@@ -39,7 +39,8 @@ SELECT a.attname::text AS name,
              JOIN pg_catalog.pg_namespace AS n ON n.oid = s.relnamespace
             WHERE f.adrelid = a.attrelid
               AND f.adnum = a.attnum
-              -- The function fails for other relations, and conditions have no order but within CASE.
+              -- has_sequence_privilege fails for a relation that is not a sequence. Only CASE evaluates the check of
+              -- the kind first.
               AND CASE s.relkind WHEN 'S' THEN NOT pg_catalog.has_sequence_privilege(s.oid, 'USAGE, UPDATE') END
             ORDER BY n.nspname,
                      s.relname

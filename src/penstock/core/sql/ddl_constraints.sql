@@ -2,8 +2,8 @@
 -- returns core.catalogue.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
--- Needs penstock's own search_path. NOT NULL is a constraint only since PostgreSQL 18. Columns of later versions are
--- read through JSON.
+-- Needs penstock's own search_path. NOT NULL is a constraint only since PostgreSQL 18. Columns that only later versions
+-- have are read through JSON.
 WITH own AS (
     SELECT k.*,
            COALESCE((pg_catalog.to_jsonb(k) ->> 'conperiod')::bool, false) AS is_temporal,

@@ -2,10 +2,10 @@
 -- returns core.catalogue.definition.PartRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_parts.sql
 --
--- Needs penstock's own search_path, so that names are qualified. Steps: `like` is created elsewhere (by LIKE or
--- ddl_handover.sql) and only compared; `create` is an action of ALTER TABLE; `revoke` and `swap` are statements, and
--- those of `swap` use the final names of all parts. Minor versions of November 2026 (15.20) keep a mark of their own,
--- pg_attver, among the options; pg_dump does not show it.
+-- Needs penstock's own search_path, so that names are qualified. The step says how a part is created. `like`: elsewhere
+-- (by LIKE or ddl_handover.sql), so the part is only compared. `create`: by an action of ALTER TABLE. `revoke` and
+-- `swap`: by a statement; the statements of `swap` use the final names of all parts. Minor versions of November 2026
+-- (15.20) keep a mark of their own, pg_attver, among the options; pg_dump does not show it.
 WITH this AS (
     SELECT c.*,
            pg_catalog.format('%I.%I', n.nspname, c.relname) AS label
@@ -91,7 +91,7 @@ commented (classid, objid) AS (
      WHERE d.refclassid = 'pg_catalog.pg_class'::regclass
        AND d.refobjid = :'oid'::oid
        AND (d.deptype = 'i' OR (d.deptype = 'a' AND d.classid <> 'pg_catalog.pg_class'::regclass))
-       -- Those of indexes are compared, and created, with the indexes.
+       -- The comments of keys are compared and created with their indexes.
        AND (d.classid, d.objid) NOT IN (
                SELECT k.tableoid, k.oid FROM pg_catalog.pg_constraint AS k WHERE k.contype IN ('p', 'u', 'x')
            )

@@ -2,7 +2,7 @@
 -- returns core.values.inspection.Mark; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_marks.sql
 --
--- No values are returned, because commands may contain secrets. recognise.py says what each mark means, with sources.
+-- No values are returned, because commands may contain secrets. core/catalogue/settings.py says what each mark means.
 SELECT 'role' AS kind,
        r.rolname::text AS name
   FROM pg_catalog.pg_roles AS r

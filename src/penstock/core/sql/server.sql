@@ -3,7 +3,7 @@
 -- psql -f server.sql
 --
 -- An ordinary user sees in pg_stat_activity that a backend exists and its user, but not its kind. A backend whose kind
--- is hidden, with a database and a user, counts as a client, so free_connections is rather too low than too high.
+-- is hidden counts as a client if it has a database and a user, so free_connections may be too low, but not too high.
 WITH backends AS (
     SELECT a.datid,
            a.usesysid
@@ -12,7 +12,7 @@ WITH backends AS (
         OR (a.backend_type IS NULL AND a.datid IS NOT NULL AND a.usesysid IS NOT NULL)
 ),
 room AS (
-    -- reserved_connections came with PostgreSQL 16
+    -- reserved_connections exists since PostgreSQL 16
     SELECT pg_catalog.current_setting('max_connections')::int
            - pg_catalog.current_setting('superuser_reserved_connections')::int
            - COALESCE(pg_catalog.current_setting('reserved_connections', true), '0')::int

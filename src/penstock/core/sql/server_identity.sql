@@ -2,8 +2,8 @@
 -- returns core.values.server.ServerIdentity; needs no privilege; PostgreSQL 14+
 -- psql -f server_identity.sql
 --
--- After a promotion the timeline changes at once, in the control file only later. Amazon RDS's resource id is known
--- only to AWS.
+-- After a promotion, WAL files have the new timeline at once, and the control file has it only later. Amazon RDS's
+-- resource id is known only to AWS.
 SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) AS system_identifier,
        CASE
            WHEN pg_catalog.pg_is_in_recovery()

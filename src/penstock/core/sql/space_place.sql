@@ -2,8 +2,8 @@
 -- returns core.catalogue.catalog.TableStorage; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
--- The page count is that of the last VACUUM or ANALYZE: pg_table_size would wait if another session has locked the
--- table.
+-- Sizes come from the page counts of the last VACUUM or ANALYZE. pg_table_size is not used, because it would wait if
+-- another session has locked the table.
 WITH server AS (
     SELECT CASE
                WHEN pg_catalog.pg_has_role(CURRENT_USER, 'pg_read_all_settings', 'USAGE')

@@ -50,7 +50,8 @@ enabled AS (
            )
 ),
 fired AS (
-    -- Without internal triggers such as those of foreign keys. Each once: partitions have copies of their parent's
+    -- The enabled triggers without internal ones, such as those of foreign keys, and without the copies that partitions
+    -- have of their parent's triggers
     SELECT g.*
       FROM enabled AS g
      WHERE NOT g.tgisinternal
@@ -93,7 +94,8 @@ SELECT t.oid,
             ORDER BY 1
        ) AS unlogged_partitions,
        -- All publications of tables of this database, if none of them publishes the table's new rows. Since PostgreSQL
-       -- 19 some publish sequences only, and those of all tables can exclude some (with their partitions).
+       -- 19, a publication can publish only sequences, and a publication of all tables can exclude tables with their
+       -- partitions.
        ARRAY(
            SELECT p.pubname::text
              FROM pg_catalog.pg_publication AS p

@@ -32,9 +32,9 @@ class LoadDetails:
     """What a recording keeps of a load's plan and outcome. The plan and the steps are rows of cells."""
 
     files: tuple[FileOutcome, ...] = ()
-    # What the load was about to do.
+    # The plan: what the load was about to do.
     plan: tuple[tuple[str, ...], ...] = ()
-    # What the steps before and after the rows did.
+    # The steps: what was done before and after the rows were sent.
     done: tuple[tuple[str, ...], ...] = ()
 
 
@@ -52,7 +52,7 @@ _Seconds = TypeVar("_Seconds", "SessionSeconds", "ReaderSeconds")
 
 
 class Stopwatch:
-    """Returns the seconds since it was asked last, so that each second is counted once."""
+    """Measures the seconds between successive calls of `lap`, so that each second is counted once."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -107,7 +107,7 @@ class ReaderSeconds:
 
     # Waiting for the source's bytes.
     reading_s: float = 0.0
-    # Decompressing them.
+    # Decompressing the source's bytes.
     decompressing_s: float = 0.0
     # Finding the ends of records.
     cutting_s: float = 0.0
@@ -133,7 +133,7 @@ class BackendIo:
     wal_bytes: int | None
     # Full-page images.
     wal_images: int | None
-    # The WAL that they take, compressed if wal_compression is on. PostgreSQL 19 and later count it.
+    # The WAL of full-page images, compressed if wal_compression is on. PostgreSQL 19 and later count it.
     wal_image_bytes: int | None = None
 
     def add(self, other: BackendIo, *, sign: int = 1) -> BackendIo:
@@ -202,7 +202,7 @@ class LoadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of text. Their columns are to be aligned."""
+    """Rows of text, whose columns are aligned when they are shown."""
 
     rows: Sequence[Sequence[str]]
     # "<" or ">" for each column.
@@ -210,7 +210,7 @@ class Rows:
 
 
 class StepPart(Protocol):
-    """A dataclass with what one step will do or did. --json prints its fields, and the text its description."""
+    """A dataclass with what one step will do or did. --json prints its fields; other output shows its description."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Values of the changes that a load makes to a table or the server until it ends, and of holds, which keep them."""
+"""Temporary changes that a load makes to a table or the server, and holds, which keep changes from being restored."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: st
 
 
 def lock_of(holder_id: str) -> str:
-    """Return the key of the lock of a lease, not a load: the hexadecimal digits of its id, or "0" if it has none."""
+    """Return the key of a lease's lock: the hexadecimal digits of its id, or "0" without any. Loads have other keys."""
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
@@ -137,7 +137,7 @@ class IndexOrKey:
     """An index, key or foreign key in a plan."""
 
     kind: str
-    # A description of it.
+    # Its name in messages, such as "unique index" or "foreign key".
     what: str
     name: str
     relation: str

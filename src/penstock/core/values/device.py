@@ -52,7 +52,7 @@ class VolumeLimits:
     # This and the next field are limits of the connection between the instance and all its volumes.
     instance_iops: int | None = None
     instance_bytes_per_s: int | None = None
-    # A larger I/O counts as several (EBS User Guide, I/O characteristics).
+    # The largest size of one I/O. A larger I/O counts as several (EBS User Guide, I/O characteristics).
     io_bytes: int = 262_144
 
 

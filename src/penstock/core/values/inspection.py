@@ -79,10 +79,10 @@ class Setting:
     unit: str | None
     context: str
     source: str
-    # None if the role may not see it.
+    # The file that sets the value. None if the role may not see it.
     source_file: str | None
     is_pending_restart: bool
-    # Whether the role has the privilege. The setting allow_alter_system is not considered.
+    # Whether the role has the privilege ALTER SYSTEM on the setting. The setting allow_alter_system is not considered.
     may_alter_system: bool
 
 
@@ -260,8 +260,8 @@ class Inspection:
     autovacuum_workers: int | None
     ledger: LedgerState | None
     clock: Clock | None
-    # None if the connection does not use TLS and either goes to this machine (a Unix socket or a loopback address, so
-    # also the local end of a tunnel) or uses GSSAPI.
+    # None for a connection without TLS that goes to this machine (to a Unix socket or a loopback address, which can be
+    # the local end of a tunnel) or uses GSSAPI.
     encryption: Encryption | None = None
     unread: tuple[Unread, ...] = ()
     host: HostFacts | None = None

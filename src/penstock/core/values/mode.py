@@ -28,7 +28,7 @@ class Landing:
     where: Where = "table"
     # The name of the statement that fills the table from a staging table.
     statement: str = "merge"
-    # Whether the statement finds rows by a key. Files may then lack columns, because an update does not change them.
+    # Whether the statement finds rows by a key. A file may then lack columns: an update leaves their values unchanged.
     is_keyed: bool = False
     # Whether the rows that are found by a key are updated.
     updates: bool = False
@@ -46,7 +46,7 @@ class Landing:
     readers_if_staged: str = "through a staging table, readers see all or nothing"
 
     def staged(self) -> Landing:
-        """Return this landing with the records staged, if COPY filled the table."""
+        """Return this landing with a staging table, if COPY filled the table. Otherwise return it unchanged."""
         return replace(self, where="staging", readers=self.readers_if_staged) if self.where == "table" else self
 
 
@@ -99,7 +99,7 @@ class Link:
 
     # The time of a round trip.
     round_trip_s: float
-    # From here to the server.
+    # The throughput from this machine to the server.
     bytes_per_s: float
 
 

@@ -117,7 +117,7 @@ def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, A
 
 
 def read_options(instance: DataclassInstance) -> None:
-    """Read the values that the options of a frozen dataclass were given, in place. Raises UsageError."""
+    """Replace the given values of a frozen dataclass's options by the values read from them. Raises UsageError."""
     for name, declared in option_fields(type(instance)).items():
         value, found = getattr(instance, name), find_option(declared)
         if found is not None and value is not declared.default:

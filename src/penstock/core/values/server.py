@@ -18,7 +18,7 @@ class Finding:
     severity: Severity
     subject: str
     text: str
-    # Facts.
+    # The facts behind the text.
     detail: str | None = None
     # The command or the sentence that says how to correct what was found.
     remedy: str | None = None
@@ -160,7 +160,7 @@ class Clock:
     """How far the server's clock is ahead of this host's clock."""
 
     ahead_s: float
-    # Half a round trip.
+    # The largest error of `ahead_s`: half a round trip.
     error_s: float
 
 

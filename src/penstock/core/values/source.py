@@ -91,8 +91,8 @@ class ObjectSample:
 
 OnNotice = Callable[[Notice], None]
 
-# The beginnings are those of Hadoop's FileInputFormat (_SUCCESS, _temporary, ._COPYING_); the endings are those of
-# incomplete files and of checksums.
+# How the names of skipped files begin or end. The beginnings are those of Hadoop's FileInputFormat (_SUCCESS,
+# _temporary, ._COPYING_); the endings are those of incomplete files and of checksums.
 _BEGINNINGS = (".", "_")
 _ENDINGS = (".tmp", ".part", ".crc")
 

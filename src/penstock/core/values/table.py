@@ -92,8 +92,8 @@ class ColumnMap:
     field_count: int | None = None
     # Whether one additional blank field at the end is dropped.
     ends_empty: bool = False
-    # None if the file is not JSON Lines. Each name of a value has the index of its column, or None if the value is
-    # skipped. If it is empty, the whole record is the value of the first column.
+    # JSON Lines only, None for other formats: the names of values, each with the index of its column, or None if the
+    # value is skipped. If there are no names, the whole record is the value of the first column.
     names: tuple[tuple[str, int | None], ...] | None = None
     # JSON Lines only: the indexes of the columns that are sent their values as JSON.
     takes_json: tuple[int, ...] = ()

@@ -76,7 +76,7 @@ class PlaceReport:
 
     placement: Placement
     statements: tuple[str, ...]
-    # What could not be undone, and why.
+    # What could not be removed or restored, and why.
     left: tuple[str, ...] = ()
 
 

@@ -68,7 +68,7 @@ def _may_change_number(kind: Any, name: str, scale: int) -> bool:
 
 
 def _may_change_moment(kind: Any, name: str, limit: int) -> bool:
-    # The server keeps microseconds at most. Writing the text refuses other nanoseconds.
+    # A type without a limit keeps microseconds, and nanoseconds that do not fit are refused when the text is written.
     is_rounded = 0 <= limit < _DECIMALS[kind.unit]
     if types.is_time(kind):
         return name not in ("time", "timetz") or is_rounded
@@ -110,8 +110,8 @@ def choose_wires(
 ) -> list[Wire] | None:
     """Return how to send columns of Arrow types to columns of the table's types, None if they must be sent as text.
 
-    All columns are sent as text if one of the table's columns may change a value, because changed values are found only
-    in text. `kept` has the types of the table's columns that may change values.
+    All columns are sent as text if a column of the table may change a value, because changed values are found only in
+    text. `kept` has the types of the table's columns that may change values.
     """
     if any(may_differ(kind, each) for kind, each in zip(kinds, kept, strict=False)):
         return None
@@ -181,7 +181,8 @@ def _to_days(array: Any) -> Any:
     try:
         return cast_array(array, pa.date32())
     except pa.ArrowInvalid as exc:
-        # This error does not name the row. The caller then writes the rows as text, which finds it.
+        # pyarrow's error does not name the row. After a RecordError, the caller writes the rows as text, which finds
+        # the row.
         raise _native.RecordError("the date is not a day in the range of type date", 0, 0) from exc
 
 

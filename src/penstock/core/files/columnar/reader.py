@@ -33,8 +33,8 @@ from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFor
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile
 
-# How much of the file's end is read first, in one request to an object store. Most footers are shorter. pyarrow reads
-# as much.
+# How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter. pyarrow
+# reads as many.
 _TAIL_BYTES: Final = 64 * KIB
 
 _MAGIC: Final = b"PAR1"
@@ -78,9 +78,9 @@ class Footer:
 
 @frozen
 class Leaves:
-    """The columns that have a Parquet type, at any depth of nesting, which the Arrow type does not show.
+    """The columns with a Parquet type that the Arrow type does not show. A nested column counts if a part has the type.
 
-    Each field has the indexes of the columns in the Arrow schema.
+    Each field has the indexes of such columns in the Arrow schema.
     """
 
     # Columns with timestamps of 96 bits.
@@ -157,8 +157,8 @@ def _encrypted(uri: str) -> SourceError:
     return SourceError(f'"{uri}" is an encrypted Parquet file', hint="Write it without encryption.")
 
 
-# How many bytes are decoded in one call, by the sizes in the footer: enough to make the cost of a call small for each
-# row.
+# How many bytes (by the sizes in the footer) and rows are decoded in one call at most. They are enough to make the cost
+# of the call small for each row.
 _BATCH_BYTES: Final = 4 * MIB
 _BATCH_ROWS: Final = 16_384
 
@@ -166,7 +166,8 @@ _BATCH_ROWS: Final = 16_384
 # long strings, so each string counts as the longest one of the dictionary.
 _STRINGS_BYTES: Final = 32 * MIB
 
-# The most that a column chunk with a dictionary takes: for the dictionary, and for each value, which is a number in it.
+# The most bytes that a column chunk with a dictionary takes: for the dictionary, and for each value, which is a number
+# in the dictionary.
 _DICTIONARY_BYTES: Final = 2 * MIB
 _NUMBER_BYTES: Final = 4
 
