@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _INITDB_TIMEOUT_S = 300
 
-# The log is appended to as long as the server exists. A log longer than this is renamed at the next start. One old log
-# is kept.
+# A server's log that is longer than this is renamed at the next start, because a log grows as long as the server
+# exists. One old log is kept.
 _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 

@@ -44,7 +44,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-# A running server reads these folders. The wheel's C headers are not copied.
+# The folders of an installation that are copied, because a running server reads them. The wheel's C headers are not.
 _COPIED_FOLDERS = ("bin", "lib", "share")
 
 
@@ -163,7 +163,8 @@ def let_everybody_read(folder: Path) -> None:
 
 StopMode = Literal["smart", "fast", "immediate"]
 
-# Each socket is in its own directory, so every server can use the default port.
+# The port of a server that listens on a Unix socket only. Each socket is in its own directory, so every server can use
+# the default port.
 _SOCKET_PORT = 5432
 
 # The time limit for starting and stopping. Crash recovery replays at most max_wal_size, and a shutdown writes at most

@@ -30,8 +30,8 @@ from penstock.lab.users import is_root
 if TYPE_CHECKING:
     from penstock.lab.control import StopMode
 
-# With these variables, psql would connect to another server, or would require TLS or an authentication that is not
-# available: a socket has none, and the wheel's psql has no TLS.
+# The variables that psql does not inherit. With them, it would connect to another server, or would require TLS or an
+# authentication that is not available: a socket has none, and the wheel's psql has no TLS.
 _LIBPQ_TARGET_VARIABLES = (
     "PGHOST",
     "PGHOSTADDR",

@@ -1,6 +1,6 @@
 """Finds installed PostgreSQL servers: the wheel's, the system's, or one in a folder that the user names.
 
-`copies` copies programs that the server's account cannot reach. `embedded` creates and runs servers.
+`control` copies programs that the server's account cannot reach, and starts servers. `embedded` represents one server.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def read_share_major(bin_dir: Path) -> int | None:
     """Return the major version from postgres.bki, whose first line is "# PostgreSQL 18".
 
     Reading the file is faster than starting a process, and initdb reads the same line. Returns None if the shared files
-    are not next to the programs, as in Debian's packages, which cannot be copied to another folder.
+    are not next to the programs, as in Debian's packages.
     """
     for share in ("share/postgresql", "share"):
         try:

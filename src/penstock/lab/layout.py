@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 SUPERUSER = "postgres"
 
-# The path of a socket may have 107 bytes on Linux and 103 on macOS. The file name takes up to 16 of them.
+# The longest path of a socket's directory. The path of a socket may have 107 bytes on Linux and 103 on macOS. The
+# file's name takes up to 16 of them.
 _SOCKET_DIR_LENGTH_BYTES = 80
 
 # Settings for loads on a laptop: enough memory for the pages in use, and few checkpoints during a load. No setting

@@ -59,9 +59,7 @@ def parse_postmaster_pid(text: str) -> Postmaster | None:
 def read_postmaster(data_dir: Path) -> Postmaster | None:
     """Return the content of postmaster.pid, or None if the file does not exist.
 
-    The server may be dead in both cases.
-
-    Raises LabError if the file belongs to another user.
+    In both cases the server may have ended. Raises LabError if the file belongs to another user.
     """
     try:
         return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
@@ -81,9 +79,7 @@ def find_running(data_dir: Path) -> Postmaster | None:
 
 
 def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
-    """Wait until the data directory's server accepts connections or has ended.
-
-    Return the server, or None if it has ended.
+    """Wait until a data directory's server accepts connections, and return it. Return None if the server has ended.
 
     A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
     refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely

@@ -1,7 +1,7 @@
 """Runs external programs without a shell, as an account, with a time limit. A failure raises LabError.
 
-Psql loads a file with `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`, as users do: the baseline of comparisons. The
-caller passes the COPY command. No SQL is composed here.
+`Psql` loads a file with `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`, as users do. Comparisons use it as the
+baseline. The caller passes the COPY command; no SQL is composed here.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _explain(program: str, finished: subprocess.CompletedProcess[str], log: Path
     return "\n".join(line for line in lines if line)
 
 
-# The PG* variables are not inherited: they would make psql connect to another server, unless the user named the server.
+# The variables that psql inherits if the server is not the user's. The user's PG* variables are not among them: they
+# would make psql connect to another server.
 _VARIABLES_OF_PSQL = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
@@ -102,9 +103,9 @@ class Psql:
     """A psql and its server."""
 
     program: str
-    # Without a password, because other users of the machine can see it.
+    # The connection string. It contains no password, because other users of the machine can see a command line.
     conninfo: str
-    # Passed in PGPASSWORD.
+    # The password, which is passed in PGPASSWORD.
     password: str | None = field(default=None, repr=False)
     # Whether the server is the user's, so that all of the user's PG* variables apply.
     is_users: bool = False

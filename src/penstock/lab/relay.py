@@ -19,7 +19,7 @@ from pathlib import Path
 
 _READ_BYTES = 64 * 1024
 
-# At most 16 MiB are in flight in each direction. That is eight times what 200 MB/s sends in 10 ms.
+# How many pieces of data wait in each direction: at most 16 MiB, eight times what 200 MB/s sends in 10 ms.
 _PIECES_IN_FLIGHT = 256
 
 _LEAST_WAIT_S = 0.005
@@ -74,12 +74,11 @@ class Relay:
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Reset the connection of a packet instead of forwarding it.
+        """Reset the connection of one packet instead of forwarding the packet.
 
-        Return how many packets were counted since the last call.
-
-        The count of packets restarts at 0 and includes both directions of all connections. The packet is the one with
-        the number `packet`. If `packet` is None, packets are only counted.
+        Return how many packets were counted since the last call. The count restarts at 0 and includes both directions
+        of all connections. The packet is the one with the number `packet`. If `packet` is None, packets are only
+        counted.
         """
         with self._lock:
             carried, self._carried, self._cut_at = self._carried, 0, packet

@@ -1,6 +1,6 @@
-"""`penstock cat`: prints objects as bytes, also those that the lab's S3 functions ask for.
+"""`penstock cat`: prints objects as bytes, also for calls of the lab's S3 functions.
 
-The functions of a lab's aws_s3 start it for each call, so it does not import package api, which takes 0.3 s.
+The functions of a lab's aws_s3 start this command for each call. So it does not import package api, which takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from penstock.lab.s3.call import S3Call, take_call, write_answer
 
 _REGION_TIMEOUT_S = 30
 
-# If a bucket had other characters, or a key began or ended with a slash, the URL would name another object.
+# The bucket names that are accepted. With other characters, or with a key that begins or ends with a slash, the URL
+# would name another object.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

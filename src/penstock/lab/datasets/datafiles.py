@@ -1,4 +1,4 @@
-"""Writes generated tables to gzip files, from reproducible draws; sysbench's tables; uploads to S3."""
+"""Writes generated tables to gzip files, draws reproducible numbers, generates sysbench's tables, and uploads to S3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.core.frozen import frozen
 
 _log = logging.getLogger(__name__)
 
-# This level takes half the time of igzip's best level, and files are 2 % larger.
+# igzip's compression level. It takes half the time of the best level, and files are 2 % larger.
 _COMPRESS_LEVEL = 2
 # A gzip member with a 32 KiB window. igzip writes neither a name nor a time into the header, so the same seed gives the
 # same bytes.
@@ -38,7 +38,7 @@ class DataFile:
 
     table: str
     path: Path
-    # Without the header.
+    # The number of rows, without the header.
     rows: int
     # The size before compression.
     plain_bytes: int
@@ -124,9 +124,9 @@ def _could_not_write(out_dir: Path, error: OSError) -> LabError:
 
 T = TypeVar("T")
 
-# The number of values of a 16-bit draw, so that a draw is the index into a pool without further arithmetic.
+# The size of a pool: as many entries as a draw of 16 bits has values, so that a draw is an index into the pool.
 POOL_SIZE: Final = 1 << 16
-# The titles in a batch. They make about 1 MB of principals, so joins and writes are long and memory stays small.
+# How many titles a batch has. They have about 1 MB of principals, so a write is large enough and memory stays small.
 BATCH_TITLES: Final = 2048
 
 

@@ -1,6 +1,6 @@
 """IMDb's tables and their sizes, words for titles and names, and the rows of the files about people.
 
-Other modules generate the rows.
+writer.py generates the rows of the files about titles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from penstock.core.frozen import frozen
 from penstock.lab.datasets.datafiles import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
 
-# The columns are those that developer.imdb.com/non-commercial-datasets lists.
+# IMDb's tables with their columns, as developer.imdb.com/non-commercial-datasets lists them.
 IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "name.basics": (
@@ -53,7 +53,7 @@ IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 
-# Scale 1: IMDb's row counts, rounded.
+# How many rows each table has at scale 1: IMDb's counts, rounded.
 _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
     {
         "name.basics": 14_000_000,
@@ -113,7 +113,7 @@ def expected_rows(table: str, scale: float) -> int:
 
 Phrase: TypeAlias = tuple[str, tuple[str, ...]]
 
-# A power of two, so that the low bits of a draw pick a tail.
+# How many tails a phrase has. It is a power of two, so that the low bits of a draw pick a tail.
 TAIL_COUNT: Final = 1024
 TAIL_MASK: Final = TAIL_COUNT - 1
 

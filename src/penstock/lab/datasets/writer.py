@@ -34,7 +34,7 @@ from penstock.lab.datasets.people import (
 
 NULL: Final = "\\N"
 
-# The types of titles that are not episodes. Every ninth of those titles is a series (see _series_title).
+# Every ninth title that is not an episode is a series (see _series_title). The others have these types, by weight.
 _SERIES_PERIOD: Final = 9
 _TITLE_TYPES: Final = {
     "short": 44,
@@ -55,8 +55,8 @@ _RUNTIMES: Final = {
     "videoGame": (60, 600, 0.02),
 }
 _OTHER_RUNTIME: Final = (20, 120, 0.5)
-# These pools are smaller than usual, because each type has its own pool. For a small set, generating full pools would
-# take longer than generating the rows.
+# The mask of a draw for a pool of endings. These pools have fewer entries than others, because each type of titles has
+# its own. For a small set, generating full pools would take longer than generating the rows.
 _ENDING_MASK: Final = (1 << 13) - 1
 _GENRES: Final = {
     "Drama": 20,
@@ -213,7 +213,8 @@ def _series_title(series: int, counts: ImdbCounts) -> int:
     others = counts.titles - counts.episodes
     if not others:
         return 1
-    # A title is not an episode if title - episodes_up_to(title) increases there. It first exceeds n - 1 at this title.
+    # title - episodes_up_to(title) counts the titles that are not episodes. The count reaches the wanted one at this
+    # title.
     return (min(series * _SERIES_PERIOD, others) - 1) * counts.titles // others + 1
 
 

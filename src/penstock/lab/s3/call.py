@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 # The credentials of a call that has none, in place of the role of an RDS instance. moto accepts any.
 ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_SECRET_ACCESS_KEY": "penstock-lab"}
 
-# obstore needs an expiry, but the expiry of a call's credentials is not known here. No import takes longer than this.
+# How long obstore is told that credentials are valid. obstore needs an expiry, but the expiry of a call's credentials
+# is not known here. No import takes longer than this.
 _CREDENTIAL_LIFE = timedelta(days=7)
 
 
 @frozen
 class S3Call:
-    """The object that one call imports, and the access to it. It implements CredentialSource of package files."""
+    """The object that one call imports, and the access to it. It implements CredentialSource (core/files/stores.py)."""
 
     bucket: str
     key: str

@@ -227,11 +227,9 @@ class Lab:
         self._parts(self._known()).trim_receivers()
 
     def change_volume(self, volume: str) -> None:
-        """Change the limits of the lab's volumes while they are in use.
+        """Change the limits of the lab's volumes while they are in use. A modification of EBS volumes takes hours.
 
-        Their size stays. Raises UsageError, LabError.
-
-        A modification of EBS volumes does the same, but takes hours.
+        The size of the volumes does not change. Raises UsageError, LabError.
         """
         with self._changing():
             state = self._settled()

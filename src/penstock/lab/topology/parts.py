@@ -116,7 +116,7 @@ def read_standbys(connection: Connection) -> list[StandbyRow]:
 
 
 def commit_durably(connection: Connection) -> None:
-    """Commit a transaction that writes WAL but to no table. It waits like any other commit. Raises ServerError."""
+    """Commit a transaction that writes WAL, but to no table. It waits like any other commit. Raises ServerError."""
     with translate_errors("committing"):
         connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
 
@@ -130,7 +130,8 @@ def read_received(connection: Connection) -> Received:
 _PORT = 5432
 _POLL_S = 0.05
 
-# A receiver that lost its connection retries after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
+# How long members may take to receive WAL after a start. A receiver that lost its connection retries after 5 s
+# (pg_receivewal's RECONNECT_SLEEP_TIME).
 _STREAMING_TIMEOUT_S = 60
 
 # The segment size that initdb sets by default. pg_receivewal fills a new segment with zeros at once.

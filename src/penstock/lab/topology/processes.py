@@ -46,7 +46,8 @@ _START_TIMEOUT_S = 60
 _END_TIMEOUT_S = 10
 _POLL_S = 0.05
 
-# psutil computes a start time from the boot time, which changes when the kernel's clock is corrected.
+# How much a process's start time may differ from the recorded one. psutil computes it from the boot time, which changes
+# when the kernel's clock is corrected.
 _CLOCK_SLACK_S = 2.0
 
 _PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_receivewal", "cp", "setpriv", *PACKAGES))
@@ -188,7 +189,7 @@ def _is_program(process: psutil.Process) -> bool:
 
 _EXPORT_TIMEOUT_S = 30
 
-# No member has this name, so it is free for local storage.
+# The name of local storage among the volumes. No member has this name.
 _LOCAL = "local"
 
 

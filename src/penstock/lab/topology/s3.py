@@ -95,12 +95,12 @@ def _copy(target: Path) -> None:
     for distribution in _required("pg-penstock", {}).values():
         for file in distribution.files or ():
             source = Path(str(file.locate()))
-            # Scripts are in ../../../bin.
+            # A path with .. is that of a script in ../../../bin, which is not needed.
             if ".." not in file.parts and source.is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 # copy2 keeps the time of change. Otherwise Python would not use the compiled files.
                 shutil.copy2(source, packages / file)
-    # In an editable installation the package is elsewhere.
+    # In an editable installation, the package is not among the distribution's files.
     shutil.copytree(Path(penstock.__file__).parent, packages / "penstock", dirs_exist_ok=True)
     let_everybody_read(target)
 
@@ -129,7 +129,8 @@ _EXTENSIONS = ("aws_commons", "aws_s3")
 # moto's server needs a second to start, and longer on a busy machine.
 _START_TIMEOUT_S = 60
 
-# `put` also removes the files of backends that were killed. A file's name begins with its backend's process id.
+# The script that the functions of aws_s3 run. `put` also removes the files of backends that were killed. A file's name
+# begins with its backend's process id.
 _SCRIPT = """\
 #!/bin/sh
 # Written by penstock lab up --s3. The functions of aws_s3 run it as the server's account.

@@ -39,10 +39,7 @@ class TopologyMember:
 
 
 def zones_of(shape: Shape) -> tuple[str, ...]:
-    """Return the zones that have members.
-
-    Topology single has no zones. Neither has multi-az: it is one server with replicated blocks.
-    """
+    """Return the zones that have members. The shapes single and multi-az have no zones, because they are one server."""
     return () if shape in ("single", "multi-az") else ZONES
 
 

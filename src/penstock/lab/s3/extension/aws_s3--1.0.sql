@@ -3,7 +3,7 @@
 -- pg_execute_server_program. The names of arguments are those of RDS's reference.
 -- Nothing that a caller passes is in a command line: the call is in a file (see table_import_from_s3).
 
--- What `penstock cat` answers. A row lives only within one call, so no other session ever sees it.
+-- The answers of `penstock cat`. A row exists only within one call, so no other session ever sees it.
 CREATE UNLOGGED TABLE aws_s3._answers (
     call text NOT NULL,
     answer text NOT NULL
@@ -81,8 +81,8 @@ $$;
 
 
 -- Returns COPY's options as a clause from which they cannot escape, or an empty string.
--- They are cut into tokens and written again. A word is written as a quoted identifier, so that it is no keyword: it can
--- begin no other clause. Only in COPY's old syntax, without parentheses, the words of that syntax stay keywords.
+-- The text is cut into tokens, which are written again. A word becomes a quoted identifier. That is no keyword, so the
+-- word cannot begin another clause. In COPY's old syntax, which has no parentheses, its words stay keywords.
 CREATE FUNCTION aws_s3._compose_options(options text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -118,7 +118,7 @@ BEGIN
         depth := depth + CASE token WHEN '(' THEN 1 WHEN ')' THEN -1 ELSE 0 END;
         has_ended := NOT is_old AND depth = 0;
         composed := format('%s %s', composed, CASE
-            -- Backslashes are data in 'x', whatever standard_conforming_strings is; quote_literal sees to that.
+            -- Backslashes in 'x' are data. quote_literal ensures this with any standard_conforming_strings.
             WHEN starts_with(token, '''') THEN
                 quote_literal(replace(substr(token, 2, length(token) - 2), '''''', ''''))
             WHEN token ~ '^[Ee]''' THEN token
@@ -207,7 +207,8 @@ END
 $$;
 
 
--- Imports one object. The search path is the caller's, for the table's name; so everything else is qualified.
+-- Imports one object. The search path is the caller's, because it applies to the table's name. So all other names are
+-- qualified.
 CREATE FUNCTION aws_s3.table_import_from_s3(
     table_name text, column_list text, options text,
     bucket text, file_path text, region text,
@@ -223,7 +224,7 @@ DECLARE
     row_count bigint;
     answer json;
 BEGIN
-    -- COPY TO PROGRAM would still write the call's file, and nothing could remove it.
+    -- Without this check, COPY TO PROGRAM would write the call's file, and nothing could remove it.
     IF pg_catalog.current_setting('transaction_read_only')::boolean THEN
         RAISE EXCEPTION USING
             ERRCODE = 'read_only_sql_transaction',
@@ -244,7 +245,7 @@ BEGIN
         EXECUTE statement;
         GET DIAGNOSTICS row_count = ROW_COUNT;
     EXCEPTION WHEN query_canceled OR OTHERS THEN
-        -- If COPY failed before it started the program, the call's file is still there; this removes it.
+        -- If COPY failed before it started the program, the call's file still exists. This removes the file.
         answer := aws_s3._take_answer(call);
         IF answer IS NOT NULL AND pg_catalog.starts_with(SQLSTATE, '38') THEN
             RAISE EXCEPTION USING
