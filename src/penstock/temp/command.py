@@ -31,7 +31,7 @@ from penstock.temp.view import (
 if TYPE_CHECKING:
     from penstock.temp.place.place import PlaceKeeper
 
-# A day. Within a longer time the statistics have probably been reset.
+# The longest interval: a day. Within a longer time the statistics have probably been reset.
 _LONGEST_S = 86_400.0
 
 

@@ -112,7 +112,8 @@ def pair_totals(
     return sorted(paired, key=lambda each: (-each.first_ms, each.statement))[:_MOST]
 
 
-# On disk, a sorted row lacks the tuple header and the pointer that it has in memory. So it takes about half as much.
+# How much memory a spill would need for each byte on disk. On disk, a sorted row lacks the tuple header and the pointer
+# that it has in memory, so it takes less than half.
 MEMORY_FACTOR = 2.5
 _LEAST_NEEDED = MIB
 

@@ -46,7 +46,7 @@ class StatementRun:
     spills: tuple[Spill, ...] = ()
     # The rates of the tablespace's device during the run, None if they are not visible.
     device: DeviceRates | None = None
-    # Whether the tablespace was full, so that PostgreSQL used the other one.
+    # Whether the tablespace was full, so that the statement was run in the default tablespace.
     is_elsewhere: bool = False
 
 
@@ -90,7 +90,7 @@ class Comparison:
 
     @property
     def chance(self) -> float:
-        """If both tablespaces are equal, return how likely it is that all runs of one are faster than all of the other.
+        """Return how likely all runs in one tablespace are faster than all in the other if both are equally fast.
 
         >>> run = StatementRun(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0,
         ...     workers_planned=0, workers_launched=0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _QUERY_WIDTH = 76
 _WIDTH = 100
 
-# If a device is busy for at least this share of the time, queries wait for it.
+# The share of the time from which a device counts as busy: queries then wait for it.
 _BUSY = 0.8
 
 

@@ -42,7 +42,8 @@ from penstock.temp.place.tablespaces import (
     setting_statement,
 )
 
-# This sorts some megabytes with the least work_mem. The temporary file exists as long as the cursor.
+# Declares a cursor whose sort spills: it sorts some MB with the least work_mem. The temporary file exists as long as
+# the cursor.
 _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
 
 
@@ -92,7 +93,7 @@ def _try_out(session: Connection, control: Connection, placement: Placement, oid
 
 TEMP_PLACE = "temp place"
 
-# How many objects a message lists at most that are in a tablespace to be dropped.
+# How many objects of a tablespace that is to be dropped a message lists at most.
 _LISTED = 10
 _WANTED = (TABLESPACE,)
 _RELOAD = "SELECT pg_catalog.pg_reload_conf()"

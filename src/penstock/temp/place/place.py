@@ -1,10 +1,8 @@
 """Places temporary work in a tablespace, checks the place, and removes it.
 
-If the process is killed at any point, both can be run again.
-
 A placement is recorded in the ledger, and the record is committed, before its first statement runs. The ledger does not
-record which statements have run, because the catalogs show it. So a second `place` completes an interrupted placement,
-and `remove` undoes as much of it as exists.
+record which statements have run, because the catalogs show it. So a process may be killed at any point: a second
+`place` completes an interrupted placement, and `remove` undoes as much of it as exists.
 """
 
 from __future__ import annotations
@@ -267,8 +265,8 @@ class PlaceKeeper:
     def place(self, request: PlaceRequest) -> PlaceReport:
         """Place temporary work. Prove that a sort that spills and a temporary table use the tablespace.
 
-        If that fails, everything is undone. The hold ends with this session until the proof has succeeded. After that,
-        it stands until the placement is removed.
+        If that fails, everything is undone. Until the proof has succeeded, the hold ends with this session. After that,
+        the hold stands until the placement is removed.
         """
         with self._context.lock(SERVER):
             found = self._find()

@@ -28,7 +28,7 @@ class PlaceRow:
 
 @frozen
 class TablespaceRow:
-    """The row of temp_tablespaces.sql."""
+    """The row of tablespace.sql."""
 
     oid: int
     location: str

@@ -179,10 +179,9 @@ _LOOK_INTERVAL_S = 0.1
 
 _DISK_FULL = "53100"
 
-# In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most one part in this many of
-# the memory.
+# In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a quarter of the memory.
 _MEMORY_SHARE = 4
-# Each session may have two parallel workers, and each process has its own work_mem.
+# How many processes each session may have: its backend and two parallel workers. Each process has its own work_mem.
 _PROCESSES = 3
 
 

@@ -2,7 +2,7 @@
 -- returns temp.usage.values.IndexBuild; needs no privilege; PostgreSQL 14+
 -- psql -f index_builds.sql
 --
--- Sizes are from the last VACUUM or ANALYZE, or counted by the build: pg_relation_size would wait for the build's lock.
+-- Sizes are from the last VACUUM or ANALYZE, or counted by the build. pg_relation_size would wait for the build's lock.
 SELECT b.pid AS pid,
        b.datname::text AS database,
        CASE WHEN b.datname = pg_catalog.current_database() THEN b.relid::pg_catalog.regclass::text END AS name,

@@ -158,7 +158,8 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     return after if is_reset else since
 
 
-# If lc_messages is not English, the words are different, and nothing is found.
+# Matches the message about a temporary file. If lc_messages is not English, the words are different, and no file is
+# found.
 _FILE = re.compile(r'temporary file: path "[^"]*", size (\d+)')
 _STATEMENT = re.compile(r"\bSTATEMENT:  (.*)")
 # Lines that may be between a message and its statement.

@@ -87,11 +87,11 @@ def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None
     )
 
 
-# Planning takes milliseconds, or seconds if there are many tables.
+# How long planning a statement may take. Planning takes milliseconds, or seconds if there are many tables.
 _TIMEOUT = "5s"
 _NAME = "penstock_usage"
 
-# If a statement was run with EXPLAIN, as in the published experiment, pg_stat_statements keeps it with EXPLAIN.
+# Matches an EXPLAIN before a statement. pg_stat_statements keeps the EXPLAIN as a part of the statement's text.
 _EXPLAIN = re.compile(r"\s*explain\s*(\([^)]*\)|analy[sz]e|verbose|\s)*", re.IGNORECASE)
 
 
@@ -144,8 +144,8 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
     return plan
 
 
-# A replay runs a statement with this. EXPLAIN returns a few kilobytes, and the rows are not sent to the client. Queries
-# of pg_stat_statements exclude the statements that begin with it (sql/parts/not_ours.sql).
+# The words before a statement that a replay runs. EXPLAIN returns a few kilobytes, and the rows are not sent to the
+# client. Queries of pg_stat_statements exclude the statements that begin with these words (sql/parts/not_ours.sql).
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
 

@@ -84,10 +84,10 @@ class StatementUse:
     calls: int
     total_exec_time_ms: float
     rows: int
-    # Spills.
+    # This and the next field are the bytes of spills.
     temp_read_bytes: int
     temp_written_bytes: int
-    # Temporary tables.
+    # This and the next field are the bytes of temporary tables.
     local_read_bytes: int
     local_written_bytes: int
     temp_read_time_ms: float | None
@@ -116,7 +116,7 @@ class DatabaseUse:
 
 @frozen
 class TablespaceUse:
-    """A tablespace now."""
+    """The row of tablespaces_now.sql and of tablespaces_named.sql: a tablespace now."""
 
     name: str
     directory: str | None
