@@ -29,7 +29,7 @@ from penstock.rds.metrics import read_instance_metrics
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
 
-# Storage carries a workload if the workload takes at most this much longer than without a limit of the volume.
+# Storage carries a workload if the workload takes at most this many times as long as without a limit of the volume.
 _CARRIES = 1.05
 
 # The kinds of storage to choose from. Magnetic storage is withdrawn.
@@ -224,7 +224,7 @@ def _read_volume(text: str) -> tuple[StorageReport, float]:
         burst_iops=throttle.burst_iops,
         burst_ios=throttle.burst_ios or None,
     )
-    # If the volume has no bucket, this is the balance for the buckets of candidates.
+    # The second result is 0.0 for a spent volume. If the volume has no bucket, it applies to the buckets of candidates.
     is_spent = volume.kind == "gp2" and throttle.burst_iops is None
     return StorageReport(name=text, storage=storage, limits=limits), 0.0 if is_spent else 1.0
 
