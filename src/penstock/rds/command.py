@@ -45,7 +45,7 @@ from penstock.rds.view import describe_lines, description_object
 
 # How many seconds to wait for each answer of the server.
 _LOOK_TIMEOUT_S = 10
-# postgresql.org/docs/current/protocol-message-formats.html, "SSLRequest".
+# The message SSLRequest (postgresql.org/docs/current/protocol-message-formats.html).
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
@@ -121,7 +121,7 @@ def show(
 def find_certificates(host: str | None) -> RootSearch:
     """Return where root certificates for a host were searched, and which file would be used.
 
-    None is any host of RDS.
+    If `host` is None, the search is for the roots of any server of RDS.
     """
     given = os.environ.get("PGSSLROOTCERT")
     return search_roots(host, os.environ, given=given or None, now=datetime.now(UTC))

@@ -1,6 +1,6 @@
-"""Describes the instance or cluster of an endpoint: what AWS says, how near it is, or what it says in 1.5 s.
+"""Describes the instance or cluster of an endpoint, and how near it is. A brief description takes at most 1.5 s.
 
-The requested server must be found, and its identity must match. Every other call that is denied leaves a gap.
+The calls that find the server must succeed, and its identity must match. Any other call that is denied leaves a gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, rea
 if TYPE_CHECKING:
     from penstock.core.aws.clients import Located, Resolve
 
-# Hosts outside EC2 drop packets to this address, so the wait is short.
+# The address of EC2's instance metadata, and how long to wait for it. Hosts outside EC2 drop packets to this address,
+# so the wait is short.
 _METADATA_URL = "http://169.254.169.254"
 _METADATA_TIMEOUT_S = 1.0
 

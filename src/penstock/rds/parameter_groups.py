@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _PARAMETERS_AT_ONCE = 20
 
 
-# How the names of RDS's parameters and of botocore's methods begin, or what they contain, for each kind of group.
+# The beginning of the names of RDS's parameters (DBParameterGroupName), and the word in the names of botocore's methods
+# (describe_db_parameters), for each kind of group.
 _NAMES = {"instance": ("DB", "db"), "cluster": ("DBCluster", "db_cluster")}
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 SERVERLESS_CLASS = "db.serverless"
 
-# The families and generations since 2014 that have all of these sizes. A test compares them with EC2's table.
+# Matches the name of a class. In these families, from this generation on, the size determines the number of vCPUs (all
+# classes since 2014). A test compares them with EC2's table.
 _CLASS = re.compile(
     r"db\.(?P<family>[a-z]+)(?P<generation>\d+)[a-z]*\.(?P<size>(?P<times>\d*)xlarge|large|medium|small|micro)"
 )
@@ -286,7 +287,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
 def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
     """Return the users of a group, the described server first.
 
-    It is added, because the list may be older than the server.
+    The described server is added, because the list may be older than the server.
     """
     return (itself, *sorted(set(others) - {itself}))
 

@@ -93,13 +93,14 @@ _MISSING = "NoSuchEntity"
 _DENIED: frozenset[str | None] = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)")
 
-# IAM's changes reach RDS within seconds. Until then RDS rejects the ARN of a new role as invalid, with this code.
+# The code with which RDS rejects the ARN of a new role as invalid, until IAM's change has reached RDS. That takes
+# seconds; the call is retried for _SPREAD_S.
 # Source: github.com/hashicorp/terraform-provider-aws issue 24963
 _NOT_YET = "InvalidParameterValue"
 _SPREAD_S = 60.0
 _SPREAD_LOOK_S = 3.0
 
-# RDS may list a role for a while after it was removed. Removing it again then fails with this code.
+# The codes with which RDS refuses to remove a role that was removed already. RDS may list such a role for a while.
 _GONE: frozenset[str | None] = frozenset({"DBInstanceRoleNotFound", "DBClusterRoleNotFound"})
 
 # The actions of IAM policies that do not have the name of their call.
@@ -251,7 +252,7 @@ class RdsS3Import:
 
     @contextmanager
     def _naming_action(self, service: str, operation: str) -> Iterator[None]:
-        """Name the action that no policy allows, which is not always the call itself, for example iam:PassRole."""
+        """Raise an error that names the denied action. The action may differ from the call, as iam:PassRole does."""
         try:
             yield
         except AwsError as error:

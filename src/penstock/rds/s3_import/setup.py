@@ -77,7 +77,7 @@ def run_extension_statement(connection: Connection, text: str) -> None:
         connection.execute(text.encode())
 
 
-# RDS adds and removes a role within a minute or two.
+# How long to wait until RDS has added or removed a role, and how often to look. RDS takes a minute or two.
 _ROLE_TIMEOUT_S = 600.0
 _ROLE_LOOK_S = 2.0
 

@@ -29,13 +29,15 @@ from penstock.rds.s3_import.values import (
     digest,
 )
 
-# A role's name has at most 64 characters. The digest distinguishes servers with the same identifier in two regions.
+# The longest name of a role. A name ends with a digest, which distinguishes servers with the same identifier in two
+# regions.
 _LONGEST_NAME = 64
 
 # The Sid of the statement that a policy has only if the bucket has a KMS key.
 _KMS = "PenstockDecrypt"
 
-# In Version 2012-10-17 of the policy language, ${*} ${?} ${$} mean the characters themselves.
+# The characters with a special meaning in a policy. In Version 2012-10-17 of the policy language, ${*} ${?} ${$} mean
+# the characters themselves.
 _SPECIAL = re.compile(r"[*?$]")
 
 
@@ -227,9 +229,9 @@ def list_made(found: Found) -> list[str]:
 
 
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
-    """Return what has the name of something that penstock creates, but was created by others.
+    """Return the policies and the role that have the names of penstock's own, but were created by others.
 
-    `plan_undo` does not remove it.
+    `plan_undo` does not remove them.
     """
     names = {each.name for each in changes}
     facts = [("policy", each) for each in found.policies] + ([] if found.role is None else [("role", found.role)])

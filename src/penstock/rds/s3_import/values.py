@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 # The feature of a role by which the functions of aws_s3 read from S3. An instance has one role for it.
 FEATURE = "s3Import"
 
-# The tag of roles and policies that penstock made. Its value is the resource id of their instance or cluster.
+# The tag of roles and policies that penstock created. Its value is the resource id of their instance or cluster.
 OWNER_TAG = "penstock:s3-import"
 
-# Source: S3 User Guide, "General purpose bucket naming rules"
+# Matches the name of a bucket. Source: S3 User Guide, "General purpose bucket naming rules"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _LONGEST_KEY_BYTES = 1024
 
-# In the names of options of AWS's command line, these begin a word: DBInstanceIdentifier is --db-instance-identifier.
+# Matches where a word begins in the name of a parameter. On AWS's command line, words are separated by hyphens:
+# DBInstanceIdentifier is --db-instance-identifier.
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -206,7 +207,7 @@ class S3ImportReport:
     owner: Owner
     role_name: str
     policy_name: str
-    # With --plan; empty if nothing is missing.
+    # The commands of a plan, empty if nothing is missing. Only a plan has commands.
     commands: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
     # What could not be found out, or was not removed.
