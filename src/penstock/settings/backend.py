@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# AWS throttles an account's calls for seconds. A setting that is not restored now stays until another command is run.
+# How long to retry while AWS throttles calls, which takes seconds. A setting that is not restored now stays until
+# another command is run.
 _BUSY_TIMEOUT_S = 60.0
 
 
 class SettingsBackend(ABC):
     """Changes a server's settings.
 
-    Its session in SERVER_DATABASE holds the lease until the lease or the session ends.
-
-    The methods do the same and raise the same errors as those of SettingsLeases.
+    Its session in SERVER_DATABASE holds the lease until the lease or the session ends. The methods do the same and
+    raise the same errors as those of SettingsLeases.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -216,9 +216,8 @@ def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -
 def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup, str]:
     """Create a parameter group that a server of Amazon RDS can use in place of AWS's default group.
 
-    It is not attached.
-
-    Return the group that is attached now, and the command that attaches the new one. Raises UsageError, AwsError.
+    The new group is not attached. Return the group that is attached now, and the command that attaches the new one.
+    Raises UsageError, AwsError.
     """
     with connect.borrow() as connection:
         host = connection.info.host

@@ -25,7 +25,8 @@ from penstock.core.values.names import init_command
 if TYPE_CHECKING:
     from penstock.core.values.inspection import FlavourKind
 
-# Aurora is not in this list: its storage applies WAL, and its instances write no pages at checkpoints.
+# The products on which checkpoints matter. Aurora is not one of them: its storage applies WAL, and its instances write
+# no pages at checkpoints.
 _WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(
     ("postgresql", "rds", "rds-cluster", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus")
 )
@@ -34,9 +35,9 @@ _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 # pg_settings has max_wal_size in MB of 2^20 bytes.
 WAL_UNIT_BYTES = 1024 * 1024
 
-# WAL triggers a checkpoint after max_wal_size / (1 + checkpoint_completion_target): CalculateCheckpointSegments in
-# src/backend/access/transam/xlog.c. With a target of 0.9, a load triggers no checkpoint if max_wal_size is this factor
-# times its expected WAL.
+# How many times the expected WAL of a load max_wal_size must be, so that the load triggers no checkpoint. WAL triggers
+# a checkpoint after max_wal_size / (1 + checkpoint_completion_target), and the target is 0.9:
+# CalculateCheckpointSegments in src/backend/access/transam/xlog.c.
 WAL_FACTOR = 1.9
 
 LEAST_WAL_MB = 4 * 1024
@@ -261,7 +262,7 @@ _FIXED_SOURCES = {
     "override": "the server computes it",
 }
 
-# The default max_wal_size has room for the WAL of a smaller load.
+# A smaller load does not gain from fewer checkpoints: the default max_wal_size has room for its WAL.
 _LEAST_LOAD_BYTES = 256 * 1024 * 1024
 
 

@@ -1,7 +1,7 @@
 """Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores their prior texts.
 
-All settings are set, and then the server's reload is awaited once. If a text is neither the prior one nor the one that
-was set, somebody else has written it, and it is not changed.
+All settings are set, and then the server's reload is awaited once. A setting is not changed if its text is neither the
+prior one nor the one that was set: then somebody else has written it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SETTING = "setting"
 class Applier(Protocol):
     """Sets settings: in postgresql.auto.conf, or in a parameter group.
 
-    `is_shared` is true if servers may share the place.
+    `is_shared` is true if several servers may share the file or the group.
     """
 
     is_shared: ClassVar[bool]
@@ -237,7 +237,7 @@ class AlterSystem:
         )
 
 
-# RDS applies dynamic parameters within seconds, or within some minutes at worst.
+# How long to wait until RDS has applied dynamic parameters, and how often to look. RDS takes seconds, at worst minutes.
 _APPLY_TIMEOUT_S = 300.0
 APPLY_LOOK_S = 2.0
 

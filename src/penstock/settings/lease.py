@@ -305,7 +305,7 @@ def refuse_obstacle(decision: SettingsDecision) -> None:
 
 
 def _shows_lines(facts: SettingsFacts) -> bool:
-    """Return whether the role can read the texts of settings. A role that cannot has taken no lease."""
+    """Return whether the role can read the texts of settings. A role that cannot read them has taken no lease."""
     rights = facts.rights
     return facts.group is not None or (rights.reads_files and rights.reads_settings and not facts.is_in_recovery)
 
