@@ -54,7 +54,7 @@ class Sweep:
     rows_per_commit: tuple[int, ...]
     # The rounds with a sampler. One more round has none.
     rounds: int
-    # No run takes much longer.
+    # How long a run may take. No run takes much longer.
     limit_s: float
     # The article's own check comes first: it inserts this many rows with a commit after every 1,000.
     check_rows: int
@@ -63,7 +63,8 @@ class Sweep:
     begin_within_s: float
 
 
-# The article finds that smaller batches take longer, so times are also shown as multiples of the time of this batch.
+# The article finds that batches of fewer rows than this take longer. So times are also shown as multiples of the time
+# of this batch.
 BASE = 10_000
 
 # About an hour with three topologies on two cores.

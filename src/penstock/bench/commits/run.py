@@ -161,10 +161,10 @@ def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
 _CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
-# The median of several probes is used. While another topology was writing, a single probe took up to thirty times as
-# long as later commits.
+# How many probes measure a commit. Their median is used, because a single probe took up to thirty times as long as
+# later commits while another topology was writing.
 _PROBES = 3
-# As in the article.
+# The interval of the sampler, as in the article.
 _SAMPLE_INTERVAL_S = 0.1
 
 
@@ -261,8 +261,9 @@ def measure_commits(
 ) -> CommitsResult:
     """Run the sweep on topologies, which are created and removed here, and on `to`.
 
-    If `volume` is given, the servers of each topology but quorum have their data on such a volume, because Aurora has
-    no EBS. Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits is wrong.
+    If `volume` is given, the servers of each topology have their data on such a volume. Topology quorum has none,
+    because it stands for Aurora, which has no EBS. Raises LabError, TargetError, and ServerError, also if a run's
+    number of rows or commits is wrong.
     """
     with ExitStack() as stack:
         targets = [stack.enter_context(_topology(shape, volume, say)) for shape in shapes]

@@ -73,7 +73,7 @@ class ReadsExperiment:
     rows: int
     # The numbers of concurrent sessions.
     sessions: tuple[int, ...]
-    # An even number.
+    # The number of rounds. It is even, so that each side begins half of them.
     rounds: int
 
     @property

@@ -1,4 +1,4 @@
-"""Runs experiment B: the three queries at several numbers of sessions, with temporary files on either side.
+"""Runs experiment B: three queries at several numbers of sessions, with temporary files on the volume or on local disk.
 
 At each number of sessions, each query runs on the volume and then on the local disk. The next round begins with the
 local disk, so that a change of the machine's speed, and writes that a run leaves, affect both sides equally. Rows
@@ -52,9 +52,9 @@ _START_TIMEOUT_S = 60
 
 @frozen
 class SpillRun:
-    """One query in concurrent sessions. Sums are over all plans."""
+    """One query in concurrent sessions. Bytes and workers are summed over all sessions."""
 
-    # From the first start to the last end.
+    # The time from the first start to the last end.
     elapsed_s: float
     temp_bytes: int
     workers_planned: int
