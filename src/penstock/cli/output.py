@@ -1,4 +1,4 @@
-"""Writes results to standard output and messages to standard error; the exit codes and their meanings.
+"""Writes results to standard output and messages to standard error, and defines the exit codes and their meanings.
 
 Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects.
 
@@ -168,8 +168,8 @@ def has_result() -> bool:
 def open_closed_streams() -> None:
     """Open /dev/null for each standard stream that was closed when the process started.
 
-    Otherwise the next file or connection would get the number of the closed stream. Reading standard input and writing
-    standard output then fail. Messages to standard error are lost.
+    Otherwise the next file or connection would get the number of the closed stream. With /dev/null, reading standard
+    input and writing standard output fail, and messages to standard error are lost.
     """
     # A new descriptor gets the lowest free number, so each stream gets its own number.
     if sys.stdin is None:
