@@ -1,4 +1,4 @@
-"""Decides what a report shows of a recording, which is read once, and which numbers of several are compared. Pure."""
+"""Decides what a report shows of a recording, and which numbers of several recordings are compared. Pure."""
 
 from __future__ import annotations
 

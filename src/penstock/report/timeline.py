@@ -35,9 +35,9 @@ _CHECKPOINTS = (
     ("pg_stat_checkpointer", "num_requested", "num_timed"),
 )
 
-# COPY's progress shows rows as they arrive, but misses the end of short commands. It is used if it has shown this part
-# of the rows that the server counts. The server counts rows at the end of transactions, so these are spread over the
-# time since the last count.
+# The curve of rows is that of COPY's progress if the progress has shown at least this share of the rows that the server
+# counts. Progress shows rows as they arrive, but misses the end of short commands. The server counts rows at the end of
+# transactions, so its curve spreads them over the time since the last count.
 _LEAST_SEEN = 0.9
 
 
@@ -51,9 +51,9 @@ class TimelinePiece(NamedTuple):
 
 @dataclass(slots=True)
 class Marks:
-    """The moments at which a count had risen."""
+    """The moments at which a reading showed that a count had risen."""
 
-    # The readings that show a rise.
+    # The times of the readings that show a rise.
     at_s: list[float] = field(default_factory=list)
     # By how much the count rose in all.
     count: int = 0
@@ -226,7 +226,7 @@ COLORS = tuple(color for color, _ in STYLES)
 DASHES = ("none", "6 2", "2 2", "7 2 2 2", "1 3")
 REST_COLOR = "#999999"
 
-# The drawing has these colours where the page's colours are filled in.
+# The colours in a drawing that the page replaces by its own.
 _TEXT, _GRID = "#010203", "#040506"
 _PAGE = {_TEXT: "currentColor", _GRID: "var(--line)"}
 # The width and height of a drawing in inches.
@@ -246,9 +246,9 @@ class TimePlot:
     curves: tuple[Sequence[float | None], ...] = ()
     # Curves that are drawn as areas on top of each other. The sixth is grey.
     stacked: tuple[Sequence[float | None], ...] = ()
-    # Drawn as horizontal lines.
+    # The values of limits, which are drawn as horizontal lines.
     limits: tuple[float, ...] = ()
-    # Drawn as vertical lines.
+    # The times of marks, which are drawn as vertical lines.
     marks: tuple[float, ...] = ()
 
 
