@@ -163,7 +163,8 @@ def busy_cpu_s() -> float:
     import psutil  # noqa: PLC0415 (46 ms, for systems without /proc)
 
     times = psutil.cpu_times()._asdict()
-    # user and nice already include guests. A processor that waits for a disk is idle.
+    # Guests are not added, because user and nice include them. Nor is iowait: a processor that waits for a disk is
+    # idle.
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 
@@ -291,7 +292,7 @@ def find_device(path: Path) -> Device | None:
     source, file_system = find_mount(mounts, str(resolved))
     numbers: str | None = f"{os.major(number)}:{os.minor(number)}"
     if not (_DEVICES / f"{numbers}").exists():
-        # btrfs, overlayfs and similar file systems have their own device numbers.
+        # btrfs, overlayfs and similar file systems have their own device numbers, which are not those of a disk.
         numbers = _number_of(source)
     disks = () if numbers is None else tuple(sorted(_disks_below((_DEVICES / numbers).resolve())))
     return Device(

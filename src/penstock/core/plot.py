@@ -69,7 +69,7 @@ class Plot:
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
-    # Printed below the plot.
+    # Texts that are printed below the plot.
     notes: tuple[str, ...]
 
 

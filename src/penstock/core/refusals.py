@@ -13,13 +13,13 @@ from penstock.core.frozen import frozen
 class Refusal:
     """One thing that penstock never does although it would make loads faster."""
 
-    # The name of a setting, or a word for the thing.
+    # The name of the refused setting, or a word for another refused thing.
     name: str
     # The refused action. It completes the message "penstock does not ...".
     deed: str
     # What doing it would cost.
     reason: str
-    # The value that penstock never gives the setting; None if the thing is not a setting.
+    # The value that penstock never gives the setting; None if what is refused is not a setting.
     value: str | None = None
 
 

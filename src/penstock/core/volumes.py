@@ -198,7 +198,7 @@ IO_BYTES = 256 * 1024
 
 # The size of an unlimited volume's file. The file is sparse: it uses only the space that is written.
 _UNLIMITED_BYTES = 64 * GIB
-# The space that ext4 and an empty PostgreSQL with its WAL need.
+# The smallest size of a volume: the space that ext4 and an empty PostgreSQL with its WAL need.
 _LEAST_BYTES = 256 * MIB
 _SIZES = {"MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 
@@ -223,9 +223,9 @@ class Volume:
     """A volume's size, throttle and kind."""
 
     size_bytes: int
-    # None for an unlimited volume, which is as fast as the disk below it.
+    # The limits. None for an unlimited volume, which is as fast as the disk below it.
     throttle: Throttle | None
-    # None for an unlimited volume.
+    # The kind of storage. None for an unlimited volume.
     kind: VolumeKind | None = None
 
 

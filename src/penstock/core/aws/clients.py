@@ -42,11 +42,11 @@ class AwsClients:
     def __init__(
         self,
         *,
-        # None for the configured region.
+        # The region's name, None for the configured region.
         region: str | None = None,
         # The name of a configured profile, None for AWS_PROFILE or the default profile.
         profile: str | None = None,
-        # If given, connecting and reading wait at most this long, and nothing is retried.
+        # How long connecting and reading may take. If it is given, nothing is retried.
         timeout_s: float | None = None,
     ) -> None:
         self._credentials = AwsCredentials(profile=profile)
@@ -86,7 +86,7 @@ class AwsClients:
                 try:
                     self._clients[service] = session.create_client(service, region_name=region, config=config)
                 except (BotoCoreError, ValueError) as exc:
-                    # ValueError: AWS_ENDPOINT_URL is not a URL.
+                    # botocore raises ValueError if AWS_ENDPOINT_URL is not a URL.
                     raise AwsError(
                         f"could not set up a client of AWS's {service}",
                         detail=str(exc),

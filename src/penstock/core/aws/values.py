@@ -37,7 +37,7 @@ class Window:
     owner: WindowOwner
     # The instance or cluster to which the window belongs.
     identifier: str
-    # Minutes after Monday 00:00 UTC (maintenance) or after midnight UTC (backup).
+    # When the window begins, in minutes after Monday 00:00 UTC (maintenance) or after midnight UTC (backup).
     start_minute: int
     length_minutes: int
 
@@ -181,7 +181,7 @@ class LocalStorageMetrics:
     instance: str
     # The time of the latest value, as ISO 8601.
     measured_at: str
-    # By the metric's name, in bytes, seconds or operations per second. A metric without a value is missing.
+    # The values by the metric's name, in bytes, seconds or operations per second. A metric without a value is missing.
     values: dict[str, float]
 
     @property
@@ -243,7 +243,7 @@ class AssociatedRole:
 class OptimizedReads:
     """Whether temporary files are on the instance's local storage, and why."""
 
-    # None if that is not known.
+    # Whether temporary files are on local storage, None if that is not known.
     is_on: bool | None
     reason: str
 
@@ -269,7 +269,7 @@ class ClusterMember:
 
     identifier: str
     is_writer: bool
-    # Failover prefers the lowest tier.
+    # The tier of the instance. Failover prefers the lowest tier.
     promotion_tier: int | None
 
 
@@ -322,7 +322,7 @@ class RdsInstance(_Described):
 
     port: int | None
     instance_class: InstanceClass
-    # None for Aurora: its volume belongs to no instance and grows automatically.
+    # The volumes. None for Aurora, whose volume belongs to no instance and grows automatically.
     storage: Storage | None
     local_storage: LocalStorageMetrics | None
     is_multi_az: bool
@@ -333,7 +333,7 @@ class RdsInstance(_Described):
     optimized_reads: OptimizedReads
     # The mode of Database Insights, standard or advanced, None if AWS does not report it.
     insights_mode: str | None = None
-    # None in a brief description.
+    # How near this host is to the instance, None in a brief description.
     nearness: Nearness | None = None
 
 
@@ -346,7 +346,7 @@ class RdsDescription:
     # The instance that the endpoint leads to; for a cluster's writer endpoint, the writer. None if the cluster has no
     # instance, or if the instance may not be described.
     instance: RdsInstance | None
-    # None if the instance is not in a cluster, or if the cluster may not be described.
+    # The cluster. None if the instance is not in a cluster, or if the cluster may not be described.
     cluster: RdsCluster | None
     # All instances that the endpoint may lead to, `instance` first.
     may_reach: tuple[str, ...]

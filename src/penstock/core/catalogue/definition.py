@@ -50,7 +50,7 @@ class IndexRow:
     name: str
     is_unique: bool
     body: str | None
-    # None for an index without a constraint.
+    # The name of the index's constraint, None if the index has none.
     constraint_name: str | None
     tablespace: str
     options: list[str]
@@ -91,7 +91,7 @@ class PublicationRow:
     """The row of ddl_publications.sql."""
 
     name: str
-    # None for a publication of all tables or of a whole schema, to which no table is added by name.
+    # The statement that adds the table by its name. None for a publication of all tables or of a whole schema.
     statement: str | None
 
 
@@ -101,7 +101,7 @@ class PartRow:
 
     part: str
     step: str
-    # None if the part was dropped while it was read.
+    # The statement that creates the part. None if the part was dropped while it was read.
     statement: str | None
 
 
@@ -291,7 +291,8 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
     """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
-    # ALTER INDEX has no ONLY. On a parent index it would also set the statistics target of all partitions' indexes.
+    # These are ALTER TABLE, because ALTER INDEX has no ONLY: for a parent index it would also set the statistics
+    # targets of all partitions' indexes.
     statements: list[sql.Composed] = [
         sql.SQL("ALTER TABLE ONLY {} ALTER COLUMN {} SET STATISTICS {}").format(
             name, sql.Literal(number), sql.Literal(target)

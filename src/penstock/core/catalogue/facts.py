@@ -25,7 +25,7 @@ class ServerRow:
     server_encoding: str
     free_connections: int
     is_in_recovery: bool
-    # None on a Unix socket.
+    # The server's address, None on a Unix socket.
     server_address: str | None
     may_checkpoint: bool
     is_aurora: bool

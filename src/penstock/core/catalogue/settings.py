@@ -118,7 +118,7 @@ class SettingState:
     """The row of settings_state.sql: one setting as in pg_settings."""
 
     name: str
-    # In the setting's unit.
+    # The value as a text, in the setting's unit.
     value: str
     unit: str | None
     context: str
@@ -250,7 +250,7 @@ class SettingsDecision:
 
     profile: str
     backend: Backend
-    # If there is an obstacle, the changes that would be made without it.
+    # The changes to make. If there is an obstacle, these are the changes that would be made without it.
     changes: tuple[SettingChange, ...]
     skips: tuple[SettingSkip, ...]
     notes: tuple[str, ...]
@@ -280,7 +280,7 @@ class SettingResult:
 class LeaseReport:
     """The result of taking or ending leases."""
 
-    # One for each setting.
+    # One result for each setting.
     results: tuple[SettingResult, ...] = ()
     # What needs attention.
     warnings: tuple[str, ...] = ()
@@ -310,7 +310,7 @@ _RELOAD_LOOK_S = 0.01
 class FileLine:
     """The row of settings_lines.sql."""
 
-    # None for a line with an error.
+    # The setting's name, None for a line with an error.
     name: str | None
     text: str | None
     file: str

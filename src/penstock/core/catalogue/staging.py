@@ -61,7 +61,7 @@ class GrantRow:
     kind: str
     schema: str
     name: str
-    # None for PUBLIC.
+    # The role that has the privileges, None for PUBLIC.
     grantee: str | None
 
 
@@ -73,10 +73,10 @@ class LandingTable:
     schema: str
     name: str
     owner: str
-    # Whether the current role owns it.
+    # Whether the current role owns the table.
     is_own: bool
     is_logged_table: bool
-    # Whether it has triggers, rules or row-level security. penstock's staging tables have none.
+    # Whether the table has triggers, rules or row-level security. penstock's staging tables have none.
     has_code: bool
     columns: list[str]
 

@@ -259,7 +259,7 @@ def _already_exists(name: TableName) -> TableExistsError:
     )
 
 
-# This also runs with the user's search_path, so each operator is qualified.
+# The query of `compose_look`. It also runs with the user's search_path, so each operator is qualified.
 _LOOK = """
     SELECT pg_catalog.to_regclass({table})::pg_catalog.oid,
            pg_catalog.string_agg(

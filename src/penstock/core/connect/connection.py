@@ -562,7 +562,7 @@ def _make_first_settings(
     search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
-    # A standby is read-only in any case, and no option changes that.
+    # A standby does not count as read-only by default: it is read-only in any case, and no option changes that.
     read_only = sql.SQL(
         "pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool"
         " AND NOT pg_catalog.pg_is_in_recovery()"

@@ -262,7 +262,7 @@ _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)
 class CopyContext:
     """A position in COPY's input. A part is None if the server did not report it."""
 
-    # Counted from 1 within this COPY command.
+    # The number of the line, counted from 1 within this COPY command.
     line: int | None = None
     column: str | None = None
     # The text of the column, or of the whole record if no column is reported. The server may have shortened it. None

@@ -55,7 +55,7 @@ def parse_tunnel(text: str) -> Tunnel:
     """
     host, _, port = text.rpartition(":")
     if "@" in text:
-        # The text may contain a password.
+        # The text is not shown, because it may contain a password.
         raise UsageError(
             "--tunnel takes no user name",
             hint="Write --tunnel localhost:PORT; the user is that of the connection string.",

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 # pg_temp must be listed last, because otherwise it is searched first.
 OWN_PATH: Final = "pg_catalog, pg_temp"
 
-# Both texts set search_path and IntervalStyle until the transaction ends. DEFAULT is the user's value, from role,
+# Statements that set search_path and IntervalStyle until the transaction ends. DEFAULT is the user's value, from role,
 # database and connection string.
 TO_OWN_SETTINGS: Final = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL IntervalStyle = postgres"
 TO_USERS_SETTINGS: Final = "SET LOCAL search_path TO DEFAULT; SET LOCAL IntervalStyle TO DEFAULT"
 # How many results each of these two texts gives: one for each statement in it.
 SETTINGS_RESULTS: Final = 2
 
-# Values for statement templates that switch between the two.
+# The values of {to_own} and {to_users} in statement templates that switch between penstock's settings and the user's.
 SETTINGS: Final = {"to_own": sql.SQL(TO_OWN_SETTINGS), "to_users": sql.SQL(TO_USERS_SETTINGS)}
 
 

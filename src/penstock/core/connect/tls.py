@@ -60,7 +60,7 @@ class RootFile:
 class RootSearch:
     """The files that were searched for root certificates."""
 
-    # In the order of the search.
+    # The files in the order of the search.
     files: tuple[RootFile, ...]
     # The file that is used, None if there is none.
     chosen: RootFile | None
@@ -91,7 +91,7 @@ _BUNDLE_SITES = {
 # this name.
 _SYSTEM = "system"
 
-# /certs is where AWS's own examples put the bundle.
+# The folders in which the bundle is usually stored. AWS's own examples use /certs.
 _COMMON_FOLDERS = (Path("/certs"), Path("/etc/ssl/certs"), Path("/etc/pki/tls/certs"))
 
 # The system's store as one file: Debian, Red Hat and Amazon Linux, SUSE, Alpine and macOS.

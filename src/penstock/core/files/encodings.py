@@ -272,7 +272,7 @@ def _encoding_key(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-# The name of each spelling, by the spelling's key.
+# The name of the encoding that a spelling means, by the spelling's key.
 _NAMES = {
     **{f"{vendor}{page}": f"WIN{page}" for vendor in ("cp", "windows") for page in _WINDOWS_PAGES},
     **{spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()},

@@ -38,7 +38,8 @@ class LocalObject:
         self._source = source
         self._fd = _open(source)
         self._wake = os.pipe() if source.version is None else None
-        # A closed descriptor's number may be reused at once, so it must not be written to after it was closed.
+        # This lock keeps `interrupt` from writing to the pipe after it was closed: the descriptor's number may be
+        # reused.
         self._wake_lock = threading.Lock()
         try:
             if is_for_others:

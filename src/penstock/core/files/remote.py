@@ -400,7 +400,7 @@ class RemoteObject:
     def _request(self, start: int, end: int, *, has_failed: bool) -> Iterator[bytes]:
         options: GetOptions = {"range": (start, end)}
         etag = self._source.version or ""
-        # If-Match never matches a weak ETag, because it compares strongly. _check_pinned compares weak ETags.
+        # If-Match compares strongly, so it never matches a weak ETag. _check_pinned compares weak ETags.
         if not etag.startswith("W/"):
             options["if_match"] = etag
         result = obstore.get(self._store, self._path, options=options)

@@ -23,7 +23,7 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
 
-# obstore's errors. It raises the built-in exception if an object does not exist, and its own class otherwise.
+# obstore's errors. obstore raises the built-in exception if an object does not exist, and its own class otherwise.
 STORE_ERRORS = (BaseError, FileNotFoundError)
 
 # How long a connection may stay silent, how long connecting may take, and how long a whole request may take. After the

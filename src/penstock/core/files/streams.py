@@ -144,7 +144,7 @@ class ObjectStream:
     first_line: int
     # The encoding of --encoding or of the byte-order mark, None without both.
     encoding: str | None
-    # Stored bytes. Any thread may read this.
+    # How many stored bytes were read so far. Any thread may read this attribute.
     bytes_read: int
 
     def __init__(

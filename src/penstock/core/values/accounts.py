@@ -131,7 +131,7 @@ class BackendIo:
     # The time of this I/O, None without track_io_timing.
     io_s: float | None
     wal_bytes: int | None
-    # Full-page images.
+    # The number of full-page images.
     wal_images: int | None
     # The WAL of full-page images, compressed if wal_compression is on. PostgreSQL 19 and later count it.
     wal_image_bytes: int | None = None
@@ -151,7 +151,7 @@ class LoadAccounts:
 
     # The time of the whole load.
     elapsed_s: float
-    # From the start of the first session to the commit of the last batch.
+    # The time from the start of the first session to the commit of the last batch.
     rows_s: float
     # The sum over all sessions.
     sessions: SessionSeconds
@@ -163,7 +163,7 @@ class LoadAccounts:
     client_cpu_s: float
     # How many processors this process may use.
     client_cpus: int
-    # Stored (compressed) bytes.
+    # The stored (compressed) bytes of the objects.
     bytes_read: int
     # Bytes of COPY data.
     bytes_copied: int
@@ -205,7 +205,7 @@ class Rows:
     """Rows of text, whose columns are aligned when they are shown."""
 
     rows: Sequence[Sequence[str]]
-    # "<" or ">" for each column.
+    # The alignment of each column: "<" for the left, ">" for the right.
     align: str
 
 

@@ -37,7 +37,7 @@ class Dialect:
     # records are converted to text.
     format: TextFormat
     delimiter: str
-    # One character for csv, otherwise None. The same applies to `escape`.
+    # The quoting character of csv, None for other formats. The same applies to `escape`.
     quote: str | None
     escape: str | None
     # A field that equals one of these is null. In csv this applies only to fields without quotes.
@@ -197,7 +197,7 @@ class Notice:
     code: WarningCode
     message: str
     uri: str | None = None
-    # Counted from 1.
+    # The number of the line, counted from 1.
     line: int | None = None
     # The number of a field, counted from 1.
     column: int | None = None

@@ -66,7 +66,7 @@ class Rights:
     bypasses_row_security: bool
     # The role that has logged in.
     session_user: str
-    # When that role's password expires, negative if it has. None if it does not expire.
+    # In how many seconds that role's password expires, negative if it has expired. None if it does not expire.
     password_ends_in_s: float | None
 
 
@@ -168,7 +168,7 @@ class Tablespace:
     """The row of tablespaces.sql."""
 
     name: str
-    # Empty for tablespaces in the data directory.
+    # The tablespace's directory, empty for tablespaces in the data directory.
     location: str
 
 
@@ -201,7 +201,7 @@ class HostFacts:
 
     cpu_count: int
     memory_bytes: int
-    # Only the file systems of the paths that could be read.
+    # The file systems of those paths of the server that could be read.
     volumes: tuple[FileSystem, ...]
 
 
@@ -223,7 +223,7 @@ class TableInspection:
     """A table to load into, and what affects a load into it."""
 
     asked: TableName
-    # None if the table does not exist.
+    # The facts of the table, None if the table does not exist.
     facts: TableFacts | None = None
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
@@ -236,7 +236,7 @@ class Encryption:
     """Whether a network connection is encrypted."""
 
     is_encrypted: bool
-    # libpq's parameter.
+    # The value of libpq's parameter.
     sslmode: str
 
 

@@ -42,7 +42,7 @@ class Landing:
     events: tuple[TriggerEvent, ...] = ("INSERT",)
     # What other sessions see during the load.
     readers: str = "readers see rows as they are committed"
-    # What they see if the records are staged.
+    # What other sessions see if the records are staged.
     readers_if_staged: str = "through a staging table, readers see all or nothing"
 
     def staged(self) -> Landing:
@@ -114,7 +114,7 @@ class ImportRights:
     exists: bool
     # Whether the function belongs to the extension or to a superuser.
     is_trusted: bool
-    # USAGE on the schema.
+    # Whether the role has USAGE on the function's schema.
     may_use: bool
-    # EXECUTE on the function.
+    # Whether the role has EXECUTE on the function.
     may_execute: bool

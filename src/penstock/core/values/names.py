@@ -13,7 +13,7 @@ from penstock.core.values.table import TableName
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
-# PostgreSQL's NAMEDATALEN - 1. A longer name would be truncated with only a notice.
+# The most bytes of a name, NAMEDATALEN - 1. The server would truncate a longer name with only a notice.
 NAME_LIMIT_BYTES = 63
 
 # The limit of user columns in a table (MaxHeapAttributeNumber in src/include/access/htup_details.h).

@@ -131,7 +131,7 @@ class ServerIdentity:
 
     system_identifier: int
     timeline: int
-    # None on a Unix socket.
+    # The address of the server, None on a Unix socket.
     address: str | None
     port: int | None
     # The resource id of Amazon RDS. If it is set, it alone identifies the server.

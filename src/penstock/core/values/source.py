@@ -21,12 +21,12 @@ Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 class SourceObject:
     """One object as it was listed."""
 
-    # Safe to show and store: it has no user, password or query string.
+    # The name of the object. It is safe to show and store: it has no user, password or query string.
     uri: str
     # What core/files opens: a path, a URL that may contain a signature, or "-" for standard input. It must never be
     # shown.
     location: str
-    # None if the size is not known, as for standard input.
+    # The size, None if it is not known, as for standard input.
     size_bytes: int | None
     # A text that changes with the content: an ETag, a version id, the time of modification with the size, or the result
     # of file_version. None if it is not known.
@@ -69,7 +69,7 @@ class ObjectSample:
 
     source: SourceObject
     compression: Compression
-    # At most a few hundred KiB, in the encoding in which it is sent to the server, without the byte-order mark.
+    # The beginning, at most a few hundred KiB, in the encoding in which it is sent to the server, without the mark.
     head: bytes
     # Whether `head` is the whole object.
     is_whole: bool

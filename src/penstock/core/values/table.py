@@ -11,7 +11,7 @@ from penstock.core.frozen import frozen
 class TableName:
     """A table's name."""
 
-    # None if search_path determines the schema.
+    # The schema, None if search_path determines it.
     schema: str | None
     name: str
 
@@ -28,7 +28,7 @@ class Column:
     is_not_null: bool = False
     is_generated: bool = False
     has_default: bool = False
-    # '' (no identity column), 'a' (always) or 'd' (by default).
+    # The kind of identity column: 'a' (always), 'd' (by default), or '' for another column.
     identity: str = ""
     # The qualified name of the sequence that the column owns.
     sequence: str | None = None
@@ -47,7 +47,7 @@ class TableFacts:
     """The facts of a table that a load needs."""
 
     oid: int
-    # Always qualified.
+    # The table's name, always with its schema.
     name: TableName
     # pg_class.relkind.
     kind: str
@@ -68,7 +68,7 @@ class TableFacts:
     unpublished: tuple[str, ...] = ()
     # The OIDs of the tables that its foreign keys refer to.
     references: frozenset[int] = frozenset()
-    # Whether it has indexes, or had some recently.
+    # Whether the table has indexes, or had some recently.
     has_indexes: bool = False
     # pg_class.relnatts, the largest attnum that a column has or had.
     attributes: int = 0

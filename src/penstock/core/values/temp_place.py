@@ -25,7 +25,7 @@ class Scope:
     """The scope for which temp_tablespaces is set: the whole server, a database or a role."""
 
     kind: ScopeKind
-    # None for the whole server.
+    # The name of the database or role, None for the whole server.
     name: str | None = None
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class CheckReport:
     problems: tuple[TempPlaceProblem, ...]
     # What was corrected.
     mended: tuple[str, ...]
-    # None if it is not known.
+    # The free bytes of the disk, None if they are not known.
     free_bytes: int | None
 
 

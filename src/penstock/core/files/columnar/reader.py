@@ -39,7 +39,7 @@ _TAIL_BYTES: Final = 64 * KIB
 
 _MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
-# A file ends with the length of its footer (4 bytes) and the magic (4 bytes).
+# How many bytes follow the footer at the end of a file: the footer's length (4 bytes) and the magic (4 bytes).
 _END_BYTES: Final = 8
 
 
@@ -217,9 +217,9 @@ class RecordBatch(NamedTuple):
 class _Part:
     """A row group and its place in the file."""
 
-    # Counted from 0.
+    # The number of the row group, counted from 0.
     number: int
-    # The number of its first row in the file.
+    # The number of the row group's first row in the file.
     start: int
     group: Group
 

@@ -211,7 +211,7 @@ def plain_array(array: Any) -> Any:
 
 def cast_array(array: Any, kind: Any) -> Any:
     """Return an array converted to another type. Raises pyarrow.ArrowInvalid if the type does not hold a value."""
-    # Array.cast imports pyarrow.compute even if there is nothing to do.
+    # Array.cast is not called needlessly, because it imports pyarrow.compute even if there is nothing to do.
     return array if array.type == kind else array.cast(kind)
 
 
