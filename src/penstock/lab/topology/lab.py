@@ -60,7 +60,7 @@ class MemberStatus:
     name: str
     kind: Kind
     zone: str | None
-    # down, running, volume lost, or the state that pg_stat_replication shows.
+    # The state of the member: down, running, volume lost, or what pg_stat_replication shows.
     state: str
     sync_state: str | None
     # The WAL that the member has not received.

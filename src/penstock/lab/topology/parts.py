@@ -94,7 +94,7 @@ class Received:
 
     # The end of the WAL that the standby has received.
     end_bytes: int
-    # Whether it is still streaming.
+    # Whether the standby is still streaming.
     is_streaming: bool
 
 

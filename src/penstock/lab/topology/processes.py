@@ -60,9 +60,9 @@ class Launch:
 
     name: str
     argv: Sequence[str]
-    # The working directory.
+    # The working directory of the process.
     folder: Path
-    # The account, None for the caller's.
+    # The account of the process, None for the caller's.
     user: ServerUser | None
 
 
@@ -173,7 +173,7 @@ def _ours_below(folder: Path) -> Iterator[psutil.Process]:
             if _is_program(process) and Path(process.cwd()).is_relative_to(top):
                 yield process
         except psutil.Error:
-            # The process has ended, or belongs to another account.
+            # The process has ended, or it belongs to another account.
             continue
 
 
@@ -219,8 +219,8 @@ class LabResources:
             programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
             if sum(member.is_server for member in self.state.members) > 1:
-                # A tablespace has the same path on each server, and a server that starts removes all temporary files
-                # there.
+                # Two servers cannot share the directory of a tablespace on local storage: it has the same path on each
+                # server, and a server that starts removes all temporary files there.
                 raise UsageError(
                     f"--local-storage is not possible with {self.state.shape}",
                     detail="Its servers would share one directory, and each that starts delete the others' temporary "
@@ -298,7 +298,7 @@ def release(folder: Path) -> None:
     try:
         group = cgroup_of(folder)
     except LabError:
-        # Without a hierarchy, no control group was created.
+        # No control group was created, because the machine has no hierarchy of them.
         return
     remove_cgroup(group)
 

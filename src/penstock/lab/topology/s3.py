@@ -95,7 +95,7 @@ def _copy(target: Path) -> None:
     for distribution in _required("pg-penstock", {}).values():
         for file in distribution.files or ():
             source = Path(str(file.locate()))
-            # A path with .. is that of a script in ../../../bin, which is not needed.
+            # A path with .. is not below site-packages. It is that of a script in ../../../bin, which is not needed.
             if ".." not in file.parts and source.is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 # copy2 keeps the time of change. Otherwise Python would not use the compiled files.
@@ -113,7 +113,7 @@ def _required(name: str, found: dict[str, metadata.Distribution]) -> dict[str, m
     try:
         found[key] = metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        # Only other versions of Python or other systems require it.
+        # The package is missing, so only other versions of Python or other systems require it.
         return found
     for requirement in found[key].requires or ():
         if "extra ==" not in requirement and (required := re.match(r"[\w.-]+", requirement)):
@@ -126,7 +126,7 @@ BUCKET = "lab"
 
 _PROCESS = "s3"
 _EXTENSIONS = ("aws_commons", "aws_s3")
-# moto's server needs a second to start, and longer on a busy machine.
+# How long to wait until moto's server answers. The server needs a second to start, and longer on a busy machine.
 _START_TIMEOUT_S = 60
 
 # The script that the functions of aws_s3 run. `put` also removes the files of backends that were killed. A file's name
@@ -159,7 +159,7 @@ exit 2
 class S3StandIn:
     """The S3 of one lab."""
 
-    # The lab's folder.
+    # The folder of the lab.
     lab: Path
     # The port of moto's server.
     port: int

@@ -15,7 +15,7 @@ Parameters = Literal["postgres", "rds", "embedded"]
 
 ZONES = ("a", "b", "c")
 
-# A commit waits until four of six receivers, two in each zone, have its WAL: Aurora's write quorum.
+# How many receivers must have a commit's WAL: four of six, with two in each zone, are Aurora's write quorum.
 _QUORUM = 4
 # The limit of the WAL that a replication slot keeps. Without it, a lost zone would fill the disk if nobody ends the
 # lab.
@@ -29,7 +29,7 @@ class TopologyMember:
     # The name of the member, of its replication slot, and in its application_name.
     name: str
     kind: Kind
-    # None in a topology without zones.
+    # The zone of the member, None in a topology without zones.
     zone: str | None
 
     @property
@@ -106,9 +106,9 @@ def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: 
         return DEFAULT_SETTINGS
     return {
         "log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"],
-        # {DBInstanceClassMemory/32768}, in pages of 8 kB
+        # RDS's default is {DBInstanceClassMemory/32768}, in pages of 8 kB.
         "shared_buffers": f"{max(memory_bytes // 4 // MIB, 16)}MB",
-        # GREATEST({DBInstanceClassMemory/63963136*1024},65536) kB
+        # RDS's default is GREATEST({DBInstanceClassMemory/63963136*1024},65536), in kB.
         "maintenance_work_mem": f"{max(memory_bytes // 63_963_136 * 1024, 65_536)}kB",
         "checkpoint_timeout": "300s",
         "huge_pages": "try",

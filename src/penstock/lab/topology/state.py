@@ -25,7 +25,7 @@ from penstock.lab.topology.shapes import Parameters, Shape, TopologyMember
 _FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
-# If a lab's stage is not "up", a command on it was interrupted.
+# The stage of a lab. If it is not "up", a command on the lab was interrupted.
 Stage = Literal["starting", "up", "failing over"]
 
 
@@ -41,7 +41,7 @@ class LabState:
     major: int
     stage: Stage
     members: tuple[TopologyMember, ...]
-    # Describes the volume of each server's data; None means the machine's own disk.
+    # Describes the volume of each server's data. None means the machine's own disk.
     volume: str | None = None
     # The size of a second device, None if there is no such device.
     local_storage_bytes: int | None = None
