@@ -19,7 +19,7 @@ class Spill:
     """A node of a plan that used temporary files."""
 
     node: str
-    # The server's term, such as external merge, or None.
+    # How the node spilled, in the server's words, such as "external merge". None if the server does not say.
     how: str | None
     written_bytes: int
     read_bytes: int
@@ -38,7 +38,7 @@ class StatementRun:
     session_s: tuple[float, ...]
     written_bytes: int
     read_bytes: int
-    # The bytes of temporary tables.
+    # The bytes that were written in temporary tables.
     local_bytes: int
     workers_planned: int
     workers_launched: int

@@ -192,7 +192,7 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
 class RemovalFacts:
     """What is found when a temp place is to be removed."""
 
-    # None if the tablespace is not at the location where it was created.
+    # The tablespace, None if it is not at the location where it was created.
     tablespace: TablespaceRow | None
     # Where a tablespace with this name is located, if it is not at the recorded location; None if there is none.
     elsewhere: str | None

@@ -40,7 +40,7 @@ class TablespaceRow:
 class OccupantRow:
     """The row of occupants.sql."""
 
-    # The kind of the object as ALTER names it.
+    # The kind of the object, as ALTER names it.
     kind: str
     name: str
     is_temporary: bool

@@ -38,7 +38,7 @@ class DirectoryRow:
     """The row of directories.sql."""
 
     name: str
-    # None if the role may not see it.
+    # The directory of the tablespace, None if the role may not see it.
     directory: str | None
 
 
@@ -46,9 +46,9 @@ class DirectoryRow:
 class Explained:
     """A statement that was run."""
 
-    # The seconds that its session measured.
+    # The statement's time in seconds, as its session measured it.
     elapsed_s: float
-    # The plan as in EXPLAIN's JSON.
+    # The plan, as in EXPLAIN's JSON.
     plan: dict[str, Any]
 
 
@@ -192,7 +192,7 @@ class Place:
     # The names of the tablespaces.
     names: tuple[str, ...]
     factory: ConnectionFactory
-    # The value of temp_tablespaces.
+    # The value of the setting temp_tablespaces.
     tablespaces: str
     facts: ReplayFacts
     # The server's memory. For a server on another machine, this is a guess, which tends to be too small.
@@ -276,7 +276,8 @@ def replay(
             with comparing:
                 comparisons.append(comparing.compare(number, statement))
         except PenstockError as error:
-            # For example, there are more sessions than max_connections allows.
+            # The statement failed, for example because there are more sessions than max_connections allows. The replay
+            # goes on if another run was measured.
             if not any(each.first for each in comparisons):
                 raise
             why = " ".join(filter(None, (error.message, error.detail)))

@@ -29,7 +29,7 @@ from penstock.watch.statements import strip_literals
 if TYPE_CHECKING:
     Plan = dict[str, Any]
 
-# The counters of a statement.
+# The names of a statement's counters.
 _COUNTED = (
     "calls",
     "total_exec_time_ms",
@@ -110,7 +110,8 @@ def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: f
 def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> TablespaceDevice:
     temporary_iops = None
     if seen is not None and seen.request_bytes and spilled_per_s is not None:
-        # A spill is written once and read once, unless the operating system's cache keeps it from the device.
+        # The spilled bytes count twice, because a spill is written once and read once. The device does less if the
+        # operating system's cache keeps spills from it.
         done = seen.read_iops + seen.write_iops
         temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
     return TablespaceDevice(
@@ -153,7 +154,7 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
     since = _add(after, before, sign=-1)
-    # The statement's counters were reset, or pg_stat_statements had evicted the statement, which then came back.
+    # The counters fell if they were reset, or if pg_stat_statements evicted the statement and it came back.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
 

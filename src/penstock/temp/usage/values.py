@@ -39,7 +39,7 @@ class SettingRow:
 class TempTablespaces:
     """The tablespaces of one scope's temporary work."""
 
-    # The scope, for users.
+    # The scope, in words for users.
     whose: str
     tablespaces: tuple[str, ...]
     # The names that PostgreSQL skips silently, and why.
@@ -67,7 +67,7 @@ class TablespaceDevice:
     device: str
     kind: str
     free_bytes: int | None
-    # None if the device has no counters.
+    # The device's rates, None if it has no counters.
     rates: DeviceRates | None
     # An estimate of the device's I/Os per second that are temporary work and would move with it.
     temporary_iops: float | None
@@ -84,15 +84,15 @@ class StatementUse:
     calls: int
     total_exec_time_ms: float
     rows: int
-    # This and the next field are the bytes of spills.
+    # The bytes of spills that were read. The next field is the bytes of spills that were written.
     temp_read_bytes: int
     temp_written_bytes: int
-    # This and the next field are the bytes of temporary tables.
+    # The bytes of temporary tables that were read. The next field is those that were written.
     local_read_bytes: int
     local_written_bytes: int
     temp_read_time_ms: float | None
     temp_write_time_ms: float | None
-    # True if no other statement calls the statement; None before version 1.9 of the extension.
+    # Whether no other statement calls the statement. None before version 1.9 of the extension.
     is_top: bool | None = None
     use_case: UseCase | None = None
     # Why there is no use case, None if there is one.
@@ -120,9 +120,9 @@ class TablespaceUse:
 
     name: str
     directory: str | None
-    # The total size.
+    # The total size of the tablespace's files.
     size_bytes: int | None
-    # This and the next field are None if the role may not see temporary files.
+    # The number of temporary files. This and the next field are None if the role may not see temporary files.
     temp_files: int | None
     temp_bytes: int | None
 
@@ -151,7 +151,7 @@ class LogEnd:
 class LoggedFiles:
     """Temporary files of one statement in the log. The log lists a file when the file is deleted."""
 
-    # The text without literals.
+    # The text of the statement without literals.
     statement: str
     files: int
     total_bytes: int
@@ -200,7 +200,7 @@ class UsageReport:
     routes: tuple[TempTablespaces, ...] = ()
     devices: tuple[TablespaceDevice, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
-    # None if the log cannot be read.
+    # The path of the server's log, None if the log cannot be read.
     log_path: str | None = None
     # The files that the end of the server's log lists. The log may cover any time.
     logged: tuple[LoggedFiles, ...] = ()
