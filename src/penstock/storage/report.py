@@ -45,11 +45,11 @@ class Candidate:
 
     storage: Storage
     limits: VolumeLimits
-    # How long the workload takes on it, if otherwise only processors and the instance limit the workload.
+    # How long the workload takes on the storage, if otherwise only processors and the instance limit the workload.
     elapsed_s: float
-    # A multiple of the price of the present storage, None if that is not known.
+    # The price as a multiple of the present storage's, None if it is not known.
     price: float | None
-    # Whether RDS copies all data to other volumes, which takes hours.
+    # Whether the change makes RDS copy all data to other volumes, which takes hours.
     copies: bool
 
 
@@ -151,7 +151,7 @@ def _sizes(kind: VolumeKind, present: Storage, demand: Demand) -> list[int]:
     if kind != "gp3":
         wanted.append(math.ceil(demand.most_iops / find_figure(kind, "iops_per_gib")))
     if kind == "gp2":
-        # Above these sizes, the throughput of one volume and of four is larger.
+        # Add the sizes from which a single volume, and four striped volumes, have more throughput.
         wanted += [volumes * find_figure(kind, "small_gib") + 1 for volumes in (1, 4)]
     return sorted({size for size in wanted if least <= size <= most and (size == now or size * 10 >= now * 11)})
 
@@ -171,13 +171,13 @@ class StorageReport:
     name: str
     storage: Storage
     limits: VolumeLimits
-    # None if the storage is not that of RDS.
+    # The instance, None if the storage is not that of RDS.
     instance: RdsInstance | None = None
-    # None if the storage is not that of RDS.
+    # The instance's region, None if the storage is not that of RDS.
     region: str | None = None
     # The source of the workload's use.
     seen_in: str | None = None
-    # None if no use is known.
+    # The workload's use of the storage, None if it is not known.
     demand: Demand | None = None
     # The storage that would carry the demand, the smallest change first.
     candidates: tuple[Candidate, ...] = ()
