@@ -45,7 +45,7 @@ from penstock.rds.view import describe_lines, description_object
 
 # How many seconds to wait for each answer of the server.
 _LOOK_TIMEOUT_S = 10
-# The message SSLRequest (postgresql.org/docs/current/protocol-message-formats.html).
+# The message SSLRequest, which asks a server for TLS (postgresql.org/docs/current/protocol-message-formats.html).
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 

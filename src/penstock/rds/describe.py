@@ -357,7 +357,7 @@ def ask_briefly(
         finally:
             done.set()
 
-    # A daemon thread: a credential program or service may hang, and the process must still be able to end.
+    # The thread is a daemon: a credential program or service may hang, and the process must still be able to end.
     threading.Thread(target=ask, name="RDS instance", daemon=True).start()
     done.wait(patience_s)
     return found[0] if found else None

@@ -16,7 +16,7 @@ from penstock.core.values.device import LOCAL_METRICS, METRIC_NAMES, RDS_LOAD, R
 
 _AGE = timedelta(minutes=15)
 _PERIOD_S = 60
-# The most values that CloudWatch returns.
+# The most values that CloudWatch returns in one answer.
 _MOST_POINTS = 1440
 # How many waits Performance Insights is asked for, the largest first.
 _MOST_WAITS = 10

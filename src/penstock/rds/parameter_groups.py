@@ -82,7 +82,7 @@ class RdsParameterGroups:
         return {one["ParameterName"]: one["ParameterValue"] for one in found if "ParameterValue" in one}
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters with immediate effect. None resets a parameter to its default."""
+        """Set dynamic parameters with immediate effect. A value of None resets the parameter to its default."""
         _, names = _NAMES[group.owner]
         changed: list[Raw] = [
             {"ParameterName": name, "ParameterValue": text, "ApplyMethod": "immediate"}
@@ -92,7 +92,8 @@ class RdsParameterGroups:
         reset: list[Raw] = [
             {"ParameterName": name, "ApplyMethod": "immediate"} for name, text in values.items() if text is None
         ]
-        # ResetDBParameterGroup's reference: "By default, all parameters in the DB parameter group are reset".
+        # All parameters are named, because ResetDBParameterGroup's reference says: "By default, all parameters in the
+        # DB parameter group are reset".
         named_only = {"ResetAllParameters": False}
         for verb, parameters, more in (("modify", changed, {}), ("reset", reset, named_only)):
             for start in range(0, len(parameters), _PARAMETERS_AT_ONCE):
@@ -156,7 +157,7 @@ def _lacks_its_cluster(found: RdsDescription) -> bool:
     """
     if found.cluster is not None or found.instance is None or found.instance.engine.startswith("aurora"):
         return False
-    # DescribeDBClusters is only called for an instance of a cluster.
+    # A gap of this call is enough: DescribeDBClusters is only called for an instance of a cluster.
     return any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps)
 
 

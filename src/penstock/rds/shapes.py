@@ -75,8 +75,8 @@ def count_vcpus(class_name: str) -> int | None:
 def name_sibling(class_name: str) -> str | None:
     """Return the name of the same class with local storage.
 
-    None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether the class
-    exists and is offered for an engine.
+    Returns None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether
+    the class exists and is offered for an engine.
 
     >>> name_sibling("db.m5.4xlarge"), name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
     ('db.m5d.4xlarge', None, None)

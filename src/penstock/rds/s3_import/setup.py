@@ -72,7 +72,10 @@ def find_database(connection: Connection, oid: int) -> str | None:
 
 
 def run_extension_statement(connection: Connection, text: str) -> None:
-    """Create or drop the extension. Needs rds_superuser; to drop it, ownership. Raises ServerError, TargetError."""
+    """Create or drop the extension. Raises ServerError, TargetError.
+
+    Creating it needs rds_superuser, and dropping it needs ownership.
+    """
     with translate_errors(f"running {text}"):
         connection.execute(text.encode())
 

@@ -1,4 +1,6 @@
-"""Plans the steps that prepare a server for imports from S3 or undo that; has the names and IAM documents. Pure.
+"""Plans the steps that prepare a server for imports from S3, or undo them. Pure.
+
+This module also has the names of roles and policies, and the IAM documents.
 
 Source: RDS User Guide, "Importing data from Amazon S3 into an RDS for PostgreSQL DB instance". IAM User Guide, "IAM
 policy elements: Variables and tags", explains * ? $ in a policy.

@@ -65,7 +65,7 @@ class Owner:
     arn: str
     resource_id: str
     region: str
-    # AWS's word, such as available.
+    # The status in AWS's word, such as available.
     status: str | None
     roles: tuple[AssociatedRole, ...]
 
@@ -97,7 +97,7 @@ class RoleFacts:
     # The value of OWNER_TAG, None if the role does not have the tag.
     owner_tag: str | None
     trust: Mapping[str, Any]
-    # The ARNs of its managed policies.
+    # The ARNs of the role's managed policies.
     attached: tuple[str, ...]
     # The names of the policies that are in the role itself.
     inline: tuple[str, ...] = ()
@@ -110,9 +110,9 @@ class PolicyFacts:
     name: str
     arn: str
     owner_tag: str | None
-    # The document of its default version.
+    # The document of the policy's default version.
     document: Mapping[str, Any]
-    # The ids of its other versions.
+    # The ids of the policy's other versions.
     other_versions: tuple[str, ...] = ()
 
 
@@ -120,7 +120,7 @@ class PolicyFacts:
 class BucketKey:
     """The KMS key of a bucket."""
 
-    # None if the bucket has no key of the user's own, or if that is not known.
+    # The key's ARN. None if the bucket has no key of the user's own, or if that is not known.
     arn: str | None = None
     # Why the key is not known, None if it is known.
     reason: str | None = None
@@ -189,7 +189,7 @@ class S3Route:
     """Whether the subnets of an instance have a route to S3."""
 
     vpc: str = ""
-    # The routes found.
+    # The routes to S3 that were found.
     ways: tuple[str, ...] = ()
     # The subnets without a route to S3.
     lacking: tuple[str, ...] = ()
