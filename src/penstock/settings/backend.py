@@ -293,7 +293,7 @@ class ServerSettings(Closing):
     def _find_wal_room(self) -> int | None:
         """Return the free bytes of the disk with a local server's WAL.
 
-        None if the server is remote or the path not known.
+        Returns None if the server is remote, or if the path of its WAL is not known.
         """
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local

@@ -32,7 +32,7 @@ _WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(
 )
 _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 
-# pg_settings has max_wal_size in MB of 2^20 bytes.
+# The bytes of a megabyte in max_wal_size: pg_settings has the setting in MB of 2^20 bytes.
 WAL_UNIT_BYTES = 1024 * 1024
 
 # How many times the expected WAL of a load max_wal_size must be, so that the load triggers no checkpoint. WAL triggers
@@ -262,7 +262,7 @@ _FIXED_SOURCES = {
     "override": "the server computes it",
 }
 
-# A smaller load does not gain from fewer checkpoints: the default max_wal_size has room for its WAL.
+# The smallest load that gains from fewer checkpoints. For a smaller load, the default max_wal_size has enough room.
 _LEAST_LOAD_BYTES = 256 * 1024 * 1024
 
 
@@ -463,7 +463,7 @@ def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
     refused = [name for name in names if (state := facts.setting(name)) is None or not state.may_alter_system]
     grants = []
     if refused and facts.version_num < 150_000:
-        # Only superusers may use ALTER SYSTEM.
+        # The advice is for superusers, because only superusers may use ALTER SYSTEM.
         return [
             f"Before PostgreSQL 15 only a superuser may use ALTER SYSTEM: run ALTER ROLE {user} SUPERUSER, or as one."
         ]

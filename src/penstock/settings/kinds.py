@@ -64,7 +64,7 @@ class Applier(Protocol):
         """Raise TargetError for a text that could not be restored."""
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set settings, and wait until the server has their values. None removes a line.
+        """Set settings, and wait until the server has their values. A text of None removes the line.
 
         `values` are the expected values of settings without a line, in pg_settings' unit.
         """
@@ -124,7 +124,7 @@ class SettingsKind(Kind):
 
     def _refuse_rights(self, changes: Sequence[Change]) -> None:
         facts = self._applier.read_facts()
-        # AWS checks the rights on a parameter group.
+        # Grants in the database are not checked for a parameter group, because AWS checks the rights on it.
         names = [] if facts.group else sorted(change.name for change in changes if change.name in LEASABLE)
         if names and (missing := missing_grants(facts, names)):
             raise TargetError("the role lacks privileges to restore settings", hint=" ".join(missing))
@@ -252,7 +252,7 @@ class ParameterGroups(Protocol):
         """Return the parameters that are set in the group, without those that have their defaults."""
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters with immediate effect. None resets a parameter to its default."""
+        """Set dynamic parameters with immediate effect. A value of None resets the parameter to its default."""
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags."""
