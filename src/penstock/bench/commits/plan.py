@@ -15,7 +15,7 @@ SOURCE = (
 
 SHORT_SOURCE = "Aurora PostgreSQL 11.6 (dbi-services.com, 2020)"
 
-# Seconds by rows per commit. The article's table ends at 100.
+# The article's times in seconds, by rows per commit. Its table ends at 100 rows per commit.
 SECONDS = {
     10_000_000: 135.9,
     1_000_000: 136.1,
@@ -25,10 +25,10 @@ SECONDS = {
     100: 373.5,
 }
 
-# At these rows per commit, the article's seconds are from a run without its sampler.
+# The rows per commit for which the article's seconds are from a run without its sampler.
 UNSAMPLED = frozenset({100_000})
 
-# The article's samples by rows per commit: CPU, IO:WALWrite, IO:XactSync.
+# The article's numbers of samples by rows per commit: of CPU, of IO:WALWrite and of IO:XactSync.
 SAMPLES = {
     10_000_000: (346, 44, 0),
     1_000_000: (349, 38, 3),
@@ -48,26 +48,25 @@ ADVISED_OVER_BEST = 1.07
 class Sweep:
     """The size of the experiment."""
 
-    # How many rows each run inserts; fewer if the run would take longer than the limit.
+    # How many rows each run inserts. A run inserts fewer if it would take longer than the limit.
     rows: int
     # The batch sizes.
     rows_per_commit: tuple[int, ...]
-    # The rounds with a sampler. One more round has none.
+    # How many rounds have a sampler. One more round has none.
     rounds: int
-    # How long a run may take. No run takes much longer.
+    # About how long a run may take at most. It determines how many rows a run inserts.
     limit_s: float
-    # The article's own check comes first: it inserts this many rows with a commit after every 1,000.
+    # How many rows the article's own check inserts, with a commit after every 1,000. It runs first.
     check_rows: int
     watch_s: float
-    # No round begins later than this after the first one.
+    # How long after the first round another one may begin.
     begin_within_s: float
 
 
-# The article finds that batches of fewer rows than this take longer. So times are also shown as multiples of the time
-# of this batch.
+# The batch size to which times are compared. The article finds that smaller batches take longer.
 BASE = 10_000
 
-# About an hour with three topologies on two cores.
+# The full experiment. It takes about an hour with three topologies on two cores.
 FULL = Sweep(
     rows=10_000_000,
     rows_per_commit=(10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1),
@@ -78,8 +77,8 @@ FULL = Sweep(
     begin_within_s=24 * 3600.0,
 )
 
-# This takes less than two minutes with three topologies on two cores, even if other processes slow commits tenfold.
-# With a limit of 1 s for a run, the sweep took 122 s in that case.
+# The short experiment. It takes less than two minutes with three topologies on two cores, even if other processes slow
+# commits tenfold. With a limit of 1 s for a run, it took 122 s in that case.
 QUICK = Sweep(
     rows=100_000,
     rows_per_commit=(100_000, 10_000, 1_000, 100, 10, 1),

@@ -80,9 +80,9 @@ class CallResult:
     elapsed_s: float
     # The number of rows in the table after the call.
     rows: int
-    # The number of transactions that inserted them.
+    # The number of transactions that inserted the rows.
     commits: int
-    # What the database counted in this time, including other sessions.
+    # The counters of the database for the time of the call, including other sessions.
     counted: DatabaseCounters
 
 
@@ -157,7 +157,7 @@ def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
         yield CommitExperiment(factory, control)
 
 
-# The article's check commits every 1,000 rows.
+# How many rows the article's check inserts per commit.
 _CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
@@ -172,12 +172,12 @@ _SAMPLE_INTERVAL_S = 0.1
 class Check:
     """The article's check: what pg_stat_database counted, compared with what was done."""
 
-    # The rows that were inserted.
+    # How many rows were inserted.
     rows: int
     commits: int
     counted_rows: int
     counted_commits: int
-    # The commits of other sessions.
+    # The rate of commits of other sessions.
     background_commits_per_s: float
 
 

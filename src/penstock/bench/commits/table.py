@@ -28,7 +28,7 @@ from penstock.core.units import format_count
 if TYPE_CHECKING:
     from penstock.bench.commits.run import CommitsResult, CommitsTargetResult
 
-# The order of the shares of samples.
+# The order in which the shares of samples are shown.
 SHARES = "CPU/write/commit"
 
 MARK = "*"

@@ -31,11 +31,11 @@ VCPUS = 16
 MEMORY_BYTES = 64 * GIB
 ROWS = 100_000_000
 
-# The provisioned IOPS, and the instance's dedicated bandwidth of 4,750 Mbps.
+# The provisioned IOPS of the article's volume, and its instance's dedicated bandwidth of 4,750 Mbps.
 IOPS = 5_000
 BYTES_PER_S = 4_750_000_000 // 8
 
-# Minutes by sessions: with temporary files on EBS, and on local storage.
+# The article's times in minutes by number of sessions: with temporary files on EBS, and on local storage.
 MINUTES = {
     4: (11.3, 10.6),
     8: (22.0, 16.5),
@@ -43,7 +43,8 @@ MINUTES = {
     16: (66.2, 32.0),
 }
 
-# Temporary files in GB by sessions: the total that all sessions wrote, not the largest amount at one time.
+# The article's temporary files in GB by number of sessions: the total that all sessions wrote, not the largest amount
+# at one time.
 TEMP_GB = {4: 1_090, 8: 2_268, 12: 3_449, 16: 4_629}
 
 # The article's queries. The last element is its LIMIT, in rows of its tables.
@@ -69,7 +70,7 @@ Side = Literal["volume", "local"]
 class ReadsExperiment:
     """The size of the experiment."""
 
-    # The rows of each table.
+    # How many rows each table has.
     rows: int
     # The numbers of concurrent sessions.
     sessions: tuple[int, ...]
@@ -85,11 +86,13 @@ class ReadsExperiment:
         return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
 
-# About half an hour for each topology on two cores. The article has 4 to 16 sessions on 16 vCPUs; 12 and 16 here
-# would take an hour more. Fewer rows would leave less memory than the processes of sixteen sessions need.
+# The full experiment. It takes about half an hour for each topology on two cores. The article has 4 to 16 sessions on
+# 16 vCPUs; 12 and 16 here would take an hour more. Fewer rows would leave less memory than the processes of sixteen
+# sessions need.
 FULL = ReadsExperiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=4)
 
-# Less than four minutes on two cores. Fewer rows would leave less memory than the processes of the largest step need.
+# The short experiment. It takes less than four minutes on two cores. Fewer rows would leave less memory than the
+# processes of the largest step need.
 QUICK = ReadsExperiment(rows=400_000, sessions=(1, 2, 4), rounds=2)
 
 # The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. The factor and the minimum
@@ -153,7 +156,7 @@ class QueryDeviceUse:
 
     read_bytes: float
     write_bytes: float
-    # The share of time with I/O, 0 to 1.
+    # The share of time in which the device did I/O, 0 to 1.
     busy: float
     queue: float
 

@@ -90,7 +90,7 @@ class SpillExperiment:
     def warm(self, table: str) -> None:
         """Read a table, so that as much of it as fits is in the cache for the next run. Raises ServerError."""
         with translate_errors("reading a table of the experiment"):
-            # pad has no index. count(*) would read only the primary key's index.
+            # pad is counted because it has no index. count(*) would read only the primary key's index.
             name = sql.Identifier(SCHEMA, table)
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
@@ -279,7 +279,7 @@ def _loaded(
 
 def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[str], None]) -> ReadsTargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    # Without this, the first runs would measure cold caches and the writes that the load left.
+    # The queries run once before the rounds. Otherwise the first runs would measure cold caches and the load's writes.
     say(f"{target.name}: warming up")
     for query in chosen:
         _QueryMeasurements().add(target, query, experiment.sessions[0], first="volume")

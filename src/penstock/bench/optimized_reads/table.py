@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.values.device import Device
 
 ALL = "all that spill"
-# Shown in place of a speed-up.
+# The text that is shown in place of a speed-up if no difference was found.
 NO_DIFFERENCE = "no difference"
 SPILLS_NOTHING = "spills nothing"
 
@@ -84,7 +84,7 @@ def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, .
             )
         for run in step.runs:
             times = _times(run.volume_s, run.local_s)
-            # The article has no times of individual queries.
+            # The article's columns are empty, because it has no times of individual queries.
             shown = times if run.temp_bytes else (*times[:-1], SPILLS_NOTHING)
             rows.append((str(step.sessions), run.query, *shown, "-", "-"))
     return rows
