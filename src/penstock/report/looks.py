@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadCounts, LoadDetails
     from penstock.watch.values import Recording, RecordingHeader
 
-# How many rows a table has at most.
+# How many rows the tables of waits, statements and files have at most.
 _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
@@ -36,7 +36,7 @@ class Table:
 class Look:
     """What is shown of one recording."""
 
-    # The name of the file.
+    # The name of the recording's file.
     name: str
     # The recording's name on the page.
     letter: str
@@ -187,7 +187,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _STATEMENT_WIDTH else f"{text[:_STATEMENT_WIDTH]} ..."
 
 
-# The numbers by which recordings are compared: the name, the unit, and the number of a recording.
+# The numbers by which recordings are compared: each has a name, a unit, and a function that reads it from a recording.
 _MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
     ("recorded", "s", lambda look: look.timeline.end_s),
     ("load", "s", lambda look: _count(look, "elapsed_s")),

@@ -46,9 +46,9 @@ class Curve:
     kind: str = "line"
     color: str = "currentColor"
     dashes: str = "none"
-    # The value of a limit.
+    # The value of a limit. Other curves do not use it.
     limit: float = 0.0
-    # The marks of a chart.
+    # The marks of a chart. Other curves do not use them.
     marks: Marks = field(default_factory=Marks)
 
     @property
@@ -65,7 +65,7 @@ class Curve:
 class Chart:
     """A chart of one recording, with the rows of its table."""
 
-    # None if nothing was recorded.
+    # The drawing, None if nothing was recorded.
     svg: str | None
     curves: tuple[Curve, ...]
 
@@ -218,7 +218,7 @@ def _limit(name: str, value: float) -> Curve:
 
 
 def _draw(looks: Sequence[Look], title: str, unit: str, pick: Callable[[Look], list[Curve]]) -> Section | None:
-    """Return a section with a chart for each recording. All charts have the same axes. None if nothing was recorded."""
+    """Return a section with a chart for each recording, or None without data. All charts have the same axes."""
     found = [pick(look) for look in looks]
     if not any(curve.pieces for curves in found for curve in curves):
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.watch.values import Sample
 
-# How many bins a drawing has.
+# How many bins of time a drawing has.
 BINS = 160
 
 # The columns of forced and of timed checkpoints, before PostgreSQL 17 and since.
@@ -63,7 +63,7 @@ class Marks:
 class DeviceCurves:
     """The use of one device."""
 
-    # The tablespaces on the device, and pg_wal.
+    # What is on the device: tablespaces and pg_wal.
     roles: dict[str, None]
     queue: list[TimelinePiece]
     iops: list[TimelinePiece]
@@ -124,7 +124,7 @@ class Timeline:
             if is_idle or self._last.get("inserted", (0.0, {}))[1] != counts:
                 self._add(self._inserted, "inserted", sample.at_s, counts)
             copies = sample.counters.get("pg_stat_progress_copy", ())
-            # The counter of a new COPY began at 0.
+            # A command that is new in a reading counts from 0, because COPY's counter begins at 0.
             self._add(self._copied, "copied", sample.at_s, _numbers(copies, "pid", "tuples_processed"), is_new=True)
 
     def _see_checkpoints(self, sample: Sample) -> None:
@@ -226,7 +226,7 @@ COLORS = tuple(color for color, _ in STYLES)
 DASHES = ("none", "6 2", "2 2", "7 2 2 2", "1 3")
 REST_COLOR = "#999999"
 
-# The colours in a drawing that the page replaces by its own.
+# Two colours of a drawing, which the page replaces by its own colours.
 _TEXT, _GRID = "#010203", "#040506"
 _PAGE = {_TEXT: "currentColor", _GRID: "var(--line)"}
 # The width and height of a drawing in inches.
@@ -239,7 +239,7 @@ class TimePlot:
     """Curves over time, in equal bins."""
 
     y_label: str
-    # The seconds that the axis shows.
+    # The time in seconds at which the axis ends.
     end_s: float
     # The highest value of the axis.
     top: float
