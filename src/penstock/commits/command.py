@@ -92,7 +92,7 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     samples: list[Sample] = []
     watched = Watched(interval_s=_INTERVAL_S)
     sample_while(watched.stop.wait, sampler, watched, keep=samples.append, for_s=for_s)
-    # Return a copy, so that a sample that arrives later is not added.
+    # The list is copied, so that a sample that arrives later is not added.
     return list(samples)
 
 

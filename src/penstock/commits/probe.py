@@ -23,7 +23,7 @@ _LONGEST_S = 10.0
 class CommitTimes:
     """The result of timing small commits."""
 
-    # The time of each commit, with its round trip.
+    # The time of each commit, including a round trip.
     commits_s: tuple[float, ...]
     # The median of a round trip alone.
     round_trip_s: float
