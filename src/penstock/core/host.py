@@ -305,7 +305,7 @@ def find_device(path: Path) -> Device | None:
 
 
 def find_devices(path: Path) -> tuple[Device, ...]:
-    """Return the device that a path is on. If it is a loop device, the device of its backing file follows."""
+    """Return the device that a path is on. After a loop device comes the device of its backing file."""
     found: list[Device] = []
     below: Path | None = path
     while below is not None and (device := find_device(below)) is not None:

@@ -30,8 +30,9 @@ class BatchPlan:
     chunk_bytes: int = 64 * MIB
     # The limit of a COPY command whose records are kept in memory, because some of them may have to be sent again.
     kept_chunk_bytes: int = 4 * MIB
-    # How long a COPY command stays open without new data. A source such as a pipe may be silent for hours. Ending the
-    # command shows an error that the server has reported: libpq may have read it, and then polling the socket does not.
+    # How long a COPY command stays open without new data. A source such as a pipe may be silent for hours. When the
+    # command ends, an error that the server has reported is seen. Polling the socket does not show an error that libpq
+    # has read already.
     silence_s: float = 1.0
 
 
@@ -46,45 +47,49 @@ class LoadTuning:
     # How much `least_dropping_bytes` grows for each index and foreign key of a partition. Rebuilding one takes 13 ms,
     # and dropping it saves 18 ms for each MB of rows (docs/decisions/0013).
     least_part_bytes: int = MIB // 2
-    # A smaller load is sent as text, not in the binary format. Text costs it at most 0.1 s, and the errors of text name
-    # the line at once.
+    # The smallest load that is sent in the binary format. A smaller one is sent as text: this costs at most 0.1 s, and
+    # the errors of text name the line at once.
     least_binary_bytes: int = 16 * MIB
     # How many records one sort into stored and rejected ones handles at most. The server and penstock keep the reasons
     # in memory.
     most_sorted: int = 100_000
     # How many problems a check reports at most. Nobody corrects more by hand.
     most_problems: int = 1000
-    # An import without progress for `import_silence_s` is reported: the server has probably no route to S3. If the
-    # server shows after `import_patience_s` that it has not read any bytes, the import is cancelled.
+    # How long an import may make no progress before it is reported: the server has probably no route to S3. After
+    # `import_patience_s`, an import is cancelled if the server shows that it has not read any bytes.
     import_silence_s: float = 60.0
     import_patience_s: float = 300.0
     # How many bytes of small objects a host claims at a time from a load by several hosts, if enough are left for the
-    # other hosts. At first a host does not know how fast it is. With fewer bytes it could run out of them before its
-    # next claim.
+    # other hosts. At first a host does not know how fast it is. With fewer bytes, a fast host could have none left
+    # before its next claim.
     least_claim_bytes: int = 32 * MIB
     # How long a load waits for its own lost sessions to end and release their locks, before it restores changes.
     lock_patience_s: float = 20.0
-    # VACUUM of a smaller table is always run, and is not announced: it ends before anybody could read a message.
+    # The smallest table whose VACUUM is announced. VACUUM of a smaller table ends before anybody could read a message,
+    # so it is always run.
     long_vacuum_bytes: int = 64 * MIB
     # How long VACUUM after a load waits for a lock. This is longer than deadlock_timeout (1 s by default), after which
     # the server cancels an autovacuum worker that blocks a session. A complete load should not wait much longer for
     # others.
     vacuum_lock_timeout_s: float = 5.0
-    # A load that stores fewer bytes requests no checkpoint: the server's next scheduled checkpoint has little to write.
+    # The smallest load that requests a checkpoint. After a smaller one, the server's next scheduled checkpoint has
+    # little to write.
     least_checkpoint_bytes: int = GIB
-    # A smaller load does not freeze the rows of tables that were empty: autovacuum freezes so few pages in no time.
+    # The smallest load that freezes the rows of tables that were empty. Autovacuum freezes the few pages of a smaller
+    # one in no time.
     least_freezing_bytes: int = MIB
-    # For a smaller load, COPY freezes rows only with --freeze always: VACUUM has few pages to write again.
+    # The smallest load whose rows COPY freezes without --freeze always. After a smaller one, VACUUM has few pages to
+    # write again.
     least_frozen_bytes: int = 64 * MIB
-    # If one table gets more bytes, COPY freezes rows only with --freeze always: after a failure, the whole table would
-    # be sent again.
+    # The most bytes of one table whose rows COPY freezes without --freeze always. After a failure, such a table must be
+    # sent again as a whole.
     most_frozen_bytes: int = GIB
-    # The report on what limited a load is left out if the load took less time or had fewer bytes: there is little to
-    # gain.
+    # The least time and the least bytes of a load that gets a report on what limited it. For a smaller load, there is
+    # little to gain.
     least_verdict_s: float = 10.0
     least_verdict_bytes: int = 64 * MIB
-    # A load with fewer bytes does not ask AWS about the instance. Asking takes 0.2 s plus the time of AWS's answer,
-    # which is more than a better number of sessions can save.
+    # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the time of AWS's answer, which is
+    # more than a better number of sessions saves in a smaller load.
     least_asking_bytes: int = 64 * MIB
     # How long a load waits for AWS's description of the instance, including 0.2 s for importing botocore and its model
     # of RDS. On a private network without a route to AWS, this is the delay of a load.

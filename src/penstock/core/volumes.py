@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Bucket:
-    """The burst bucket of a volume: how many I/Os it may do beyond the baseline rate, at which the bucket fills.
+    """The burst bucket of a volume: I/Os that it may do beyond the baseline rate. The bucket fills at that rate.
 
     >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).burst_s(5_400_000)
     2400.0

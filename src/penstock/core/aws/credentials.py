@@ -98,7 +98,7 @@ def credential_failures() -> tuple[type[Exception], ...]:
     """Return the errors that obtaining credentials may raise.
 
     They are botocore's own errors, AWS's error if a role may not be assumed, and the errors of a credential program
-    that does not exist or has other output.
+    that does not exist or whose output is not valid.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 (40 ms, only for S3)
 

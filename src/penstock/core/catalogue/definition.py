@@ -275,7 +275,7 @@ def compose_create_index(index: IndexRow, table: sql.Composable, name: sql.Compo
 
 
 def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> sql.Composed:
-    """Return the statement that creates an index and its constraint on a partitioned table but not its partitions."""
+    """Return the statement that creates an index and its constraint on a partitioned table, but not on partitions."""
     name, relation = sql.Identifier(index.name), sql.Identifier(*table)
     if constraint is None:
         return compose_create_index(index, sql.SQL("ONLY {}").format(relation), name)
@@ -324,9 +324,9 @@ def compose_foreign_key(
 ) -> tuple[sql.Composed, sql.Composed | None]:
     """Return the statement that adds a foreign key without a check of the rows, and the one that validates it.
 
-    The second statement is None if the key was not valid or not enforced. Adding the key takes a lock on the referenced
-    table that blocks its writers; validating takes one that does not. A key of the old table that refers to the old
-    table itself will refer to the new table. Raises TargetError if it is unclear to which table the key refers.
+    The second statement is None if the key was not valid or not enforced. Adding the key blocks writers of the
+    referenced table. Validating the key does not block them. A key of the old table that refers to the old table itself
+    will refer to the new table. Raises TargetError if it is unclear to which table the key refers.
     """
     head, own, tail = constraint.definition.partition(f") REFERENCES {definition.table.quoted_name}(")
     if own in tail and own:

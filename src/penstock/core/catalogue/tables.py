@@ -123,8 +123,8 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     name = table_identifier(table.name)
     with translate_errors(f"locking table {table.name}"):
         try:
-            # In a savepoint, so that the transaction can go on if the lock is not granted. While this session waits for
-            # the lock, new readers of the table wait too.
+            # The lock is requested in a savepoint, so that the transaction can go on if the lock is not granted. While
+            # this session waits for the lock, new readers of the table wait too.
             with in_transaction(connection):
                 connection.execute(f"SET LOCAL lock_timeout = '{_EMPTYING_PATIENCE_S}s'".encode())
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(name))

@@ -426,7 +426,7 @@ class ConnectionFactory:
         return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
-        """Return a hint for a failed connection if it is to RDS, with a token or to libpq's default host, or None."""
+        """Return a hint for a failed connection to RDS, with a token, or to libpq's default host; None for others."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -555,7 +555,8 @@ def _make_first_settings(
 ) -> tuple[_InputSettings, PoolerFacts | None, bool, bool]:
     """Read the user's own settings and set penstock's, in one round trip.
 
-    The same query detects a pooler, and reads whether transactions are read-only by default and DateStyle was chosen.
+    The same query detects a pooler, and reads two facts: whether transactions are read-only by default, and whether
+    DateStyle was chosen.
 
     A select list is evaluated from left to right, so DateStyle is read before its output format becomes ISO. Behind a
     pooler no setting is changed, because other clients use the same backend. Only this statement runs with the user's

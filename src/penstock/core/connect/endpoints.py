@@ -1,4 +1,4 @@
-"""Host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region. And grants for IAM. Pure."""
+"""Reads host names of Amazon RDS and Aurora (kind of endpoint, identifier, region), and grants for IAM. Pure."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def encode_again(text: bytes, *, encoding: str) -> bytes:
 
 
 def decode(value: bytes, encoding: str) -> str:
-    """Return a field's text; `encoding` is the file's (files in encodings that are not ASCII-safe arrive as UTF-8).
+    """Return a field's text. `encoding` is the file's. If it is not ASCII-safe, the field was transcoded to UTF-8.
 
     Raises DataError for bytes that are invalid in the encoding.
     """
@@ -193,7 +193,7 @@ def show_bytes(value: bytes) -> str:
 def guess_utf16(head: bytes) -> str | None:
     """Return the byte order of UTF-16 text without a mark, None if the text is probably not UTF-16.
 
-    An ASCII character of UTF-16 has one zero byte: more than a quarter of the bytes must be zero.
+    An ASCII character of UTF-16 has one zero byte. So text is UTF-16 if more than a quarter of its bytes are zero.
     """
     odd, even = head[1::2].count(0), head[::2].count(0)
     if 4 * (odd + even) <= len(head):

@@ -30,8 +30,9 @@ READ_BYTES = 256 * KIB
 class LocalObject:
     """An opened local file, pipe or standard input; `pieces` yields its bytes in order, once.
 
-    `is_for_others`: another user chose the source, so SourceError is raised unless it is a regular file that every user
-    may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the wait.
+    If `is_for_others` is true, another user chose the source. SourceError is then raised unless it is a regular file
+    that every user may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the
+    wait.
     """
 
     def __init__(self, source: SourceObject, *, is_for_others: bool = False) -> None:

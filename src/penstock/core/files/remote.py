@@ -190,8 +190,8 @@ def _object(root: str, meta: ObjectMeta) -> SourceObject:
 def _stat_url(url: str, stores: Stores) -> SourceObject:
     """Return the size and version of a URL's object, by a request for its first byte.
 
-    HEAD is not used, because a signed URL allows only GET. The first byte shows whether the server serves ranges with
-    an ETag: RemoteObject reads the object in parts only then.
+    HEAD is not used, because a signed URL allows only GET. The response shows whether the server serves ranges with an
+    ETag. If it does not, RemoteObject reads the object in one part.
     """
     try:
         parts = urlsplit(url)

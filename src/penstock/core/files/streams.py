@@ -223,10 +223,10 @@ class SourceReader:
     """Lists, samples and opens sources. Keeps connections, and the bytes of pipes that samples have read.
 
     If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is true, another
-    user chose the sources, so of local files only those that every user may read are read. `credentials` provides the
-    access to S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads
-    retries. Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample
-    reads. If `skips_unreadable` is true, samples of several objects skip those that cannot be read.
+    user chose the sources, so a local file is read only if every user may read it. `credentials` provides the access to
+    S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
+    Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample reads.
+    If `skips_unreadable` is true, samples of several objects skip those that cannot be read.
     """
 
     def __init__(

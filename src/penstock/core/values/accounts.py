@@ -74,15 +74,15 @@ def add_seconds(sums: _Seconds, seconds: _Seconds) -> None:
 class SessionSeconds:
     """Seconds of sessions that send rows. Each second of a session is counted in one field."""
 
-    # Waiting for a block to send.
+    # Seconds of waiting for a block to send.
     waiting_s: float = 0.0
-    # Making COPY data.
+    # Seconds of making COPY data.
     encoding_s: float = 0.0
-    # Passing COPY data to the server, including the wait until the server takes it.
+    # Seconds of passing COPY data to the server, including the wait until the server takes it.
     sending_s: float = 0.0
-    # Waiting for the answers at the end of COPY commands.
+    # Seconds of waiting for the answers at the end of COPY commands.
     finishing_s: float = 0.0
-    # Waiting for COMMIT.
+    # Seconds of waiting for COMMIT.
     committing_s: float = 0.0
 
     @property
@@ -105,13 +105,13 @@ class SessionTotals:
 class ReaderSeconds:
     """Seconds of readers. Each second of a reader is counted in one field."""
 
-    # Waiting for the source's bytes.
+    # Seconds of waiting for the source's bytes.
     reading_s: float = 0.0
-    # Decompressing the source's bytes.
+    # Seconds of decompressing the source's bytes.
     decompressing_s: float = 0.0
-    # Finding the ends of records.
+    # Seconds of finding the ends of records.
     cutting_s: float = 0.0
-    # Waiting for room in the queue to the sessions.
+    # Seconds of waiting for room in the queue to the sessions.
     queueing_s: float = 0.0
 
 

@@ -46,7 +46,7 @@ class Landing:
     readers_if_staged: str = "through a staging table, readers see all or nothing"
 
     def staged(self) -> Landing:
-        """Return this landing with a staging table, if COPY filled the table. Otherwise return it unchanged."""
+        """Return this landing with a staging table if its COPY goes into the table itself, otherwise unchanged."""
         return replace(self, where="staging", readers=self.readers_if_staged) if self.where == "table" else self
 
 

@@ -45,8 +45,8 @@ def may_differ(kind: Any, kept: KeptType) -> bool:
     (True, True)
     """
     (name, limit), kind = kept, plain_type(kind)
-    # The server cuts blanks that exceed the length of a varchar. This is not checked, so these texts are sent in the
-    # binary format.
+    # A varchar may change a text: the server cuts blanks that exceed its length. penstock does not check this change,
+    # so texts for a varchar are sent in the binary format.
     if name in ("other", "varchar"):
         return False
     if types.is_integer(kind) or types.is_decimal(kind) or types.is_floating(kind):

@@ -350,7 +350,7 @@ def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: lis
 
 
 def _flatten(array: Any, offsets: Any) -> tuple[Any, Any]:
-    """Return the values of all lists, and the place of each list's values among them, None if in the lists' order."""
+    """Return the values of all lists, and their indexes in the lists' order, None if they are in that order."""
     kind = array.type
     if types.is_null(kind.value_type):
         # pyarrow cannot flatten slices of lists of nulls.
