@@ -74,11 +74,10 @@ class Relay:
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Reset the connection of one packet instead of forwarding the packet.
+        """Reset the connection of packet number `packet` instead of forwarding the packet.
 
-        Return how many packets were counted since the last call. The count restarts at 0 and includes both directions
-        of all connections. The packet is the one with the number `packet`. If `packet` is None, packets are only
-        counted.
+        If `packet` is None, packets are only counted. Return how many packets were counted since the last call. The
+        count restarts at 0 and includes both directions of all connections.
         """
         with self._lock:
             carried, self._carried, self._cut_at = self._carried, 0, packet

@@ -245,7 +245,8 @@ def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
     """Return `count` draws from 1 to `limit` with sysbench's distribution `special`.
 
     As in sysbench, one draw decides both whether a value is in the middle hundredth and where in it. Only draws of at
-    least 1 - _SPECIAL_RESERVED choose the middle, so its lowest quarter gets none of these values.
+    least 1 - _SPECIAL_RESERVED choose the middle. The place in the middle follows from the same draw, so none of these
+    values is in the lowest quarter of the middle.
     """
     width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
     places = draws.floats(count)
