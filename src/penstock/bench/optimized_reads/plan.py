@@ -206,7 +206,7 @@ class ReadsStep:
 
     @property
     def speed_up(self) -> float | None:
-        """Return how many times as fast as on the volume the queries are on local disk, or None if no query spills."""
+        """Return how many times as fast the queries are on local disk as on the volume, or None if no query spills."""
         return speed_up(self.volume_s, self.local_s) if self.spilling else None
 
     @property
@@ -247,7 +247,7 @@ def typical_s(seconds: Sequence[float]) -> float:
 
 
 def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
-    """Return how many times as fast as on the volume the queries are on the local disk, by the typical seconds."""
+    """Return how many times as fast the queries are on the local disk as on the volume, by the typical seconds."""
     return typical_s(volume_s) / typical_s(local_s)
 
 
