@@ -44,7 +44,7 @@ _SPECIAL = re.compile(r"[*?$]")
 
 
 def name_role(owner: Owner) -> str:
-    """Return the name of the role. It is the same for every place."""
+    """Return the name of the owner's role, which is the same for every place."""
     return _name(owner, digest(owner.resource_id))
 
 
