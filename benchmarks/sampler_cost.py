@@ -111,8 +111,9 @@ def _processes_of(postmaster: int) -> list[int]:
 def _cpu_s(pid: int) -> float:
     """Return the CPU that all threads of a process have had, to the nanosecond: ticks are as long as a sample takes."""
     spent_ns = 0
-    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with suppress(OSError):
+    # A worker of autovacuum may end at any moment.
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             spent_ns += int(thread.read_text(encoding="ascii").split()[0])
     return spent_ns / 1e9
 
