@@ -20,7 +20,6 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted
 # Made before records named their command. One that is made again leaves this list, and none joins it.
 FORMER = frozenset(
     (
-        "2026-11-22-commits",
         "2026-11-22-sampler_cost",
     )
 )
