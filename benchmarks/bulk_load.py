@@ -13,12 +13,14 @@ from benchmarks.recorded import read_bulk_load
 from penstock.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
+    SETTLED_HEADING,
     TIME_HEADING,
     as_object,
     caveats,
     chart,
     load_rows,
     recovery_rows,
+    settled_rows,
     time_rows,
 )
 from penstock.bench.command import describe_scale
@@ -58,6 +60,7 @@ def _describe(result: BulkLoadResult) -> dict[str, Any]:
     published: Any = results["published"]
     loads = [(target.name, *row) for target in result.targets for row in load_rows(target)]
     recoveries = [(target.name, *row) for target in result.targets for row in recovery_rows(target)]
+    settled = [(target.name, *row) for target in result.targets for row in settled_rows(target)]
     claims = [
         f"{target.name}, {each.step.name}: {each.median.claim or 'no diagnosis'}."
         for target in result.targets
@@ -76,6 +79,8 @@ def _describe(result: BulkLoadResult) -> dict[str, Any]:
             *markdown([("topology", *LOAD_HEADING), *loads]),
             "",
             *markdown([("topology", *RECOVERY_HEADING), *recoveries]),
+            "",
+            *markdown([("topology", *SETTLED_HEADING), *settled]),
             "",
             *(f"* {text}" for text in (*claims, *caveats(result))),
             "",

@@ -155,9 +155,11 @@ def _describe_bulk_load_target(target: BulkLoadTargetResult) -> list[str]:
     from penstock.bench.bulk_load.table import (
         LOAD_HEADING,
         RECOVERY_HEADING,
+        SETTLED_HEADING,
         TIME_HEADING,
         load_rows,
         recovery_rows,
+        settled_rows,
         time_rows,
     )
 
@@ -169,6 +171,8 @@ def _describe_bulk_load_target(target: BulkLoadTargetResult) -> list[str]:
     ]
     if recoveries := recovery_rows(target):
         lines += ["", *line_up([RECOVERY_HEADING, *recoveries], align="<>>>>", indent="  ")]
+    if settled := settled_rows(target):
+        lines += ["", *line_up([SETTLED_HEADING, *settled], align="<>>>>", indent="  ")]
     claims = [(each.step.name, each.median.claim) for each in target.steps if each.median.claim]
     return [*lines, "", *line_up([(name, claim or "") for name, claim in claims], align="<<", indent="  ")]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -26,6 +26,7 @@ from penstock.core.host import client_name
 from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.mode import Mode
 from penstock.core.values.server import refuse
 from penstock.core.values.table import TableName
 from penstock.lab.datasets.people import IMDB_TABLES
@@ -276,6 +277,28 @@ def load_with_settings(setting: LoadTask) -> LoadCounts | None:
         return load_with_penstock(setting)
 
 
+def load_and_vacuum(setting: LoadTask) -> None:
+    """Load one file after the other by psql, freeze and analyze the tables, and write a checkpoint. Needs superuser."""
+    load_in_turn(setting)
+    with setting.connect.connect(label="bench") as connection:
+        for file in setting.files:
+            with translate_errors(f"vacuuming {setting.schema}.{table_of(file)}"):
+                table = sql.Identifier(setting.schema, table_of(file))
+                connection.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
+        checkpoint(connection)
+
+
+def load_and_checkpoint(setting: LoadTask) -> LoadCounts | None:
+    """Load all files as one job with the VACUUM that follows by default, and write a checkpoint. Needs superuser."""
+    return load_files(setting.connect, setting.schema, setting.files, rules=_SETTLING)
+
+
+def load_frozen(setting: LoadTask) -> LoadCounts | None:
+    """Load as `load_and_checkpoint` does, by COPY commands that freeze the rows. Needs superuser."""
+    rules = replace(_SETTLING, freeze="always")
+    return load_files(setting.connect, setting.schema, setting.files, rules=rules, mode="truncate")
+
+
 @contextmanager
 def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
     """Change the server's settings by profile bulk-load, and restore them at the end of the block."""
@@ -295,17 +318,29 @@ def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
                 backend.release(lease_id)
 
 
-def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> LoadCounts | None:
-    """Load files into the tables of the same names as one job, without VACUUM. Return what the loader counted.
+# Every round loads the same files into new tables. psql does not run VACUUM either.
+_RULES = LoadRules(again=True, vacuum=False)
+_SETTLING = LoadRules(again=True, checkpoint=True)
+
+
+def load_files(
+    connect: ConnectionFactory,
+    schema: str,
+    files: Sequence[DataFile],
+    *,
+    rules: LoadRules = _RULES,
+    mode: Mode = "append",
+) -> LoadCounts | None:
+    """Load files into the tables of the same names as one job. Return what the loader counted.
 
     Raises PenstockError.
     """
     job = LoadJob(
         targets=tuple(
-            TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file))) for file in files
+            TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file)), mode=mode)
+            for file in files
         ),
-        # Every round loads the same files into new tables. psql does not run VACUUM either.
-        rules=LoadRules(again=True, vacuum=False),
+        rules=rules,
     )
     with SourceReader() as sources:
         plan = plan_load(job, World(connect=connect, sources=sources))

@@ -15,6 +15,7 @@ from penstock.bench.bulk_load.plan import (
     FIRST,
     LARGE,
     PROVISIONED,
+    SETTLED,
     STEPS,
     BulkLoadRun,
     Recovery,
@@ -25,7 +26,15 @@ from penstock.bench.bulk_load.plan import (
     scale,
 )
 from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
-from penstock.bench.bulk_load.table import LOAD_HEADING, as_object, chart, load_rows, recovery_rows, time_rows
+from penstock.bench.bulk_load.table import (
+    LOAD_HEADING,
+    as_object,
+    chart,
+    load_rows,
+    recovery_rows,
+    settled_rows,
+    time_rows,
+)
 from penstock.bench.command import bulk_load, describe_bulk_load
 from penstock.bench.ways import check_rows
 from penstock.core import host as machine
@@ -133,6 +142,13 @@ def test_tables_have_the_articles_figures_beside_ours() -> None:
     assert (first["at its limit"], first["diagnosis"], first["names it"]) == ("IOPS", "volume-iops", "yes")
     assert load_rows(target)[4][LOAD_HEADING.index("published")] == "-"
     assert [row[1:3] for row in recovery_rows(target)] == [("15", "2.00"), ("15", "2.00")]
+
+
+def test_steps_until_nothing_is_left_to_be_written_are_compared_with_psqls() -> None:
+    """Seconds, and the bytes that the volume moved: 2 s at 10 MiB/s."""
+    (target,) = result().targets
+    assert settled_rows(target) == [(step.name, "2.00", "1.00", "21", "1.00") for step in STEPS if step.load in SETTLED]
+    assert all(step.is_one_file for step in STEPS if step.is_settled)
 
 
 def test_what_differs_from_the_article_is_said() -> None:

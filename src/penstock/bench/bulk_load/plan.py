@@ -48,7 +48,13 @@ Load = Literal[
     "aws_s3 with settings",
     "penstock",
     "penstock with settings",
+    "psql, then VACUUM",
+    "penstock, then CHECKPOINT",
+    "penstock that freezes",
 ]
+
+# The loads that end when nothing of the table is left to be written.
+SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
 
 
 @frozen
@@ -74,12 +80,17 @@ class BulkLoadStep:
     @property
     def is_one_file(self) -> bool:
         """Return whether only title.principals is loaded."""
-        return self.load == "one psql" or self.is_import
+        return self.load == "one psql" or self.is_import or self.is_settled
 
     @property
     def is_import(self) -> bool:
         """Return whether the server imports from S3, as in the article."""
         return self.load in ("aws_s3", "aws_s3 with settings")
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the step ends when the table is frozen and analyzed, and a checkpoint is written."""
+        return self.load in SETTLED
 
 
 FIRST = "gp2:250GiB:spent"
@@ -161,6 +172,15 @@ STEPS = (
         volume=PROVISIONED,
         differs="not in the article, which changes the settings for one file",
         crashes=True,
+    ),
+    *(
+        BulkLoadStep(
+            name=f"one file until frozen, {name}",
+            load=load,
+            volume=FIRST,
+            differs="not in the article; ends when the table is frozen and analyzed, and a checkpoint is written",
+        )
+        for load, name in zip(SETTLED, ("psql and VACUUM", "penstock", "penstock --freeze always"), strict=True)
     ),
 )
 

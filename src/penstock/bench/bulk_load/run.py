@@ -38,6 +38,9 @@ from penstock.bench.ways import (
     create_import_functions,
     import_on_server,
     import_with_settings,
+    load_and_checkpoint,
+    load_and_vacuum,
+    load_frozen,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
@@ -88,6 +91,9 @@ WAYS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
     "aws_s3 with settings": import_with_settings,
     "penstock": load_with_penstock,
     "penstock with settings": load_with_settings,
+    "psql, then VACUUM": load_and_vacuum,
+    "penstock, then CHECKPOINT": load_and_checkpoint,
+    "penstock that freezes": load_frozen,
 }
 
 

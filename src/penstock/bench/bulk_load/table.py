@@ -46,6 +46,8 @@ LOAD_HEADING = (
 
 RECOVERY_HEADING = ("killed after", "MB of WAL to replay", "recovery s", "min", "max")
 
+SETTLED_HEADING = ("until nothing is left to be written", "seconds", "of psql's", "MB of I/O", "of psql's")
+
 
 def describe_rounds(result: BulkLoadResult) -> str:
     """Return how many rounds ran, in words."""
@@ -114,6 +116,26 @@ def recovery_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
         for each in target.steps
         if each.recoveries
     ]
+
+
+def settled_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
+    """Return the rows below SETTLED_HEADING: medians, and what the volume has read and written in the median run."""
+    found = [each for each in target.steps if each.step.is_settled]
+    return [
+        (
+            each.step.name,
+            f"{each.seconds:.2f}",
+            f"{each.seconds / found[0].seconds:.2f}",
+            _known(_moved_mb(each), "{:,.0f}"),
+            _known(_moved_mb(each, over=_moved_mb(found[0])), "{:.2f}"),
+        )
+        for each in found
+    ]
+
+
+def _moved_mb(each: StepRuns, over: float | None = 1.0) -> float | None:
+    rate = each.median.bytes_per_s
+    return None if rate is None or not over else rate * each.median.seconds / MB / over
 
 
 def caveats(result: BulkLoadResult) -> Iterator[str]:
