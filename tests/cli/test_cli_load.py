@@ -432,6 +432,14 @@ def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_p
     assert not modules & {"penstock.loading.command.bars", "penstock.lab.command.server", "penstock.lab.command.lab"}
 
 
+def test_help_of_a_load_imports_no_driver_and_no_loader() -> None:
+    """Help and completion answer at once."""
+    finished = subprocess.run(
+        [sys.executable, "-c", _MODULES_PROGRAM, "load", "--help"], capture_output=True, text=True, check=True
+    )
+    assert not set(json.loads(finished.stderr)) & {"psycopg", "penstock.loading.loader", "penstock.ledger.ledger"}
+
+
 def test_result_that_cannot_be_written_says_that_the_load_succeeded(database18: str, people: str) -> None:
     """The rows are there: whoever repeats the load would have them twice."""
     arguments = ["load", people, "--into", "public.people", "--create", "--json", "--quiet", "--to", database18]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # What a process does that loads a pipe; its exit code is the error's.
 _PROGRAM = """
 import sys
-from penstock.api import load
+from penstock.api.functions import load
 from penstock.core.errors import PenstockError
 try:
     load(sys.argv[1], into="made.new", to=sys.argv[2], create=True, sessions=2)

@@ -179,7 +179,8 @@ def test_repair_leaves_leases_of_running_loads_and_of_apply(changed18: ChangedSe
 _VICTIM = """
 import itertools, os, signal, sys
 import psycopg
-from penstock.api import Loader, connect_to
+from penstock.api.connect import connect_to
+from penstock.loading.loader import Loader
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.table import TableName

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock import api
+from penstock.api.connect import connect_to
+from penstock.api.functions import load
+from penstock.loading.loader import Loader
 
 
 def test_public_names_are_those_of_the_stub() -> None:
     """All of them can be had, and type checkers know them."""
-    assert (penstock.load, penstock.Loader, penstock.connect_to) == (api.load, api.Loader, api.connect_to)
+    assert (penstock.load, penstock.Loader, penstock.connect_to) == (load, Loader, connect_to)
     assert all(getattr(penstock, name) is not None for name in penstock.__all__)
     stub = Path(penstock.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     known = {first or second for first, second in re.findall(r" as (\w+)$|^(\w+) = ", stub, re.MULTILINE)}

@@ -174,7 +174,7 @@ def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
     made = result()
     assert read_bulk_load(json.loads(json.dumps(as_object(made)))) == made
     measured, published = chart(made).lines
-    assert [point.x for point in measured.points] == list(range(1, 10))
+    assert [point.x for point in measured.points] == list(range(1, len(STEPS) + 1))
     assert [point.x for point in published.points] == [1, 2, 3, 4, 5, 6, 7]
 
 
