@@ -119,7 +119,7 @@ def test_name_with_a_newline_fakes_no_row_of_a_table(hostile: Run, tmp_path: Pat
 def test_json_has_every_character_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     """A program reads it, and JSON has escapes of its own."""
     write_result({"name": EVIL, "\n": "\t"})
-    assert json.loads(capfd.readouterr().out) == {"name": EVIL, "\n": "\t"}
+    assert json.loads(capfd.readouterr().out) == {"format": 1, "name": EVIL, "\n": "\t"}
 
 
 def test_result_of_lines_has_as_many_lines(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock import __version__
 from penstock.core.errors import UsageError
 from penstock.core.values.job import Housekeeping, LoadRules, Request
 from penstock.core.values.table import TableName
@@ -162,6 +163,26 @@ def test_mistake_is_named_with_its_place(job_path: Path, text: str, message: str
         _read(job_path, text)
     assert caught.value.message.startswith(f'job file "{job_path}": {message}')
     assert (hint or "") in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "rest"),
+    [
+        ('penstock = "7.2"\nnotify = 1', "penstock 7.2 or a later one is needed", "It does not know: notify, relabel."),
+        ('penstock = "7.2.1"', "penstock 7.2.1 or a later one is needed", "Install penstock 7.2.1, or a later one."),
+        ('penstock = "one"', 'invalid value "one" for key "penstock"', 'a version such as "1.2"'),
+        ("penstock = 1", 'invalid value "1" for key "penstock"', 'a version such as "1.2"'),
+        (f'penstock = "{__version__}"', 'target 1: unknown key "relabel"', ""),
+    ],
+)
+def test_file_for_a_later_version_is_refused_with_its_unknown_keys(
+    job_path: Path, text: str, message: str, rest: str
+) -> None:
+    """And with the version to install; a file for this version, or an earlier one, is read."""
+    with pytest.raises(UsageError) as caught:
+        _read(job_path, f"{text}\n[[target]]\nsources = 'a'\ninto = 't'\nrelabel = 1\n")
+    assert message in caught.value.message
+    assert rest in f"{caught.value.detail} {caught.value.hint}"
 
 
 def test_text_that_is_not_toml_is_refused_with_its_line(job_path: Path) -> None:

@@ -26,7 +26,10 @@ def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytes
     with psycopg.connect(up["conninfo"]) as connection:
         assert connection.execute("SHOW max_wal_size").fetchone() == ("4GB",)
     assert run("list") == "one  single  up\n"
-    assert json.loads(run("list", "--json")) == {"labs": [{"name": "one", "shape": "single", "stage": "up"}]}
+    assert json.loads(run("list", "--json")) == {
+        "format": 1,
+        "labs": [{"name": "one", "shape": "single", "stage": "up"}],
+    }
     assert json.loads(run("status", "one", "--json"))["members"] == up["members"]
     assert f"connect with: {up['conninfo']}" in run("status", "one")
     server = Lab.named("one", home)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import __version__
 from penstock.core.errors import SourceError
 from penstock.core.files.zstd import zstd
 from penstock.core.values.device import VolumeLimits
@@ -152,10 +153,21 @@ def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_newer_major_format_is_refused_by_name(tmp_path: Path) -> None:
-    """Rather than misread."""
+    """Rather than misread, and with the version to install if the recording names it."""
     (tmp_path / "r").write_bytes(zstd.compress(b'{"penstock_recording": "2.0"}\n'))
     with pytest.raises(SourceError, match=r"has format 2\.0, which a newer penstock wrote"):
         read_whole(tmp_path / "r")
+    write_lines(tmp_path / "named", {"penstock_recording": "2.1", "penstock": "7.2.0"})
+    with pytest.raises(SourceError, match=r"has format 2\.1, which penstock 7\.2\.0 wrote") as caught:
+        read_whole(tmp_path / "named")
+    assert caught.value.hint == "Install penstock 7.2.0, or a later one."
+
+
+def test_recording_names_the_penstock_that_wrote_it(tmp_path: Path) -> None:
+    """A reader that does not know its format says which version does."""
+    write(tmp_path / "r", [])
+    header = json.loads(zstd.decompress((tmp_path / "r").read_bytes()).splitlines()[0])
+    assert header["penstock"] == __version__
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", zstd.compress(b"1\n2\n"), zstd.compress(b"{}\n")])

@@ -78,6 +78,7 @@ _LATER = {
     "value of a rule": ("jsonb_set(job, '{rules,on_error}', '\"quarantine\"')", "quarantine"),
     "value of another kind": ("jsonb_set(job, '{targets,0,key}', '{\"columns\": [\"a\"]}')", "key"),
     "form": ("job - 'targets'", "form"),
+    "format": ("job || '{\"format\": 2}'", "format 2"),
 }
 
 
@@ -96,6 +97,7 @@ def test_job_of_a_later_version_is_refused_by_name(loads: Loads, tmp_path: Path,
             view.job(record.load_id) if command == "resume" else view.retry(record.load_id)
     assert name in caught.value.message
     assert "7.2.0" in str(caught.value.detail)
+    assert caught.value.hint == "Install penstock 7.2.0, or a later one."
 
 
 @pytest.mark.parametrize(

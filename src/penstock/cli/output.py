@@ -1,6 +1,7 @@
 """Writes results to standard output and messages to standard error, and defines the exit codes and their meanings.
 
-Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects.
+Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects, and each
+object that --json prints has the number of its format.
 
 Hints are written so that they can be typed as shown: commands with the options that name the server and the ledger. In
 a load of a job file, options that belong in a [[target]] are written as the file's keys. The packages below the command
@@ -41,6 +42,10 @@ _COMMAND = re.compile(
 
 # Matches an option and its value: quoted, with = or a comma inside, in capitals or digits, or a word.
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b|[a-z-]+\b))?")
+
+# The number of the format of what --json prints, for all commands. Raise it if a field is removed, or gets another
+# meaning or type. A new field does not raise it.
+JSON_FORMAT = 1
 
 _named: dict[str, Any] = {}
 _keys: dict[str, Option] = {}
@@ -195,7 +200,8 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
     elif isinstance(result, Sequence):
         write_drawn("\n".join(visible(complete_commands(line)) for line in result), done=done)
     else:
-        write_drawn(json.dumps(result, default=_to_json), done=done)
+        found = result if isinstance(result, Mapping) else _to_fields(result)
+        write_drawn(json.dumps({"format": JSON_FORMAT, **found}, default=_to_json), done=done)
 
 
 def _to_json(value: Any) -> object:
@@ -204,6 +210,10 @@ def _to_json(value: Any) -> object:
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, frozenset):
         return sorted(value)
+    return _to_fields(value)
+
+
+def _to_fields(value: DataclassInstance) -> dict[str, object]:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 

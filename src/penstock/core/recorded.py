@@ -57,7 +57,7 @@ def _refuse(what: str, why: str, writer: object) -> TargetError:
     return TargetError(
         f"cannot read {what}: {why}",
         detail=f"It was recorded by {by}; this is penstock {__version__}.",
-        hint="Use the penstock that recorded it, or a newer one.",
+        hint=f"Install {by if isinstance(writer, str) else 'the penstock that recorded it'}, or a later one.",
     )
 
 

@@ -2,7 +2,8 @@
 
 A recording has a line for the header, a line for each sample, and a line that marks the end. The file is flushed to the
 operating system each second. So if the writer was killed, the recording can be read up to its last whole line. A reader
-ignores fields that it does not know, and refuses a format of a newer major version.
+ignores fields that it does not know, and refuses a format of a newer major version. Fields that are missing have their
+defaults. Recordings of every released version can be read for ever; tests/recordings has some of each format.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
+from penstock import __version__
 from penstock.core.errors import SourceError
 from penstock.core.files.zstd import zstd
 from penstock.core.values.accounts import (
@@ -35,6 +37,8 @@ from penstock.core.values.server import Unread
 from penstock.watch.values import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 
 _MARK = "penstock_recording"
+# The key in the header line for the version of penstock that wrote it.
+_WRITER = "penstock"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
 # The largest window of a decompressor is 128 MiB (2^27 bytes). penstock's recordings need 8 MiB, but another file could
@@ -75,7 +79,7 @@ class Recorder:
             raise self._failure(exc) from exc
         self._compressor = zstd.ZstdCompressor()
         try:
-            self._write({_MARK: FORMAT, **asdict(header)})
+            self._write({_MARK: FORMAT, _WRITER: __version__, **asdict(header)})
             self._flush()
         except SourceError:
             with suppress(OSError):
@@ -204,10 +208,11 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
         major, _, _ = str(entry[_MARK]).partition(".")
         own_major, _, _ = FORMAT.partition(".")
         if int(major) > int(own_major):
+            writer = f"penstock {entry[_WRITER]}" if _WRITER in entry else "a newer penstock"
             raise SourceError(
-                f'recording "{path}" has format {entry[_MARK]}, which a newer penstock wrote',
-                detail=f"This one reads formats up to {own_major}.",
-                hint="Update penstock.",
+                f'recording "{path}" has format {entry[_MARK]}, which {writer} wrote',
+                detail=f"This is penstock {__version__}, which reads formats up to {own_major}.",
+                hint=f"Install {writer}{', or a later one' if _WRITER in entry else ''}.",
             )
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
         if entry.get("volume") is not None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from penstock.core.values.server import Unread
 
 
-# The format version as "major.minor". Readers accept any minor version, and refuse a newer major version.
+# The format version as "major.minor". Readers accept any minor version, and refuse a newer major version. Raise the
+# minor for a new field that has a default, and the major for any other change. Older recordings must still be read.
 FORMAT = "1.0"
 
 

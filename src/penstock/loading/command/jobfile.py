@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock import __version__
 from penstock.core.errors import UsageError
 from penstock.core.refusals import explain_refusal
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
@@ -19,6 +21,8 @@ from penstock.loading.command.request import make_request, make_target
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
 _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]
+# The key for the oldest version of penstock that can load the file.
+_NEEDS = "penstock"
 
 
 def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request:
@@ -29,6 +33,7 @@ def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request
     content = _read(path)
     tables = content.pop("target", None)
     with _naming_section(path, "top level"):
+        _refuse_later(content.pop(_NEEDS, "0"), content, tables if isinstance(tables, list) else [])
         _refuse_unknown(content, _LOAD_KEYS, belonging=_TARGET_KEYS)
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
             raise UsageError('key "target" is missing', hint="A job is made of [[target]] tables.")
@@ -93,6 +98,32 @@ def _naming_section(path: Path, section: str) -> Iterator[None]:
         raise UsageError(
             f'job file "{path}": {section}: {named.message}', detail=named.detail, hint=named.hint
         ) from None
+
+
+def _refuse_later(needed: object, content: Mapping[str, Any], tables: Sequence[Any]) -> None:
+    """Raise UsageError if the file needs a later penstock. It names the keys that this one does not know."""
+    if not isinstance(needed, str) or re.fullmatch(r"\d+(\.\d+){0,2}", needed) is None:
+        raise OptionError(_NEEDS, needed, 'a version such as "1.2"')
+    if _read_version(needed) <= _read_version(__version__):
+        return
+    keys = {*content} - {*_LOAD_KEYS}
+    keys.update(key for table in tables if isinstance(table, dict) for key in table if key not in _TARGET_KEYS)
+    unknown = f" It does not know: {', '.join(sorted(keys))}." if keys else ""
+    raise UsageError(
+        f"penstock {needed} or a later one is needed",
+        detail=f"This is penstock {__version__}.{unknown}",
+        hint=f"Install penstock {needed}, or a later one.",
+    )
+
+
+def _read_version(version: str) -> list[int]:
+    """Return the numbers of a version; zeros at the end make no difference.
+
+    >>> _read_version("1.0") == _read_version("1.0.0rc1"), _read_version("1.10") > _read_version("1.9.1")
+    (True, True)
+    """
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:3]]
+    return numbers + [0] * (3 - len(numbers))
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: list[str], *, belonging: list[str] | None = None) -> None:

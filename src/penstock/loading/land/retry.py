@@ -158,7 +158,7 @@ def _find_target(
         raise TargetError(f'table "{table}" does not exist any more')
     if landed.kind == "replacement":
         return _RetriedTable(forms=_send_into(forms, table), facts=facts)
-    job = None if load.job is None else job_from_json(load.job)
+    job = None if load.job is None else job_from_json(load.job, load_id=load_id)
     if job is None or landed.number >= len(job.targets):
         raise TargetError(
             f'rejected records of table "{table}" cannot be retried',

@@ -14,13 +14,21 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock import __version__
-from penstock.core.recorded import make_recorded, reading_record, to_json
+from penstock.core.recorded import UnknownPart, make_recorded, reading_record, to_json
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 # The key in a job's JSON for the version of penstock that wrote it.
 _WRITER = "penstock"
+
+# The number of the format in which the ledger has jobs. Raise it if the JSON gets another form, or a known option
+# another meaning. A new option does not raise it, because a version that does not know the option refuses it by name.
+JOB_FORMAT = 1
+
+# The values of rules that were added later, for the jobs that lack them. Only rules are listed whose default is not
+# what the older penstock did.
+_RULES_BEFORE = {"freeze": "never"}
 
 
 def describe_meaning(
@@ -125,20 +133,24 @@ def _number_columns(target: TargetPlan) -> dict[str, int | None]:
 
 
 def job_to_json(job: LoadJob) -> str:
-    """Return a job as JSON that `job_from_json` reads: its options by their names, and the version of penstock."""
-    return to_json({_WRITER: __version__, **asdict(job)})
+    """Return a job as JSON that `job_from_json` reads: its options by their names, the format, penstock's version."""
+    return to_json({_WRITER: __version__, "format": JOB_FORMAT, **asdict(job)})
 
 
 def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
     """Return the job that `job_to_json` wrote, of the load `load_id`.
 
-    Raises TargetError if another version of penstock wrote the job and this version does not know all of its parts.
+    An option that the job lacks has the value that it had for the version that wrote the job. The first jobs have no
+    number of their format. Raises TargetError if another version of penstock wrote the job and this version does not
+    know all of its parts.
     """
     fields = json.loads(text)
     writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None
     with reading_record("the job" if load_id is None else f"the job of load {load_id}", writer=writer):
+        if (number := fields.pop("format", JOB_FORMAT)) != JOB_FORMAT:
+            raise UnknownPart(f"format {number} is unknown")
         targets = tuple(_read_target(target) for target in fields["targets"])
-        rules = make_recorded(LoadRules, fields["rules"])
+        rules = make_recorded(LoadRules, _RULES_BEFORE | fields["rules"])
         return make_recorded(LoadJob, fields | {"targets": targets, "rules": rules})
 
 

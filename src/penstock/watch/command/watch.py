@@ -5,7 +5,6 @@ Samples are taken in a separate thread, so that drawing never delays a sample.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import SERVER, open_target, takes
-from penstock.cli.output import write_drawn, write_message, write_result
+from penstock.cli.output import write_message, write_result
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
 from penstock.watch.command.watched import Watched, report_unread, sample_while
@@ -132,6 +131,6 @@ def _print_lines(sampler: Sampler, watched: Watched, *, as_json: bool) -> None:
             break
         view = View.of(sampler.header, watched.samples)
         if as_json:
-            write_drawn(json.dumps(as_object(view)))
+            write_result(as_object(view))
         else:
             write_result([describe_line(view)])
