@@ -53,6 +53,24 @@ pub fn with_widest<W: Work>(work: W) -> W::Output {
     work.run::<Narrow>()
 }
 
+/// The features of this processor that the core was compiled for, or has found and uses.
+#[must_use]
+pub fn used_features() -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for (name, is_compiled) in [
+        ("sse4.2", cfg!(target_feature = "sse4.2")),
+        ("popcnt", cfg!(target_feature = "popcnt")),
+        ("neon", cfg!(target_feature = "neon")),
+    ] {
+        found.extend(is_compiled.then_some(name));
+    }
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
+    if avx2::is_there() {
+        found.extend(["avx2", "bmi1", "bmi2", "lzcnt"]);
+    }
+    found
+}
+
 /// Four lanes of 128 bits: SSE2, NEON, or what the compiler uses instead on other processors.
 pub struct Narrow([u8x16; WORD / LANE]);
 
@@ -90,12 +108,15 @@ mod avx2 {
     /// AVX2.
     struct Wide([__m256i; 2]);
 
-    pub fn with_avx2<W: Work>(work: W) -> Result<W::Output, W> {
-        let is_there = is_x86_feature_detected!("avx2")
+    pub fn is_there() -> bool {
+        is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt");
-        if is_there {
+            && is_x86_feature_detected!("lzcnt")
+    }
+
+    pub fn with_avx2<W: Work>(work: W) -> Result<W::Output, W> {
+        if is_there() {
             // SAFETY: the processor has the features for which the function is compiled, as was just found out.
             Ok(unsafe { run_with_avx2(work) })
         } else {

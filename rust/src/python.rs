@@ -20,6 +20,7 @@ use crate::footer;
 use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::kept::ColumnType;
+use crate::lanes;
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
@@ -682,6 +683,11 @@ fn name_line_end(line_end: LineEnd) -> &'static str {
     }
 }
 
+#[pyfunction]
+fn used_features() -> Vec<&'static str> {
+    lanes::used_features()
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RecordError", module.py().get_type::<RecordError>())?;
@@ -700,5 +706,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
     module.add_function(wrap_pyfunction!(read_footer, module)?)?;
+    module.add_function(wrap_pyfunction!(used_features, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)
 }

@@ -268,6 +268,9 @@ class Form:
     def encloses_fields(self, records: Sequence[bytes]) -> bool:
         """Return whether the quotes of csv records enclose fields, and are not data."""
 
+def used_features() -> list[str]:
+    """Return the features of the processor that the core uses, such as avx2."""
+
 def recognize(value: bytes, wanted: int) -> tuple[int, int]:
     """Return the types of `wanted` that accept a value, and those that would write it in the same form, as bits."""
 

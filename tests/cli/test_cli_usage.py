@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
+import platform
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from cli.conftest import run_process
 from penstock import __version__
 from penstock.cli import main as main_module
+from penstock.ledger.schema import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,8 +83,29 @@ def test_usage_error_is_an_object_with_json(penstock: Run) -> None:
 
 
 def test_version(penstock: Run) -> None:
-    """The package's own."""
+    """The package's own, in one line, for which nothing of the database is imported."""
     assert penstock("--version").out == f"penstock {__version__}\n"
+    program = "import sys\nfrom penstock.cli.main import main\nmain(['--version'])\nprint('psycopg' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown == f"penstock {__version__}\nFalse\n"
+
+
+@pytest.mark.parametrize("arguments", [("--version", "--json"), ("--json", "--version")])
+def test_versions_as_an_object_are_what_a_report_needs(penstock: Run, arguments: tuple[str, ...]) -> None:
+    """Each is known where the tests run, and none names this host or its user."""
+    found = penstock(*arguments).object
+    assert (found["penstock"], found["ledger"]) == (__version__, VERSION)
+    assert found["psycopg"].startswith(f"{psycopg.__version__} (")
+    assert all(re.match(r"\d+\.", found[name]) for name in ("python", "libpq", "embedded_server", "kernel", "glibc"))
+    assert found["machine"] != "x86_64" or {"sse4.2", "popcnt"} <= set(found["cpu_features"])
+    assert found["os"]
+    assert platform.node() not in json.dumps(found)
+
+
+def test_json_before_a_command_is_refused(penstock: Run) -> None:
+    """It would be lost there."""
+    finished = penstock("--json", "loads")
+    assert (finished.code, finished.object["error"]["message"]) == (2, "--json before a command is for --version")
 
 
 def test_password_in_conninfo_is_warned_of_and_not_repeated(penstock: Run, tmp_path: Path) -> None:

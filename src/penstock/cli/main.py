@@ -218,19 +218,36 @@ app = typer.Typer(
 )
 
 
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
+def _show_version(context: typer.Context, is_asked: bool) -> None:
+    if not is_asked:
+        return
+    if context.params.get("as_json"):
+        from penstock.cli.versions import describe_versions
+
+        write_result(describe_versions())
+    else:
         print(f"penstock {__version__}")
-        raise typer.Exit
+    raise typer.Exit
 
 
 @app.callback()
 def _penstock(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version, is_eager=True)
+    version: Annotated[  # noqa: ARG001 (its callback acts)
+        bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version)
+    ] = False,
+    as_json: Annotated[
+        # Eager, so that it is known when --version is handled.
+        bool,
+        typer.Option(
+            "--json",
+            help="With --version, print as one JSON object the versions and features that a bug report needs.",
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Load files into PostgreSQL, show what its sessions wait for, and put temporary work on local disk."""
+    if as_json:
+        raise UsageError("--json before a command is for --version", hint="Write it behind the command's name.")
 
 
 def run_process() -> NoReturn:
@@ -273,7 +290,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # noqa: BLE001 (an internal error has its own exit code)
         write_message(*hide_secrets(traceback.format_exc()).splitlines())
         return _answer(
-            PenstockError("internal error, please report", hint="Include the traceback."), given, INTERNAL_ERROR
+            PenstockError(
+                "internal error, please report",
+                hint="Include the traceback, and what penstock --version --json prints.",
+            ),
+            given,
+            INTERNAL_ERROR,
         )
     return code
 
@@ -285,7 +307,8 @@ def _run(arguments: list[str]) -> int:
         if name in COMMANDS:
             command, path = load_command(name), f"penstock {name}"
         else:
-            command, path, rest = get_command(app), "penstock", arguments
+            # The parser removes the words that it has read.
+            command, path, rest = get_command(app), "penstock", [*arguments]
         _escape_help(command)
         # --help and --version print here.
         with naming_output_failure():

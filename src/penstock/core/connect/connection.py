@@ -497,6 +497,12 @@ def describe_connection(connection: Connection) -> str:
     return describe_target(words | ({"hostaddr": info.hostaddr} if is_tunnelled else {}))
 
 
+def describe_driver() -> dict[str, str]:
+    """Return the versions of psycopg and libpq, and which implementation of psycopg is used: c, binary or python."""
+    major, minor = divmod(psycopg.pq.version(), 10_000)
+    return {"psycopg": f"{psycopg.__version__} ({psycopg.pq.__impl__})", "libpq": f"{major}.{minor}"}
+
+
 def _connect(settings: dict[str, str]) -> Connection:
     # Statements are not prepared: each runs once, and poolers in transaction mode may not support prepared statements.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
