@@ -10,7 +10,8 @@ from penstock.core.frozen import frozen
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
-from penstock.diagnose.rules.sessions import ClientWaits, LockWaits, Processors
+from penstock.diagnose.rules.locks import LockWaits
+from penstock.diagnose.rules.sessions import ClientWaits, Processors
 from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads, TemporaryWork
 from penstock.watch.rates import RatesMeter
 from penstock.watch.waits import Activity, ActivityMeter, find_moments

@@ -279,7 +279,12 @@ def find_commit_waits(settings: Mapping[str, str]) -> dict[str, str]:
 def is_working(session: SessionSample) -> bool:
     """Return whether a client's session is in a transaction. Autovacuum workers do not count."""
     is_client = session.backend_type != "autovacuum worker"
-    return is_client and (is_active(session) or (session.state or "").startswith("idle in transaction"))
+    return is_client and (is_active(session) or is_idle_in_transaction(session))
+
+
+def is_idle_in_transaction(session: SessionSample) -> bool:
+    """Return whether a session has a transaction open and waits for its client's next statement."""
+    return (session.state or "").startswith("idle in transaction")
 
 
 @dataclass(slots=True)

@@ -131,6 +131,30 @@ ADVICE: Final = {
         "record again: no waits of class Lock, and these statements take as long as they do alone",
         f"{_MANUAL}explicit-locking.html",
     ),
+    "deadlocks": Advice(
+        "active time waits for locks of sessions that wait for each other, {rate} deadlocks a second; their "
+        "statements: {statements}",
+        (
+            RemedySentence(
+                "Have all transactions take their locks in one order: tables in the same order, and rows in the order "
+                "of their key (SELECT … ORDER BY key FOR UPDATE before they change several). Cancelling a session does "
+                "not help: after deadlock_timeout the server ends one of them, and its work has to be repeated.",
+            ),
+        ),
+        "pg_stat_database counts no deadlocks while the workload runs",
+        f"{_MANUAL}explicit-locking.html#LOCKING-DEADLOCKS",
+    ),
+    "lock-queue": Advice(
+        "active time waits for a table's lock behind {gate}. It waits itself, for {holder}",
+        (
+            RemedySentence(
+                "{cancel}For good: SET lock_timeout = '2s' before such a statement, and repeat it until it succeeds. "
+                "While it waits, it keeps everybody from the table who comes later.",
+            ),
+        ),
+        "record again: no waits of class Lock, while the statement is tried with its lock_timeout",
+        f"{_MANUAL}runtime-config-client.html#GUC-LOCK-TIMEOUT",
+    ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
         (

@@ -99,10 +99,25 @@ class Case:
         )
 
 
+class Increase:
+    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._before: int | None = None
+
+    def see(self, value: object) -> None:
+        """Take a reading. Anything but an integer is ignored."""
+        if isinstance(value, int):
+            if self._before is not None:
+                self.total += value - self._before if value >= self._before else value
+            self._before = value
+
+
 def _who(part: ActivityTally) -> list[Evidence]:
     """Return as evidence the application and the statement that have the largest shares of a part."""
     named = (("application", part.applications), ("statement", part.statements))
-    found = [(what, shares.parts(1.0)[0]) for what, shares in named]
+    found = [(what, most) for what, shares in named for most in shares.parts(1.0)[:1]]
     return [number(f"of this, {what} {shorten(most.name)}", 100 * most.share, "%") for what, most in found]
 
 

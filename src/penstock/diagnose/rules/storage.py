@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
 from penstock.diagnose.rules.background import WalWaits
-from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, Increase, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, WAL, DeviceMeter, DeviceUse, local_metrics, time_until_full
@@ -306,21 +306,6 @@ class IndexReads:
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
         return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]
-
-
-class Increase:
-    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._before: int | None = None
-
-    def see(self, value: object) -> None:
-        """Take a reading. Anything but an integer is ignored."""
-        if isinstance(value, int):
-            if self._before is not None:
-                self.total += value - self._before if value >= self._before else value
-            self._before = value
 
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).

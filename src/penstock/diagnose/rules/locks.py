@@ -1,0 +1,257 @@
+"""The rule for sessions that wait for locks: deadlocks, queues behind a statement that waits itself, and holders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.units import format_duration
+from penstock.diagnose.rules.case import Case, Increase, number, shorten
+from penstock.watch.waits import (
+    ActivityTally,
+    Moment,
+    Shares,
+    is_idle_in_transaction,
+    name_application,
+    name_statement,
+)
+
+if TYPE_CHECKING:
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample, SessionSample
+
+# A smaller share of lock waits is normal.
+_LEAST_LOCKED = 0.1
+
+# Fewer deadlocks than one a minute cost little, whatever their transactions repeat.
+_FEWEST_DEADLOCKS = 3
+_DEADLOCKS_EVERY_S = 60.0
+
+# If less of the waiting is for one holder, and this holder keeps the lock only briefly, no single session is the cause.
+_MOST_LOCKED = 0.5
+
+# Cancelling a younger transaction is not suggested. It ends before anybody can type the command, which would then
+# cancel the session's next statement.
+_LEAST_PATIENCE_S = 1.0
+
+_IDLE = "idle"
+
+# The pid that the server reports for a prepared transaction.
+_PREPARED = 0
+
+_IN_TURN = "which several sessions hold in turn, each for a short time"
+_RELEASE_IN_TURN = (
+    "Let fewer sessions at a time run the statement that waits, and have each run it last in its transaction, so that "
+    "it holds the lock for less time. Set lock_timeout if an error is better."
+)
+
+
+@dataclass(slots=True)
+class _Gate:
+    """A statement that waits for a lock on a table, and behind which others wait for the same table."""
+
+    # The statement's session, and the session that it waits for, as the last sample shows them.
+    session: SessionSample
+    holder_pid: int
+    holder: SessionSample | None
+    waited_s: float = 0.0
+    most_behind: int = 0
+
+
+class LockWaits:
+    """The rule for sessions that wait for locks, and for the sessions that they wait for."""
+
+    def __init__(self) -> None:
+        # Waits in a circle of sessions or for one, waits behind a gate, and all other waits.
+        self._circling, self._queued, self._held = ActivityTally(), ActivityTally(), ActivityTally()
+        self._deadlocks, self._circles = Increase(), Shares()
+        self._gates: dict[int, _Gate] = {}
+        self._held_s: dict[int | None, float] = {}
+        self._holders: dict[int | None, SessionSample] = {}
+        self._outlasts: dict[int | None, bool] = {}
+        self._longest_s = 0.0
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Add a sample. It has the sessions of all applications; `moments` are those of the workload."""
+        if (rows := sample.counters.get("pg_stat_database")) is not None:
+            self._deadlocks.see(sum(count for row in rows if isinstance(count := row.get("deadlocks"), int)))
+        sessions = {session.pid: session for session in sample.sessions}
+        behind: dict[int, int] = {}
+        circles: dict[str, float] = {}
+        for moment in moments:
+            # The lock to extend a table is held only for a moment, so no single session is the cause.
+            if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
+                continue
+            chain = _follow(sessions, moment.session)
+            gate = _find_gate(sessions, moment, chain)
+            if (circle := _name_circle(sessions, chain)) is not None:
+                self._circling.add(moment)
+                circles[circle] = moment.weight_s
+            elif gate is not None:
+                self._queued.add(moment)
+                behind[gate.pid] = behind.get(gate.pid, 0) + 1
+                self._see_gate(gate, chain[-1], sessions, moment.weight_s, behind[gate.pid])
+            else:
+                self._see_holder(moment, chain[-1] if chain else None, sessions)
+        for name, weight_s in circles.items():
+            self._circles.add(name, weight_s)
+
+    def _see_gate(
+        self, session: SessionSample, head: int, sessions: Mapping[int, SessionSample], weight_s: float, behind: int
+    ) -> None:
+        gate = self._gates.setdefault(session.pid, _Gate(session=session, holder_pid=head, holder=None))
+        gate.session, gate.holder_pid, gate.holder = session, head, sessions.get(head)
+        gate.waited_s += weight_s
+        gate.most_behind = max(gate.most_behind, behind)
+
+    def _see_holder(self, moment: Moment, pid: int | None, sessions: Mapping[int, SessionSample]) -> None:
+        self._held.add(moment)
+        self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
+        self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
+        if pid is not None and (session := sessions.get(pid)) is not None:
+            self._holders[pid] = session
+            patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
+            age_s = session.query_s if session.state == _IDLE else session.transaction_s
+            self._outlasts[pid] = (age_s or 0.0) > patience_s
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for deadlocks, for a queue behind a waiting statement, and for the longest holder."""
+        worst = max(self._held_s, key=lambda pid: self._held_s[pid], default=None)
+        gate = max(self._gates.values(), key=lambda each: each.waited_s, default=None)
+        rest, found = self._held, []
+        if self._is_deadlocked(case):
+            # Locks that such transactions hold for a short time would be free sooner without the deadlocks.
+            if not self._outlasts.get(worst, False) or self._held.seconds < self._circling.seconds:
+                self._circling.join(rest)
+                rest = ActivityTally()
+            found.append(self._conclude_deadlocks(case))
+        if gate is not None and rest.count and worst == gate.holder_pid:
+            # These are waits of the gate's own statement.
+            self._queued.join(rest)
+            rest = ActivityTally()
+        if gate is not None and case.share(self._queued) >= _LEAST_LOCKED:
+            found.append(self._conclude_queue(case, gate))
+        if rest.count and case.share(rest) >= _LEAST_LOCKED:
+            found.append(self._conclude_holder(case, worst))
+        return found
+
+    def _is_deadlocked(self, case: Case) -> bool:
+        count = self._deadlocks.total
+        is_often = count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
+        return is_often or case.share(self._circling) >= _LEAST_LOCKED
+
+    def _conclude_deadlocks(self, case: Case) -> Diagnosis:
+        rate = self._deadlocks.total / case.elapsed_s
+        evidence = [
+            number("deadlocks", rate, "/s"),
+            number("deadlocks in the recording", self._deadlocks.total),
+            number("sessions that wait for a lock, on average", case.sessions(self._circling)),
+        ]
+        pairs = self._circles.parts(1.0)
+        statements = pairs[0].name if pairs else "no sample shows their statements, the server's log has them"
+        return case.conclude("deadlocks", self._circling, evidence, rate=f"{rate:.2g}", statements=statements)
+
+    def _conclude_queue(self, case: Case, gate: _Gate) -> Diagnosis:
+        evidence = [
+            number("sessions in the queue, on average", case.sessions(self._queued)),
+            number("sessions behind the waiting statement, at most", gate.most_behind),
+            number("how long that statement has waited", gate.session.query_s or 0.0, "s"),
+        ]
+        cancel = (
+            f"Cancel what blocks the rest, not what it waits for: SELECT pg_cancel_backend({gate.session.pid}). "
+            if (gate.session.query_s or 0.0) > _LEAST_PATIENCE_S
+            else ""
+        )
+        words = {
+            "gate": _describe_holder(gate.session.pid, gate.session),
+            "holder": _describe_holder(gate.holder_pid, gate.holder),
+        }
+        return case.conclude("lock-queue", self._queued, evidence, cancel=cancel, **words)
+
+    def _conclude_holder(self, case: Case, worst: int | None) -> Diagnosis:
+        """Return the diagnosis that names the session that holds the other locks longest."""
+        holder, share = self._holders.get(worst), self._held_s[worst] / sum(self._held_s.values())
+        evidence = [
+            number("sessions that wait for a lock, on average", case.sessions(self._held)),
+            number("longest statement that waits", self._longest_s, "s"),
+        ]
+        outlasts, is_most = self._outlasts.get(worst, False), share >= _MOST_LOCKED
+        if not (is_most or outlasts or worst == _PREPARED):
+            evidence.append(number("of this, for the holder that is waited for most", 100 * share, "%"))
+            return case.conclude("lock-wait", self._held, evidence, holder=_IN_TURN, release=_RELEASE_IN_TURN)
+        evidence.append(number("of this, for the holder", 100 * share, "%"))
+        if holder is not None and holder.transaction_s is not None:
+            evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
+        described = f"{'most' if is_most else 'the largest part'} of it for {_describe_holder(worst, holder)}"
+        release = _release(worst, holder, outlasts=outlasts)
+        return case.conclude("lock-wait", self._held, evidence, holder=described, release=release)
+
+
+def _follow(sessions: Mapping[int, SessionSample], waiting: SessionSample) -> list[int]:
+    """Return the pids that a session waits for, one behind the other.
+
+    The last blocks the whole queue. If it waits too, it waits for one of the others, in a circle.
+    """
+    passed: list[int] = []
+    session: SessionSample | None = waiting
+    while session is not None and session.blocked_by and session.blocked_by[0] not in passed:
+        passed.append(session.blocked_by[0])
+        session = sessions.get(passed[-1])
+    return passed
+
+
+def _name_circle(sessions: Mapping[int, SessionSample], chain: Sequence[int]) -> str | None:
+    """Return the statements of sessions that wait for each other at the end of a chain, None if there are none."""
+    last = sessions.get(chain[-1]) if chain else None
+    if last is None or not last.blocked_by:
+        return None
+    statements = sorted({shorten(name_statement(sessions[pid])) for pid in chain[chain.index(last.blocked_by[0]) :]})
+    return f"{statements[0]}, by each" if len(statements) == 1 else " and ".join(statements)
+
+
+def _find_gate(sessions: Mapping[int, SessionSample], moment: Moment, chain: Sequence[int]) -> SessionSample | None:
+    """Return the session without which a waiting session would get its lock on a table, although it waits itself.
+
+    The server queues requests for a table. A request waits behind an earlier one that it conflicts with, even if it
+    does not conflict with what is held (ProcSleep in proc.c). Returns None if the waiting session also waits for what
+    the other session waits for.
+    """
+    gate = sessions.get(chain[-2]) if len(chain) > 1 else None
+    if gate is None or moment.wait != "lock:relation" or gate.wait_event != "relation":
+        return None
+    return None if set(gate.blocked_by) & set(moment.session.blocked_by) else gate
+
+
+def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
+    if session is None:
+        unknown = {None: "one that had ended when it was read", _PREPARED: "a prepared transaction"}
+        return unknown.get(pid, f"backend {pid}, which no sample shows")
+    if session.state is None:
+        return f"backend {pid} (user {session.user}), of which this role may see no more"
+    age = "" if session.transaction_s is None else f", its transaction {format_duration(session.transaction_s)} old"
+    return (
+        f"backend {pid} (application {name_application(session)}, user {session.user}), {session.state}{age}; "
+        f"its statement: {shorten(name_statement(session))}"
+    )
+
+
+def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
+    """Return the text that says how to end the waits.
+
+    `outlasts` is true if the holder's transaction is older than the waits, so that it probably still runs.
+    """
+    if pid == _PREPARED:
+        return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
+    if session is not None and is_idle_in_transaction(session):
+        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
+        return (
+            f"Have this application commit or roll back before it does anything else.{now} For good: "
+            "idle_in_transaction_session_timeout for its role."
+        )
+    if session is not None and session.state == _IDLE:
+        # Between transactions, a session holds only session-level advisory locks.
+        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
+        return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
+    text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
+    return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text

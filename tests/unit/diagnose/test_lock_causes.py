@@ -1,0 +1,90 @@
+"""Deadlocks and queues of locks in made-up samples, and holders that are not blamed for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.examination import diagnose
+from support.made_samples import database, recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import SessionSample
+
+_UPDATE = "update orders set paid = ?"
+
+
+def found_in(*sessions: SessionSample, deadlocks_per_s: float = 0.0, seconds: int = 30) -> dict[str, Diagnosis]:
+    """Return what is found if each second shows the same sessions."""
+    samples = [
+        sample(t, *sessions, counters=database(t, t, deadlocks=int(deadlocks_per_s * t))) for t in range(seconds)
+    ]
+    return {found.code: found for found in diagnose(recording_of(samples))}
+
+
+def waiting(pid: int, *blockers: int, wait: str = "Lock:transactionid", **more: object) -> SessionSample:
+    """Return a session that waits for the locks of others."""
+    return session(wait, pid=pid, blocked_by=blockers, **more)
+
+
+def test_deadlocks_are_counted_and_named_with_both_statements() -> None:
+    """A third session waits behind them; none of the three is to be cancelled."""
+    circle = [waiting(1, 2, query=_UPDATE), waiting(2, 1, query="update stock set n = ?")]
+    found = found_in(*circle, waiting(3, 1), deadlocks_per_s=0.5)
+    assert list(found) == ["deadlocks"]
+    assert found["deadlocks"].share == 1.0
+    assert "0.47 deadlocks a second" in found["deadlocks"].claim
+    assert "update orders set paid = ? and update stock set n = ?" in found["deadlocks"].claim
+    assert "one order" in found["deadlocks"].remedy
+    assert "backend(" not in found["deadlocks"].remedy
+
+
+def test_deadlocks_between_samples_are_named_without_statements() -> None:
+    """What a sample shows then is a lock that its holder had for a moment."""
+    holder = session(pid=1, transaction_s=0.2)
+    found = found_in(holder, waiting(2, 1, query_s=0.1), deadlocks_per_s=0.5)
+    assert list(found) == ["deadlocks"]
+    assert "the server's log has them" in found["deadlocks"].claim
+    alone = found_in(deadlocks_per_s=0.5)["deadlocks"]
+    assert alone.share == 0
+
+
+def test_lasting_holder_is_named_beside_deadlocks_of_others() -> None:
+    """Someone left a transaction open, and elsewhere two sessions are in a deadlock for a part of the time."""
+    left = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    found = found_in(left, waiting(8, 7), waiting(1, 2), waiting(2, 1), deadlocks_per_s=0.5)
+    assert list(found) == ["deadlocks"]
+    found = found_in(left, *(waiting(pid, 7) for pid in (8, 9, 10)), waiting(1, 2), waiting(2, 1), deadlocks_per_s=0.5)
+    assert list(found) == ["lock-wait", "deadlocks"]
+
+
+def test_one_deadlock_in_a_while_is_no_cause() -> None:
+    """One in half a minute."""
+    assert found_in(session(), deadlocks_per_s=0.05) == {}
+
+
+def test_statement_that_waits_is_what_blocks_the_queue_behind_it() -> None:
+    """A report reads the table, ALTER TABLE waits for it, and readers wait for the ALTER TABLE."""
+    report = session("IO:DataFileRead", pid=7, application="report", query_s=600.0, transaction_s=600.0)
+    alter = waiting(8, 7, wait="Lock:relation", query="alter table orders add n int", query_s=9.0)
+    readers = [waiting(pid, 8, wait="Lock:relation", query="select from orders") for pid in (9, 10, 11)]
+    found = found_in(report, alter, *readers)
+    assert list(found) == ["lock-queue"]
+    assert "behind backend 8 (application worker, user ann), active" in found["lock-queue"].claim
+    assert "alter table orders add n int" in found["lock-queue"].claim
+    assert "It waits itself, for backend 7 (application report" in found["lock-queue"].claim
+    assert "pg_cancel_backend(8)" in found["lock-queue"].remedy
+    assert "backend(7)" not in found["lock-queue"].remedy
+    assert "lock_timeout" in found["lock-queue"].remedy
+    numbers = {each.name: each.value for each in found["lock-queue"].evidence}
+    assert numbers["sessions behind the waiting statement, at most"] == 3
+    assert numbers["sessions in the queue, on average"] == 4
+
+
+def test_queue_for_what_the_holder_has_is_the_holders() -> None:
+    """Two that lock a table wait for one that has it locked: without the first, the second waits as long."""
+    holder = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    first = waiting(8, 7, wait="Lock:relation")
+    assert list(found_in(holder, first, waiting(9, 7, 8, wait="Lock:relation"))) == ["lock-wait"]
+    # A queue for a row is no queue for a table.
+    assert list(found_in(holder, waiting(8, 7), waiting(9, 8, wait="Lock:tuple"))) == ["lock-wait"]
