@@ -91,7 +91,9 @@ def _describe_committer(committer: Committer, *, hides_sessions: bool) -> list[s
     lines.append(f"  {committer.rows_per_commit:,.1f} rows per commit ({_ROWS_BY[committer.rows_by or 'server']})")
     lines.append(f"  a commit takes {committer.commit_s * 1e3:.2f} ms, a row takes {committer.row_s * 1e6:.1f} µs")
     if committer.enough_rows is not None:
-        lines.append(f"  waiting falls below 1 % from {format_count(committer.enough_rows)} rows per commit")
+        lines.append(
+            f"  from {format_count(committer.enough_rows)} rows per commit on, twice as many gain less than a tenth"
+        )
     return [*lines, *_tabulate(committer)]
 
 

@@ -10,9 +10,10 @@ from penstock.core.frozen import frozen
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
+from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.locks import LockWaits
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
-from penstock.diagnose.rules.storage import DataVolume, ForcedCheckpoints, IndexReads, TemporaryWork
+from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
 from penstock.watch.rates import RatesMeter
 from penstock.watch.waits import Activity, ActivityMeter, find_moments
 
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
     from penstock.watch.values import Recording, RecordingHeader, Sample
 
 
-# The diagnoses of a volume at its limit, and the diagnoses of what may fill a volume. A cause that explains at least
-# half of the waits for the volume comes first, because its remedy needs no other volume.
+# The diagnoses of a volume at its limit, and of waits for WAL.
 _VOLUMES = frozenset({"volume-iops", "volume-throughput", "instance-limit", "volume-balance"})
-_CAUSES = frozenset({"checkpoints-forced", "index-reads", "temp-spill-on-data-volume"})
+_WAL = frozenset({"commit-local-flush", "wal-write"})
+
+# Causes, and the diagnoses that each may explain. A cause that explains at least half of such waits comes first,
+# because its remedy needs no other volume, and no other transactions.
+_CAUSES = {
+    "checkpoints-forced": _VOLUMES | _WAL,
+    "checkpoints-timed": _VOLUMES | _WAL,
+    "index-reads": _VOLUMES,
+    "temp-spill-on-data-volume": _VOLUMES,
+}
 _MOSTLY = 0.5
 
 
@@ -46,7 +55,7 @@ class Examination:
         self._header = header
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(ForcedCheckpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
+            *(Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
@@ -79,20 +88,21 @@ class Examination:
             setting=None if load is None else load.setting,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
-        if any(each.code in _VOLUMES | _CAUSES for each in found):
+        if any(each.code in _VOLUMES | _CAUSES.keys() for each in found):
             found = [each for each in found if each.code != "data-io"]
         return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
 
 
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Return diagnoses in their order: the largest share first, but a cause before the volume that it fills.
+    """Return diagnoses in their order: the largest share first, but a cause before the waits that it explains.
 
     The diagnosis that waits and processors disagree is the last, because it names no limit.
     """
-    causes = [each.share for each in found if each.code in _CAUSES]
+    causes = [each for each in found if each.code in _CAUSES]
 
     def key(each: Diagnosis) -> tuple[bool, float, bool]:
-        explained = [share for share in causes if each.code in _VOLUMES and share >= _MOSTLY * each.share]
+        explaining = (cause.share for cause in causes if each.code in _CAUSES[cause.code])
+        explained = [share for share in explaining if share >= _MOSTLY * each.share]
         return each.code == "waits-disagree-with-cpu", -min([each.share, *explained]), bool(explained)
 
     return tuple(sorted(found, key=key))

@@ -101,4 +101,5 @@ def write_remedy(ways: Collection[RemedySentence], setting: LoadConditions | Non
     is_load = setting is not None
     fitting = [way for way in ways if way.of_loads in (None, is_load) and way.needs.issubset(choices)]
     texts = [way.text.format(**CHOICES, **words) for way in fitting]
-    return " ".join(texts) or "No option of the load changes that."
+    # A rule leaves a sentence out by an empty word.
+    return " ".join(filter(None, texts)) or "No option of the load changes that."

@@ -206,9 +206,10 @@ def test_every_choice_is_named_by_some_advice() -> None:
 def test_workload_that_is_no_load_is_told_to_commit_more_rows() -> None:
     """And a load, whose transactions are long, to commit once."""
     ways = ADVICE["commit-local-flush"].remedy
-    assert "every 99 rows" in write_remedy(ways, None, {"batch": "every 99 rows"})
-    assert "rows" not in write_remedy(ways, LoadConditions(), {"batch": "every 99 rows"})
-    assert "--atomic" in write_remedy(ways, LoadConditions(choices=("atomic",)), {"batch": "every 99 rows"})
+    words = {"batch": "every 99 rows", "clients": ""}
+    assert "every 99 rows" in write_remedy(ways, None, words)
+    assert "rows" not in write_remedy(ways, LoadConditions(), words)
+    assert "--atomic" in write_remedy(ways, LoadConditions(choices=("atomic",)), words)
 
 
 def test_short_or_small_load_has_no_verdict_nor_has_a_small_share() -> None:

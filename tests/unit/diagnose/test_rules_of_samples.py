@@ -57,8 +57,8 @@ def test_waits_for_commits_are_named_by_what_they_wait_for(wait: str, code: str)
     assert numbers["commits"] == 100
     assert numbers["time for each commit"] == pytest.approx(10, rel=0.02)
     assert numbers["rows per commit, counted"] == 1
-    # Half of a row's time is waiting now.
-    assert "Commit every 99 rows or more" in found.remedy
+    # Half of a row's time is waiting now. Of four rows, 1.25 times a row's time; of eight, 1.125 times.
+    assert "Commit every 4 rows or more" in found.remedy
 
 
 def test_largest_share_is_first() -> None:

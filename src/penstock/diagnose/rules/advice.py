@@ -30,7 +30,7 @@ _EACH_PAGE_ONCE = RemedySentence(
 )
 _FEWER_CHECKPOINTS = RemedySentence("During a load, fewer checkpoints write fewer full-page images: {bulk_load}.")
 _SPILLS_LESS = "record again: waits for BufFileRead and BufFileWrite are below a tenth of active time"
-_FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
+_FEWER_WAITS = "record again: this wait has a smaller share of active time, at more rows and fewer commits per second"
 _MANUAL = "https://www.postgresql.org/docs/current/"
 _TEMP = f"{_MANUAL}runtime-config-client.html#GUC-TEMP-TABLESPACES"
 _ACTIVITY = f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW"
@@ -57,6 +57,7 @@ ADVICE: Final = {
         "active time waits until the server's own disk has flushed the WAL of commits",
         (
             _BATCH,
+            RemedySentence("{clients}", of_loads=False),
             RemedySentence(
                 "If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
                 "transactions, never for the whole server.",
@@ -304,11 +305,23 @@ ADVICE: Final = {
                 " what it would set).",
             ),
             RemedySentence(
-                "A larger value stays with ALTER SYSTEM, or for some hours with penstock settings apply "
-                "max_wal_size=SIZE.",
+                "For good, a size that is not reached before checkpoint_timeout at this rate of WAL: ALTER SYSTEM SET "
+                "max_wal_size = '{size}', and SELECT pg_reload_conf(). For some hours: penstock settings apply "
+                "max_wal_size={size}.",
             ),
         ),
         "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
+        f"{_MANUAL}wal-configuration.html",
+    ),
+    "checkpoints-timed": Advice(
+        "active time waits for I/O while checkpoints follow each other, because checkpoint_timeout is {setting}",
+        (
+            RemedySentence(
+                "Raise checkpoint_timeout: ALTER SYSTEM SET checkpoint_timeout = '15min', and SELECT pg_reload_conf(). "
+                "After a crash the server then needs longer to start.",
+            ),
+        ),
+        "record again: WAL has fewer full-page images, and fewer bytes per row",
         f"{_MANUAL}wal-configuration.html",
     ),
     "index-reads": Advice(

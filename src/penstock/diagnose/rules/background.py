@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.units import MB, MIB, format_count
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.rates import parse_lsn
 from penstock.watch.waits import (
     COMMIT_WAITS,
@@ -37,6 +37,12 @@ STANDBY_NAMES = "synchronous_standby_names"
 # The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The last one means 1 (a, b).
 _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
+
+
+# Fewer sessions in transactions have no commits that could share a flush. Source: runtime-config-wal.html,
+# commit_delay: half of the time of a flush is most effective; commit_siblings is 5 by default.
+_FEWEST_CLIENTS = 4.0
+_SMALLEST_DELAY_US, _LARGEST_DELAY_US = 100.0, 10_000.0
 
 
 class CommitWaits:
@@ -72,7 +78,7 @@ class CommitWaits:
         if self._lost is not None and case.share(self._without) >= LEAST_SHARE:
             found.append(self._conclude_missing(case, self._lost))
         for code, part in self._parts.items():
-            is_bulk = code == LOCAL_FLUSH and case.is_written_per_commit(BULK_BYTES)
+            is_bulk = code == LOCAL_FLUSH and case.is_bulk
             if case.share(part) >= LEAST_SHARE and not is_bulk:
                 found += self._conclude_commits(case, code, part)
         return found
@@ -90,12 +96,13 @@ class CommitWaits:
     def _conclude_commits(self, case: Case, code: str, part: ActivityTally) -> list[Diagnosis]:
         rates, committers = case.rates, self._meter.result(case.rates).committers
         commit_s = now = rows = by = None
+        sessions = 0.0
         if committers:
             first = committers[0]
             commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
+            sessions = first.sessions
         if rows is not None and now is not None and now >= rows:
-            # The application's number of commits shows that they take less than 1 % of the time, even if the samples
-            # show more.
+            # Twice as many rows would gain less than a tenth.
             return []
         how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
         numbers = [
@@ -107,8 +114,22 @@ class CommitWaits:
             ("WAL", None if rates.wal_bytes_per_s is None else rates.wal_bytes_per_s / MB, "MB/s"),
         ]
         evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
-        batch = "more rows at a time" if rows is None else f"every {format_count(rows)} rows or more"
-        return [case.conclude(code, part, evidence, batch=batch)]
+        batch = "more rows at a time"
+        if rows is not None:
+            batch = f"every {format_count(rows)} rows or more (from there, twice as many gain less than a tenth)"
+        return [case.conclude(code, part, evidence, batch=batch, clients=_advise_clients(sessions, commit_s))]
+
+
+def _advise_clients(sessions: float, commit_s: float | None) -> str:
+    """Return the advice for an application with so many sessions in transactions, "" if they are too few to share."""
+    if sessions < _FEWEST_CLIENTS:
+        return ""
+    delay_us = min(_LARGEST_DELAY_US, max(_SMALLEST_DELAY_US, 1e6 * (commit_s or 0.0) / 2))
+    return (
+        "If each transaction is a client's own, it cannot be longer. Then put pg_wal on a volume with a shorter "
+        f"latency, or let more of them share a flush: ALTER SYSTEM SET commit_delay = {delay_us:.0f} (microseconds, "
+        "about half of a flush), and SELECT pg_reload_conf()."
+    )
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
@@ -302,10 +323,10 @@ class WalWaits:
             is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
             (self.long if is_long else self._short).add(moment)
 
-    def join_to(self, part: ActivityTally, case: Case, *, size_bytes: int) -> None:
-        """Add the waits of long transactions to `part`, or all waits if commits have more WAL than `size_bytes`."""
+    def join_to(self, part: ActivityTally, *, is_all: bool) -> None:
+        """Add the waits of long transactions to `part`; with `is_all` also those of short ones."""
         part.join(self.long)
-        if case.is_written_per_commit(size_bytes):
+        if is_all:
             part.join(self._short)
 
 
@@ -322,7 +343,7 @@ class WalWrites:
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if such transactions wait for WAL."""
         part = ActivityTally()
-        self._waits.join_to(part, case, size_bytes=BULK_BYTES)
+        self._waits.join_to(part, is_all=case.is_bulk)
         if case.share(part) < LEAST_SHARE:
             return []
         rate = case.rates.wal_bytes_per_s

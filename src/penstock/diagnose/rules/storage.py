@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import median
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
 from penstock.diagnose.rules.background import WalWaits
-from penstock.diagnose.rules.case import BULK_BYTES, LEAST_SHARE, Case, Increase, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, WAL, DeviceMeter, DeviceUse, local_metrics, time_until_full
@@ -35,21 +34,6 @@ _RDS_STORAGE = "the instance's storage"
 
 # A burst balance that lasts longer is not reported.
 _SOON_S = 4 * 3600.0
-
-# Checkpoints that are requested at least this often are forced by WAL, not by a person.
-_OFTEN_S = 30.0
-_FEWEST_CHECKPOINTS = 3
-
-# If WAL has few full-page images, fewer checkpoints would not make it smaller. And if much less WAL than max_wal_size
-# allows is written between two checkpoints, something else requests the checkpoints.
-_LEAST_IMAGES = 0.2
-_LEAST_DISTANCE = 0.5
-_UNITS = {"MB": 2**20, "GB": 2**30, "TB": 2**40}
-
-# Waits for WAL count only if a commit has more WAL than this: smaller flushes are no faster without full-page images.
-# Measured on 18.4 with three sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB
-# no faster.
-_LEAST_COMMIT_BYTES = 256 * KIB
 
 # If a device is busy for less than this part of the time that sessions wait for it, the reads come from the operating
 # system's cache.
@@ -107,7 +91,7 @@ class DataVolume:
         part = ActivityTally()
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
-            self._wal.join_to(part, case, size_bytes=BULK_BYTES)
+            self._wal.join_to(part, case, is_all=case.is_bulk)
         if not part.count:
             return []
         if device is None:
@@ -176,79 +160,6 @@ def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
         ("write latency", "ms", [1000 * each.write_latency_s for each in seen if each.write_latency_s]),
     ]
     return [number(name, median(values), unit) for name, unit, values in figures if values]
-
-
-class ForcedCheckpoints:
-    """The rule for checkpoints that max_wal_size forces before checkpoint_timeout has passed."""
-
-    def __init__(self) -> None:
-        self._data, self._wal = ActivityTally(), WalWaits()
-        self._requested, self._timed = Increase(), Increase()
-        self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
-
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        counters = sample.counters
-        for row in counters.get("pg_stat_checkpointer", ()):
-            self._requested.see(row.get("num_requested"))
-            self._timed.see(row.get("num_timed"))
-        for row in counters.get("pg_stat_bgwriter", ()):
-            # Before PostgreSQL 17 the counters are here.
-            self._requested.see(row.get("checkpoints_req"))
-            self._timed.see(row.get("checkpoints_timed"))
-        for row in counters.get("pg_stat_wal", ()):
-            self._images.see(row.get("wal_fpi"))
-            self._image_bytes.see(row.get("wal_fpi_bytes"))
-            self._wal_bytes.see(row.get("wal_bytes"))
-        for moment in moments:
-            if is_data_wait(moment.wait):
-                self._data.add(moment)
-            self._wal.add(moment)
-
-    def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis if checkpoints are requested often while sessions wait for I/O."""
-        part = ActivityTally()
-        part.join(self._data)
-        self._wal.join_to(part, case, size_bytes=_LEAST_COMMIT_BYTES)
-        count = self._requested.total
-        often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
-        if count < often or count <= self._timed.total or case.share(part) < LEAST_SHARE:
-            return []
-        wal_bytes = self._wal_bytes.total
-        images = _share_of_images(self._images.total, self._image_bytes.total or None, wal_bytes)
-        if case.io is not None:
-            # Full-page images of other sessions do not show what this workload would gain.
-            images = _share_of_images(case.io.wal_images or 0, case.io.wal_image_bytes, case.io.wal_bytes or 0)
-        if images < _LEAST_IMAGES or wal_bytes < _LEAST_DISTANCE * count * _distance(case.header.settings):
-            return []
-        evidence = [
-            number("checkpoints requested", count),
-            number("between two of them", case.elapsed_s / count, "s"),
-            number("of the WAL are full-page images, at most", 100 * images, "%"),
-            number("WAL", wal_bytes / case.elapsed_s / MB, "MB/s"),
-        ]
-        setting = case.header.settings.get("max_wal_size", "its present value")
-        return [case.conclude("checkpoints-forced", part, evidence, setting=setting)]
-
-
-def _share_of_images(images: float, image_bytes: float | None, wal_bytes: float) -> float:
-    """Return the part of the WAL that is full-page images, at most. `image_bytes` is known since PostgreSQL 19."""
-    if image_bytes is None:
-        image_bytes = images * _BLOCK_BYTES
-    return min(1.0, image_bytes / wal_bytes) if wal_bytes else 0.0
-
-
-def _distance(settings: Mapping[str, str]) -> float:
-    """Return the bytes of WAL after which max_wal_size requests a checkpoint, 0 if the settings are not known.
-
-    Source: CalculateCheckpointSegments in xlog.c.
-
-    >>> round(_distance({"max_wal_size": "1GB", "checkpoint_completion_target": "0.9"}) / 2**20)
-    539
-    """
-    size = re.fullmatch(r"(\d+)(MB|GB|TB)", settings.get("max_wal_size", ""))
-    if size is None:
-        return 0.0
-    return int(size[1]) * _UNITS[size[2]] / (1 + float(settings.get("checkpoint_completion_target", "0.9")))
 
 
 class IndexReads:

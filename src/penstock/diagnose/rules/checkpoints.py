@@ -1,0 +1,153 @@
+"""The rule for checkpoints that follow each other too closely, so that most of the WAL is full-page images."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.core.units import GIB, KIB, MB
+from penstock.diagnose.rules.background import WalWaits
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
+from penstock.diagnose.rules.storage import is_data_wait
+from penstock.watch.waits import ActivityTally, Moment
+
+if TYPE_CHECKING:
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample
+
+# Checkpoints that are requested at least this often are forced by WAL, not by a person.
+_OFTEN_S = 30.0
+_FEWEST_CHECKPOINTS = 3
+
+# A checkpoint_timeout up to this is short, if most of the WAL is full-page images.
+_SHORT_TIMEOUT_S = 120.0
+
+# If WAL has few full-page images, fewer checkpoints would not make it smaller. And if much less WAL than max_wal_size
+# allows is written between two checkpoints, something else requests the checkpoints.
+_LEAST_IMAGES = 0.2
+_LEAST_DISTANCE = 0.5
+
+# If most of the WAL is full-page images, short commits wait for them too. Otherwise the waits of short transactions
+# count only if a commit has more WAL than the second number: smaller flushes are no faster without full-page images.
+# Measured on 18.4 with three sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB
+# no faster.
+_MOST_IMAGES = 0.5
+_LEAST_COMMIT_BYTES = 256 * KIB
+
+_BLOCK_BYTES = 8192
+
+# The units in which the server shows settings.
+_BYTES = {"kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+class Checkpoints:
+    """The rule for checkpoints that max_wal_size forces, or that a short checkpoint_timeout starts."""
+
+    def __init__(self) -> None:
+        self._data, self._wal = ActivityTally(), WalWaits()
+        self._requested, self._timed = Increase(), Increase()
+        self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Add a sample."""
+        counters = sample.counters
+        for row in counters.get("pg_stat_checkpointer", ()):
+            self._requested.see(row.get("num_requested"))
+            self._timed.see(row.get("num_timed"))
+        for row in counters.get("pg_stat_bgwriter", ()):
+            # Before PostgreSQL 17 the counters are here.
+            self._requested.see(row.get("checkpoints_req"))
+            self._timed.see(row.get("checkpoints_timed"))
+        for row in counters.get("pg_stat_wal", ()):
+            self._images.see(row.get("wal_fpi"))
+            self._image_bytes.see(row.get("wal_fpi_bytes"))
+            self._wal_bytes.see(row.get("wal_bytes"))
+        for moment in moments:
+            if is_data_wait(moment.wait):
+                self._data.add(moment)
+            self._wal.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis if checkpoints are frequent while sessions wait for I/O or for WAL of images."""
+        wal_bytes = self._wal_bytes.total
+        images = _share_of_images(self._images.total, self._image_bytes.total or None, wal_bytes)
+        if case.io is not None:
+            # Full-page images of other sessions do not show what this workload would gain.
+            images = _share_of_images(case.io.wal_images or 0, case.io.wal_image_bytes, case.io.wal_bytes or 0)
+        code = self._find_code(case, images)
+        part = ActivityTally()
+        part.join(self._data)
+        self._wal.join_to(part, is_all=images >= _MOST_IMAGES or case.is_written_per_commit(_LEAST_COMMIT_BYTES))
+        if code is None or case.share(part) < LEAST_SHARE:
+            return []
+        requested, timed = self._requested.total, self._timed.total
+        evidence = [
+            number("checkpoints requested", requested),
+            number("checkpoints timed", timed),
+            *([number("between two of them", case.elapsed_s / requested, "s")] if requested else []),
+            number("of the WAL are full-page images, at most", 100 * images, "%"),
+            number("full-page images", self._images.total / case.elapsed_s, "/s"),
+            number("WAL", wal_bytes / case.elapsed_s / MB, "MB/s"),
+        ]
+        settings = case.header.settings
+        name = "max_wal_size" if code == "checkpoints-forced" else "checkpoint_timeout"
+        words = {
+            "setting": settings.get(name, "its present value"),
+            "size": _size(settings, wal_bytes / case.elapsed_s),
+        }
+        return [case.conclude(code, part, evidence, **words)]
+
+    def _find_code(self, case: Case, images: float) -> str | None:
+        """Return which setting makes checkpoints frequent, as the code of its diagnosis, or None."""
+        count, settings = self._requested.total, case.header.settings
+        often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
+        if count >= often and count > self._timed.total:
+            is_by_wal = self._wal_bytes.total >= _LEAST_DISTANCE * count * _distance(settings)
+            return "checkpoints-forced" if images >= _LEAST_IMAGES and is_by_wal else None
+        timeout_s = _read(settings.get("checkpoint_timeout", ""), _SECONDS)
+        is_started = self._timed.total > 0 or case.elapsed_s < timeout_s
+        is_short = 0 < timeout_s <= _SHORT_TIMEOUT_S and is_started
+        return "checkpoints-timed" if is_short and images >= _MOST_IMAGES else None
+
+
+def _share_of_images(images: float, image_bytes: float | None, wal_bytes: float) -> float:
+    """Return the part of the WAL that is full-page images, at most. `image_bytes` is known since PostgreSQL 19."""
+    if image_bytes is None:
+        image_bytes = images * _BLOCK_BYTES
+    return min(1.0, image_bytes / wal_bytes) if wal_bytes else 0.0
+
+
+def _distance(settings: Mapping[str, str]) -> float:
+    """Return the bytes of WAL after which max_wal_size requests a checkpoint, 0 if the settings are not known.
+
+    Source: CalculateCheckpointSegments in xlog.c.
+
+    >>> round(_distance({"max_wal_size": "1GB", "checkpoint_completion_target": "0.9"}) / 2**20)
+    539
+    """
+    size_bytes = _read(settings.get("max_wal_size", ""), _BYTES)
+    return size_bytes / (1 + float(settings.get("checkpoint_completion_target", "0.9")))
+
+
+def _size(settings: Mapping[str, str], wal_bytes_per_s: float) -> str:
+    """Return a max_wal_size that this rate of WAL does not reach before checkpoint_timeout, at most 64GB.
+
+    >>> _size({"checkpoint_timeout": "5min"}, 7e6), _size({}, 0)
+    ('4GB', '1GB')
+    """
+    timeout_s = _read(settings.get("checkpoint_timeout", ""), _SECONDS) or 300
+    target = float(settings.get("checkpoint_completion_target", "0.9"))
+    return f"{min(64, max(1, math.ceil(wal_bytes_per_s * timeout_s * (1 + target) / GIB)))}GB"
+
+
+def _read(setting: str, units: Mapping[str, int]) -> float:
+    """Return a setting's value in the smallest unit, 0 if it is not known.
+
+    >>> _read("5min", _SECONDS), _read("64MB", _BYTES), _read("", _BYTES)
+    (300, 67108864, 0)
+    """
+    found = re.fullmatch(r"(\d+)([a-zA-Z]+)", setting)
+    return int(found[1]) * units.get(found[2], 0) if found else 0

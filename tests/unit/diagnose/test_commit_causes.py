@@ -1,0 +1,112 @@
+"""What makes commits slow, in made-up samples: frequent checkpoints, WAL by volume, short transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.diagnose.examination import diagnose
+from support.made_samples import database, recording_of, sample, session
+
+# 20 rows to a commit, as a shop's orders have.
+_ROWS = 20
+
+
+def committing(
+    *,
+    commits_per_s: int,
+    wal_bytes: int,
+    images: float = 0.0,
+    sessions: int = 2,
+    requested: float = 0.0,
+    timed: int = 0,
+) -> list[Any]:
+    """Return a minute in which sessions wait for commits, all but one; `wal_bytes` and others are for each second."""
+    waits = [session("LWLock:WALWrite", transaction_s=0.02)] * (sessions - 1)
+    return [
+        sample(
+            float(t),
+            *waits,
+            session(transaction_s=0.02),
+            xid=commits_per_s * t,
+            wal=wal_bytes * t,
+            counters={
+                **database(commits_per_s * t, _ROWS * commits_per_s * t),
+                "pg_stat_checkpointer": ({"num_requested": int(requested * t), "num_timed": timed * t // 30},),
+                "pg_stat_wal": ({"wal_fpi": int(images * wal_bytes * t / 8192), "wal_bytes": wal_bytes * t},),
+            },
+        )
+        for t in range(60)
+    ]
+
+
+def codes(samples: list[Any], **settings: str) -> list[str]:
+    """Return the codes of what is found on a machine with processors to spare."""
+    return [found.code for found in diagnose(recording_of(samples, settings=settings, cpu_count=16))]
+
+
+def test_checkpoints_by_wal_are_named_before_the_commits_that_wait_for_their_images() -> None:
+    """Six checkpoints a minute and 860 full pages a second, in commits of 20 kB."""
+    samples = committing(commits_per_s=350, wal_bytes=7_700_000, images=0.92, requested=0.1, sessions=8)
+    found = diagnose(recording_of(samples, settings={"max_wal_size": "64MB"}, cpu_count=16))
+    assert [each.code for each in found] == ["checkpoints-forced", "commit-local-flush"]
+    assert "because WAL reaches max_wal_size (64MB)" in found[0].claim
+    assert "ALTER SYSTEM SET max_wal_size = '5GB'" in found[0].remedy
+    numbers = {each.name: round(each.value) for each in found[0].evidence}
+    assert (numbers["checkpoints requested"], numbers["full-page images"]) == (5, 850)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "images", "expected"),
+    [
+        ("30s", 0.9, ["checkpoints-timed", "commit-local-flush"]),
+        ("5min", 0.9, ["commit-local-flush"]),
+        ("30s", 0.3, ["commit-local-flush"]),
+    ],
+)
+def test_short_checkpoint_timeout_is_named_if_most_of_the_wal_is_images(
+    timeout: str, images: float, expected: list[str]
+) -> None:
+    """Rows that are appended leave few images, however often checkpoints come."""
+    samples = committing(commits_per_s=350, wal_bytes=7_700_000, images=images, timed=1)
+    assert codes(samples, max_wal_size="1GB", checkpoint_timeout=timeout) == expected
+
+
+def test_wal_by_volume_is_no_matter_of_commits() -> None:
+    """31 MB/s in 155 commits a second; at a tenth of that, longer transactions help."""
+    assert codes(committing(commits_per_s=155, wal_bytes=31_000_000)) == ["wal-write"]
+    assert codes(committing(commits_per_s=155, wal_bytes=3_100_000)) == ["commit-local-flush"]
+
+
+def test_rows_to_commit_are_where_the_curve_bends() -> None:
+    """Seven of eight sessions wait, so a commit takes as long as 140 rows: of 560, twice as many gain a tenth."""
+    samples = committing(commits_per_s=200, wal_bytes=400_000, sessions=8)
+    (found,) = diagnose(recording_of(samples, cpu_count=16))
+    assert "Commit every 560 rows or more (from there, twice as many gain less than a tenth)" in found.remedy
+    # Of rows with 8 kB of WAL each, 132 have 1 MiB, whose flush lasts as long as it is written.
+    (found,) = diagnose(recording_of(committing(commits_per_s=100, wal_bytes=16_000_000, sessions=8), cpu_count=16))
+    assert "Commit every 132 rows or more" in found.remedy
+
+
+def test_transactions_that_are_each_a_clients_own_are_not_told_to_be_longer_only() -> None:
+    """Eight clients commit at the same time; one application in a loop has nobody to share a flush with."""
+    many, alone = (
+        diagnose(recording_of(committing(commits_per_s=200, wal_bytes=400_000, sessions=count), cpu_count=16))[0]
+        for count in (8, 2)
+    )
+    # A transaction takes 40 ms, 35 ms of it for its commit.
+    assert "ALTER SYSTEM SET commit_delay = 10000" in many.remedy
+    assert "a client's own" in many.remedy
+    assert "commit_delay" not in alone.remedy
+    assert "  " not in alone.remedy
+
+
+def test_long_transactions_that_wait_for_a_fifth_of_the_time_are_long_enough() -> None:
+    """Twice as many rows to a commit would gain less than a tenth."""
+    waits = session("LWLock:WALWrite", transaction_s=0.02)
+    samples = [
+        sample(t, *([waits] if t % 6 == 0 else []), session(), xid=t, wal=1000 * t, counters=database(t, 900 * t))
+        for t in range(120)
+    ]
+    assert codes(samples) == []
