@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
+    from penstock.lab.embedded import EmbeddedServer
 
 _KEEPING_TIME = 30
 
@@ -72,6 +73,36 @@ def test_lines_name_the_waits(penstock: Callable[..., Finished], database18: str
     assert "1.00 active" in line
     assert "100% Lock:relation" in line
     assert "not read: pg_stat_statements" in finished.err
+
+
+def test_watch_waits_for_a_connection_if_all_are_taken(
+    new_server: Callable[..., EmbeddedServer], tmp_path: Path
+) -> None:
+    """It says so, and records once there is one."""
+    conninfo = new_server(max_connections="3", superuser_reserved_connections="0").ensure_running()
+    record = tmp_path / "recording"
+    with ExitStack() as stack:
+        _, _, last = (stack.enter_context(psycopg.connect(conninfo)) for _ in range(3))
+        with watching("--to", conninfo, "--interval", "0.1", "--for", "60", "--record", str(record)) as process:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            assert "all connections of the server are taken: waiting for one" in process.stderr.readline()
+            last.close()
+            assert "active" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.wait(_KEEPING_TIME)
+    assert read_whole(record)[1]
+
+
+def test_watch_gives_up_waiting_for_a_connection_after_its_time(
+    penstock: Callable[..., Finished], new_server: Callable[..., EmbeddedServer]
+) -> None:
+    """With the server's error."""
+    conninfo = new_server(max_connections="1", superuser_reserved_connections="0").ensure_running()
+    with psycopg.connect(conninfo):
+        finished = penstock("watch", "--to", conninfo, "--for", "0.5")
+    assert finished.code != 0
+    assert "too many clients" in finished.err
 
 
 def test_json_is_an_object_a_sample(penstock: Callable[..., Finished], database18: str) -> None:

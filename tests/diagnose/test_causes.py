@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from penstock.core.host import cpu_count
 from penstock.diagnose.examination import diagnose
 from support.parts import rest
-from support.recorded import execute, recording, working
+from support.recorded import execute, find_pgbench, recording, working
+from support.slow import slow_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
     from penstock.lab.embedded import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
+    from support.servers import PgServer
 
 # More samples than are needed to claim anything.
 ENOUGH = 40
@@ -148,3 +154,107 @@ def test_checkpoints_by_wal_are_named_before_commits(new_server: Callable[..., E
     assert evidence_of(first)["of the WAL are full-page images, at most"] > 50
     assert "because WAL reaches max_wal_size (32MB)" in first.claim
     assert "ALTER SYSTEM SET max_wal_size = '" in first.remedy
+
+
+def test_transactions_over_a_slow_network_are_bound_by_their_gaps(pg18: PgServer) -> None:
+    """One session, whose statements take a moment each, 20 ms away."""
+    near = pg18.server.over_tcp(pg18.fresh_database())
+    execute(near, "CREATE TABLE orders AS SELECT 1 AS n")
+    ended = threading.Event()
+    with slow_link(int(conninfo_to_dict(near)["port"] or 0), delay_s=0.01) as port:
+
+        def order() -> None:
+            with psycopg.connect(make_conninfo(near, port=port), application_name="shop") as connection:
+                while not ended.is_set():
+                    with connection.transaction():
+                        connection.execute("UPDATE orders SET n = n + 1")
+                        connection.execute("SELECT n FROM orders")
+                        connection.execute("UPDATE orders SET n = n + 1")
+
+        with recording(near) as taken, working(near, order):
+            try:
+                taken.await_sessions(2 * ENOUGH)
+            finally:
+                ended.set()
+    first = diagnose(taken.recording)[0]
+    assert first.code == "client-bound"
+    assert 15 < evidence_of(first)["from one statement of a transaction to the next, about"] < 60
+    assert "it is the network" in first.remedy
+
+
+def test_connection_for_each_query_is_counted(database: str) -> None:
+    """Samples hardly show what such sessions do."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            with psycopg.connect(database, application_name="shop") as connection:
+                connection.execute("SELECT 1")
+
+    def count_opened() -> int:
+        rows = [row for sample in list(taken.samples) for row in sample.counters.get("pg_stat_database", ())]
+        opened = [value for row in rows if isinstance(value := row.get("sessions"), int)]
+        return max(opened, default=0) - min(opened, default=0)
+
+    with recording(database) as taken, working(database, ask, ask):
+        try:
+            deadline_s = time.monotonic() + 60
+            while count_opened() < 200:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+        finally:
+            ended.set()
+    first = diagnose(taken.recording)[0]
+    assert first.code == "connections-short"
+    assert evidence_of(first)["transactions of each, on average"] < 5
+
+
+@pytest.mark.parametrize("major", [18, rest(15)])
+def test_connections_that_are_all_taken_are_named_by_their_application(
+    new_server: Callable[..., EmbeddedServer], major: int
+) -> None:
+    """Seven idle ones and this recording's, of ten of which two are reserved."""
+    conninfo = new_server(major, max_connections="10", superuser_reserved_connections="2").ensure_running()
+    with ExitStack() as stack:
+        for _ in range(7):
+            stack.enter_context(psycopg.connect(conninfo, autocommit=True, application_name="shop"))
+        with recording(conninfo) as taken:
+            taken.await_samples(5)
+    first = diagnose(taken.recording)[0]
+    assert first.code == "connections-taken"
+    assert "all 8 connections that ordinary roles may have are taken, 7 by application shop; 7 are idle" in first.claim
+
+
+def test_other_programs_are_named_last_and_change_no_finding(database18: str) -> None:
+    """As many as there are processors compute while sessions wait for a lock."""
+    execute(database18, "CREATE TABLE orders AS SELECT 1 AS n")
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cpu_count())]
+    try:
+        with psycopg.connect(database18, application_name="report") as holder:
+            holder.execute("UPDATE orders SET n = n + 1")
+            update = partial(execute, database18, "UPDATE orders SET n = n + 1")
+            with recording(database18) as taken, working(database18, update, update):
+                taken.await_sessions(2 * ENOUGH, is_locked)
+            holder.rollback()
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+    found = diagnose(taken.recording)
+    assert [found[0].code, found[-1].code] == ["lock-wait", "other-programs"]
+    assert "waits-disagree-with-cpu" not in [each.code for each in found]
+
+
+@pytest.mark.part("rest")
+@pytest.mark.parametrize("major", [18, 15])
+def test_healthy_workloads_have_none_of_these_causes(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """TPC-B, a load of rows, and VACUUM, one after the other on a server as it comes."""
+    server = new_server(major, fsync="on", full_page_writes="on")
+    conninfo = server.ensure_running()
+    pgbench = find_pgbench(server)
+    with recording(conninfo) as taken:
+        subprocess.run([pgbench, "--initialize", "--quiet", "--scale=5", conninfo], check=True, capture_output=True)
+        subprocess.run([pgbench, "-c", "4", "-T", "5", conninfo], check=True, capture_output=True)
+        execute(conninfo, "VACUUM (FULL) pgbench_accounts", "VACUUM ANALYZE pgbench_accounts")
+    causes = {"deadlocks", "lock-queue", "checkpoints-forced", "checkpoints-timed", "connections-short"}
+    assert not {*causes, "connections-taken"} & {each.code for each in diagnose(taken.recording)}

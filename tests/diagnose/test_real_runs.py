@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import threading
 import time
@@ -15,7 +14,7 @@ import pytest
 from penstock.bench.commits.run import MY_INSERT
 from penstock.diagnose.examination import diagnose
 from penstock.watch.rates import measure_rates
-from support.recorded import execute, recording, working
+from support.recorded import execute, find_pgbench, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +205,7 @@ def test_short_reads_are_nothing_remarkable(new_server: Callable[..., EmbeddedSe
     """Pgbench -S, by as many clients as the machine here has processors; nobody else commits, autovacuum neither."""
     server = new_server(autovacuum="off")
     database = server.ensure_running()
-    pgbench = _pgbench(server)
+    pgbench = find_pgbench(server)
     subprocess.run([pgbench, "--initialize", "--quiet", "--scale=1", database], check=True, capture_output=True)
     # What made the tables is counted by then, by PostgreSQL 14's collector too.
     time.sleep(2)
@@ -227,15 +226,6 @@ def test_long_transaction_alone_is_nothing_remarkable(database18: str) -> None:
         taken.await_samples(ENOUGH)
         client.rollback()
     assert not WRONG & set(codes(taken.recording))
-
-
-def _pgbench(server: EmbeddedServer) -> str:
-    """Return the server's own pgbench, or another; skip where there is none."""
-    own = server.spec.installation.bin_dir / "pgbench"
-    found = str(own) if own.exists() else shutil.which("pgbench")
-    if found is None:
-        pytest.skip("pgbench is not installed (Debian's package postgresql-15)")
-    return found
 
 
 @pytest.mark.part("rest")

@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.commits.probe import probe_commits
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
-from penstock.core.host import find_device
+from penstock.core.host import find_device, process_cpu_s
 from penstock.watch.sampler import Sampler, sample_on_clock
 from support.stopped import stopped_backend
 
@@ -72,7 +72,7 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
-    common |= {"temp_files", "pg_statio_user_indexes"}
+    common |= {"temp_files", "pg_statio_user_indexes", "connections"}
     common |= {f"pg_stat_progress_{command}" for command in ("copy", "create_index", "vacuum")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 
@@ -82,8 +82,8 @@ def test_each_version_gives_the_views_that_it_has(database: str) -> None:
     with sampling(database) as sampler:
         sample = sampler.sample()
         major = sampler.header.version_num // 10_000
-    # The tests' servers are in memory, or on a disk.
-    assert set(sample.counters) - {"host_devices"} == views_of(major)
+    # The tests' servers are in memory, or on a disk, and on this machine, or elsewhere.
+    assert set(sample.counters) - {"host_devices", "host_processes"} == views_of(major)
     (own,) = [row for row in sample.counters["pg_stat_database"] if row["datname"] == sampler.header.database]
     assert own["xact_commit"] >= 0  # type: ignore[operator]
     assert sample.progress.wal_bytes
@@ -143,6 +143,42 @@ def test_busy_processors_are_not_measured_over_a_moment(database18: str) -> None
     finally:
         sampler.close()
     assert [each is None for each in busy] == [False, True, False]
+
+
+def test_processor_time_of_the_server_has_that_of_sessions_that_have_ended(database18: str) -> None:
+    """A session computes, and ends before the second reading."""
+    with sampling(database18) as sampler:
+        first = sampler.sample(reads_all=True)
+        if "host_processes" not in first.counters:
+            pytest.skip("the server's processes are not seen here")
+        with psycopg.connect(database18, autocommit=True) as connection:
+            pid = connection.info.backend_pid
+            connection.execute("DO $$BEGIN FOR i IN 1..2000000 LOOP PERFORM i; END LOOP; END$$")
+            spent_s = process_cpu_s(pid, named="postgres")
+        deadline_s = time.monotonic() + 60
+        while process_cpu_s(pid, named="postgres") is not None:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        last = sampler.sample(reads_all=True)
+    own_s, all_s = (
+        float(str(last.counters["host_processes"][0][name])) - float(str(first.counters["host_processes"][0][name]))
+        for name in ("server_cpu_s", "busy_cpu_s")
+    )
+    assert spent_s is not None
+    # Ended processes are counted in ticks of 10 ms.
+    assert own_s > spent_s - 0.02
+    assert all_s > own_s - 0.1
+
+
+def test_connections_are_counted_by_application(database18: str) -> None:
+    """With those that are idle, and without the sampler's own."""
+    name = "counted in test_sampler"
+    with sampling(database18) as sampler, psycopg.connect(database18, application_name=name, autocommit=True):
+        rows = sampler.sample(reads_all=True).counters["connections"]
+    (row,) = [row for row in rows if row["application"] == name]
+    assert (row["user"], row["connections"], row["idle"]) == ("postgres", 1, 1)
+    assert "penstock observe" not in [row["application"] for row in rows]
+    assert int(str(row["of_all"])) >= 1
 
 
 def test_idle_session_that_blocks_others_is_seen(database: str) -> None:

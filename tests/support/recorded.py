@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.watch.recordings import read_recording
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.lab.embedded import EmbeddedServer
     from penstock.watch.values import RecordingHeader, Sample, SessionSample
 
 _PATIENCE_S = 120
@@ -94,3 +97,12 @@ def working(conninfo: str, *work: Callable[[], object]) -> Iterator[list[threadi
                 " AND state <> 'idle' AND pid <> pg_backend_pid()",
             )
             time.sleep(0.1)
+
+
+def find_pgbench(server: EmbeddedServer) -> str:
+    """Return the server's own pgbench, or another; skip where there is none."""
+    own = server.spec.installation.bin_dir / "pgbench"
+    found = str(own) if own.exists() else shutil.which("pgbench")
+    if found is None:
+        pytest.skip("pgbench is not installed (Debian's package postgresql-15)")
+    return found

@@ -1,8 +1,9 @@
-"""A TCP relay of a limited rate, as a slow link is."""
+"""A TCP relay of a limited rate, or with a delay, as a slow link is."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -16,8 +17,11 @@ _PIECE_BYTES = 32 * 1024
 
 
 @contextmanager
-def slow_link(port: int, *, bytes_per_s: float) -> Iterator[int]:
-    """Provide a port of 127.0.0.1 that leads to `port`; each connection carries so many bytes a second each way."""
+def slow_link(port: int, *, bytes_per_s: float = math.inf, delay_s: float = 0.0) -> Iterator[int]:
+    """Provide a port of 127.0.0.1 that leads to `port`; each connection carries so many bytes a second each way.
+
+    What is sent at a time is carried `delay_s` later, and what follows waits for it.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     # A large buffer would take what the link has not carried yet.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PIECE_BYTES)
@@ -31,7 +35,7 @@ def slow_link(port: int, *, bytes_per_s: float) -> Iterator[int]:
                 server = socket.create_connection(("127.0.0.1", port))
                 ends.extend((client, server))
                 for source, sink in ((client, server), (server, client)):
-                    threads.append(threading.Thread(target=_carry, args=(source, sink, bytes_per_s)))
+                    threads.append(threading.Thread(target=_carry, args=(source, sink, bytes_per_s, delay_s)))
                     threads[-1].start()
 
     accepting = threading.Thread(target=accept)
@@ -49,9 +53,10 @@ def slow_link(port: int, *, bytes_per_s: float) -> Iterator[int]:
             end.close()
 
 
-def _carry(source: socket.socket, sink: socket.socket, bytes_per_s: float) -> None:
+def _carry(source: socket.socket, sink: socket.socket, bytes_per_s: float, delay_s: float) -> None:
     with contextlib.suppress(OSError):
         while piece := source.recv(_PIECE_BYTES):
+            time.sleep(delay_s)
             sink.sendall(piece)
             time.sleep(len(piece) / bytes_per_s)
     _shut(source)

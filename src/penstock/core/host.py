@@ -182,6 +182,30 @@ def process_cpu_s(pid: int, *, named: str) -> float | None:
     return int(on_cpu_ns) / 1e9 if is_named(pid, named) else None
 
 
+def server_cpu_s(backend_pid: int) -> float | None:
+    """Return the processor time of all processes of a backend's server in seconds, with those that have ended.
+
+    Returns None if the backend is not on this machine, or has another pid there. Processes that have ended count as
+    ended children of their parent, the postmaster.
+    Source: man proc_pid_stat, fields 4 and 14 to 17; man proc_tid_children.
+    """
+    try:
+        parent = int(_read_status(backend_pid)[1])
+        if not (is_named(backend_pid, "postgres") and is_named(parent, "postgres")):
+            return None
+        ticks = sum(map(int, _read_status(parent)[11:15]))
+        children = Path("/proc", str(parent), "task", str(parent), "children").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    running_s = (process_cpu_s(int(pid), named="postgres") for pid in children)
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(seconds for seconds in running_s if seconds is not None)
+
+
+def _read_status(pid: int) -> list[str]:
+    """Return the fields of a process from the third on. The second, its name, may contain blanks."""
+    return Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
 def is_named(pid: int, name: str) -> bool:
     """Return whether a process with that pid and name exists."""
     try:

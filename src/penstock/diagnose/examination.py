@@ -11,6 +11,7 @@ from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
+from penstock.diagnose.rules.connections import Connections
 from penstock.diagnose.rules.locks import LockWaits
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
 from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
@@ -37,6 +38,9 @@ _CAUSES = {
 }
 _MOSTLY = 0.5
 
+# Diagnoses that name no limit: they are last, and never alone.
+REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
+
 
 @frozen
 class Findings:
@@ -55,7 +59,7 @@ class Examination:
         self._header = header
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
+            *(Connections(header), Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
@@ -90,20 +94,22 @@ class Examination:
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
         if any(each.code in _VOLUMES | _CAUSES.keys() for each in found):
             found = [each for each in found if each.code != "data-io"]
+        if all(each.code in REMARKS for each in found):
+            found = []
         return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
 
 
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return diagnoses in their order: the largest share first, but a cause before the waits that it explains.
 
-    The diagnosis that waits and processors disagree is the last, because it names no limit.
+    The remarks are the last.
     """
     causes = [each for each in found if each.code in _CAUSES]
 
     def key(each: Diagnosis) -> tuple[bool, float, bool]:
         explaining = (cause.share for cause in causes if each.code in _CAUSES[cause.code])
         explained = [share for share in explaining if share >= _MOSTLY * each.share]
-        return each.code == "waits-disagree-with-cpu", -min([each.share, *explained]), bool(explained)
+        return each.code in REMARKS, -min([each.share, *explained]), bool(explained)
 
     return tuple(sorted(found, key=key))
 

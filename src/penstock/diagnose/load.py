@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.frozen import frozen
 from penstock.core.units import MB
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadCounts
-from penstock.diagnose.examination import Findings, rank
+from penstock.diagnose.examination import REMARKS, Findings, rank
 from penstock.diagnose.rules.advice import Advice
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
 from penstock.diagnose.values import Confidence, Diagnosis, Evidence, RemedySentence, write_remedy
@@ -216,7 +216,7 @@ _NAMES_SHOWN = 3
 _GUESS: Confidence = "too few samples"
 
 # Diagnoses from samples that the counts explain better, because the counts include the client's side.
-_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", "waits-disagree-with-cpu"})
+_EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", *REMARKS})
 
 # The diagnosis of each step before and after the rows, by the name under which a load counts the step's time.
 OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-store", "replace": "load-replace"}

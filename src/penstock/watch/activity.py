@@ -46,6 +46,8 @@ TEMP_FILES: Final = "temp_files"
 
 INDEX_READS: Final = "pg_statio_user_indexes"
 
+CONNECTIONS: Final = "connections"
+
 # The number of commits of every database, and their time in microseconds. Source: Aurora User Guide,
 # aurora_stat_get_db_commit_latency.
 _AURORA_COMMITS: Final = (
@@ -53,7 +55,8 @@ _AURORA_COMMITS: Final = (
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
 
-# The settings that decide what a commit waits for, when checkpoints start, and what the figures of statements mean.
+# The settings that decide what a commit waits for, when checkpoints start, what the figures of statements mean, and how
+# many sessions there may be.
 _SETTINGS: Final = (
     "synchronous_commit",
     "synchronous_standby_names",
@@ -71,6 +74,9 @@ _SETTINGS: Final = (
     "autovacuum",
     "compute_query_id",
     "track_activity_query_size",
+    "max_connections",
+    "superuser_reserved_connections",
+    "reserved_connections",
 )
 
 
@@ -112,6 +118,11 @@ class ActivityReader:
                 progress=progress,
                 counters={name: tuple(row[0] for row in cursor) for name, cursor in cursors.items()},
             )
+
+    @property
+    def backend_pid(self) -> int:
+        """Return the pid of the session's backend."""
+        return self._connection.info.backend_pid
 
     @property
     def views_there(self) -> tuple[str, ...]:
@@ -195,6 +206,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         **{name: partial(connection.execute, query) for name, query in queries.items()},
         TEMP_FILES: partial(run_query, connection, "watch/temp_files"),
         INDEX_READS: partial(run_query, connection, "watch/index_reads"),
+        CONNECTIONS: partial(run_query, connection, "watch/connections"),
     }
     readable = {}
     for name, send in views.items():

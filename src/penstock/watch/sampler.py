@@ -1,4 +1,4 @@
-"""Samples a server: sessions at every tick, statistics views every second, statements every ten seconds.
+"""Samples a server: sessions at every tick, statistics views every second, long or costly ones every ten seconds.
 
 Package diagnose interprets the samples. The sampler's own session is not in its samples. Its transactions are counted
 in `own_commits`, because the server's counters include them.
@@ -18,12 +18,28 @@ from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
-from penstock.core.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
+from penstock.core.host import (
+    busy_cpu_s,
+    cpu_count,
+    find_device,
+    measure_disk,
+    process_cpu_s,
+    read_counters,
+    server_cpu_s,
+)
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, Device, VolumeLimits
 from penstock.core.values.server import ServerFacts, Unread
-from penstock.watch.activity import INDEX_READS, STATEMENTS, ActivityReader, flush_statistics, open_reader, read_moment
+from penstock.watch.activity import (
+    CONNECTIONS,
+    INDEX_READS,
+    STATEMENTS,
+    ActivityReader,
+    flush_statistics,
+    open_reader,
+    read_moment,
+)
 from penstock.watch.statements import strip_literals
-from penstock.watch.values import RecordingHeader, Sample, SessionSample
+from penstock.watch.values import PROCESSES, RecordingHeader, Sample, SessionSample
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
@@ -32,8 +48,10 @@ if TYPE_CHECKING:
 _COUNTERS_EVERY_S = 1.0
 # Processor time is counted in ticks of 10 ms. Over a shorter time, more processors could seem busy than exist.
 _LEAST_BUSY_S = 0.05
-# pg_stat_statements and pg_statio_user_indexes may have thousands of rows, so they are read less often.
-_STATEMENTS_EVERY_S = 10.0
+# These views may have thousands of rows, or go through all sessions, so they are read less often. So is the processor
+# time of the server's processes.
+_RARE = frozenset((STATEMENTS, INDEX_READS, CONNECTIONS))
+_RARELY_S = 10.0
 
 
 class Sampler:
@@ -80,6 +98,7 @@ class Sampler:
         self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
+        self._next_processes_s = 0.0
         self._statements: dict[tuple[object, ...], CounterRow] = {}
         self._indexes: dict[tuple[object, object], CounterRow] = {}
         self._in_use = threading.Lock()
@@ -93,11 +112,14 @@ class Sampler:
         self._own_commits += 1
         counters = dict(seen.counters)
         for name in due:
-            every_s = self._counters_every_s if name not in (STATEMENTS, INDEX_READS) else _STATEMENTS_EVERY_S
+            every_s = _RARELY_S if name in _RARE else self._counters_every_s
             # The next time is a multiple of the interval since the start, so the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
             counters |= self._read_storage()
+        if self._is_local and (reads_all or at_s >= self._next_processes_s):
+            self._next_processes_s = (at_s // _RARELY_S + 1) * _RARELY_S
+            counters |= self._read_processes()
         if STATEMENTS in counters:
             counters[STATEMENTS] = self._keep_changed(counters[STATEMENTS])
         if INDEX_READS in counters:
@@ -212,6 +234,11 @@ class Sampler:
                 known = {"tablespace": tablespace, "device": device.name, "kind": device.kind}
                 rows.append({**known, **asdict(counters), **space})
         return tuple(rows)
+
+    def _read_processes(self) -> dict[str, tuple[CounterRow, ...]]:
+        """Return the processor time of the server's processes and of all processes of this machine, if it is known."""
+        own_s = server_cpu_s(self._reader.backend_pid)
+        return {} if own_s is None else {PROCESSES: ({"server_cpu_s": own_s, "busy_cpu_s": busy_cpu_s()},)}
 
     def _measure_busy(self, now_s: float) -> float | None:
         """Return how many processors were busy since the last measurement, None if that was a moment ago."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from penstock.core.values.server import Unread
 
 
+# The processor time of the server's processes, as a view of a sample.
+PROCESSES = "host_processes"
+
 # The format version as "major.minor". Readers accept any minor version, and refuse a newer major version. Raise the
 # minor for a new field that has a default, and the major for any other change. Older recordings must still be read.
 FORMAT = "1.0"
@@ -77,6 +80,8 @@ class Sample:
     # - pg_statio_user_indexes: only rows that have changed; n_tup_changed is of the index's table
     # - aurora_commits
     # - temp_files with tablespace, pid, bytes
+    # - connections with application, user, connections, idle, of_all (the server's): the 20 with most of them
+    # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
     # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes, size_bytes
     # - rds_local_storage with instance, measured_at, and CloudWatch's metrics of local storage by their names
     # - rds_metrics with instance, measured_at, period_s and METRIC_NAMES: a row for each minute that CloudWatch has

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.errors import AwsError, PenstockError, SourceError, UsageError
+from penstock.core.connect.errors import TOO_MANY_CONNECTIONS
+from penstock.core.errors import AwsError, PenstockError, ServerError, SourceError, UsageError
 from penstock.watch.kept import make_room
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.watch.values import RecordingHeader, Sample
 
 _log = logging.getLogger(__name__)
+
+# How often a free connection is tried for. Each attempt starts a backend, which the server ends at once.
+_PLACE_EVERY_S = 1.0
 
 
 def ask_local_storage(host: str) -> LocalStorageMetrics | None:
@@ -79,6 +83,29 @@ def open_sampler_at(
         take_late_points=LatePoints(host).take,
         volume=_find_limits(instance),
     )
+
+
+def await_place(open_one: Callable[[], Sampler], *, for_s: float | None, say: Callable[[str], None]) -> Sampler:
+    """Return the sampler that `open_one` opens. While all connections of the server are taken, try once a second.
+
+    `say` is called once if so. Raises ServerError if the server refuses for another reason, or for `for_s` seconds. A
+    role that may use reserved connections gets one from the server by itself.
+    """
+    began_s, is_told = time.monotonic(), False
+    while True:
+        try:
+            return open_one()
+        except ServerError as error:
+            is_over = for_s is not None and time.monotonic() - began_s >= for_s
+            if error.sqlstate != TOO_MANY_CONNECTIONS or is_over:
+                raise
+        if not is_told:
+            say(
+                "all connections of the server are taken: waiting for one. A superuser, or from PostgreSQL 16 on a "
+                "member of pg_use_reserved_connections, gets a reserved one"
+            )
+        is_told = True
+        time.sleep(_PLACE_EVERY_S)
 
 
 def find_rds_host(to: str | None) -> str | None:

@@ -286,6 +286,18 @@ def test_transactions_between_their_statements_are_bound_by_their_client() -> No
     assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
 
 
+def test_gaps_between_statements_name_the_network_below_one_active_session() -> None:
+    """One session, a transaction a second, 40 ms from one statement to the next: a sample is in the middle of one."""
+    between = session("Client:ClientRead", state="idle in transaction", query_s=0.02, transaction_s=0.1)
+    found = only(ticks(60, between))
+    assert (found.code, found.share) == ("client-bound", 1.0)
+    numbers = {each.name: each.value for each in found.evidence}
+    assert numbers["from one statement of a transaction to the next, about"] == 40
+    assert "It takes about 40.0 ms" in found.remedy
+    assert "it is the network" in found.remedy
+    assert "it is the network" not in only(ticks(60, session("Client:ClientRead", query_s=9.0))).remedy
+
+
 def test_short_statement_that_seems_to_wait_for_its_client_has_ended() -> None:
     """The server reads its state before its wait: on a busy machine it is idle by then."""
     assert codes(ticks(60, session("Client:ClientRead", query_s=0.002))) == []
@@ -335,6 +347,38 @@ def test_waits_that_the_host_contradicts_are_pointed_at_last() -> None:
 
     assert codes(seen(1.0)) == ["commit-aurora-storage", "waits-disagree-with-cpu"]
     assert codes(seen(0.3)) == ["commit-aurora-storage"]
+
+
+def under_load(own: float, others: float, *sessions: SessionSample) -> list[Sample]:
+    """Return a minute in which the server and other programs use so many of two processors."""
+    used = [{"server_cpu_s": own * t, "busy_cpu_s": (own + others) * t} for t in range(60)]
+    return [
+        sample(
+            t, *sessions, host_busy_cpus=own + others, counters={"host_processes": (used[t],)} if t % 10 == 9 else {}
+        )
+        for t in range(60)
+    ]
+
+
+def test_other_programs_are_named_once_and_last() -> None:
+    """Their processors are no waits that disagree."""
+    found = diagnose(recording_of(under_load(0.1, 1.4, session("IO:XactSync"))))
+    assert [each.code for each in found] == ["commit-aurora-storage", "other-programs"]
+    assert found[1].claim == "other programs use 1.4 of 2 processors"
+    assert codes(under_load(0.1, 0.4, session("IO:XactSync"))) == ["commit-aurora-storage"]
+
+
+def test_other_programs_alone_are_no_finding() -> None:
+    """Nor are waits that disagree with the processors."""
+    assert codes(under_load(0.1, 1.4, session())) == []
+    assert codes(ticks(60, session("IPC:BgWorkerStartup"), host_busy_cpus=2.0)) == []
+
+
+def test_sessions_that_others_keep_from_the_processors_are_not_bound_by_their_own_work() -> None:
+    """Two light sessions are slowed by other programs; four that compute get their part beside them."""
+    assert codes(under_load(0.3, 1.7, session(), session())) == []
+    computing = [session(pid=pid) for pid in range(1, 5)]
+    assert codes(under_load(1.3, 0.7, *computing)) == ["cpu-bound", "other-programs"]
 
 
 def test_nothing_is_found_in_nothing() -> None:

@@ -34,7 +34,13 @@ from penstock.core.connect.conninfo import (
     parse_conninfo,
 )
 from penstock.core.connect.endpoints import explain_refusal, is_rds_endpoint
-from penstock.core.connect.errors import describe_report, find_hint, is_passing, read_report
+from penstock.core.connect.errors import (
+    TOO_MANY_CONNECTIONS,
+    describe_report,
+    find_hint,
+    is_passing,
+    read_report,
+)
 from penstock.core.connect.route import (
     Route,
     TokenMaker,
@@ -74,9 +80,9 @@ _SETTING_HINT = "Correct this setting in the connection string, the service file
 
 # Parts of English messages of libpq and of the server, each with its hint. A failure to connect has no code, so only
 # the message can choose the hint. None of these messages means that the password is wrong.
+_NO_PLACE = r"too many c|remaining connection slots are reserved"
 _REFUSALS = (
-    (r"too many c", find_hint("53300")),
-    (r"remaining connection slots are reserved", find_hint("53300")),
+    (_NO_PLACE, find_hint(TOO_MANY_CONNECTIONS)),
     (r"server is in hot standby mode", find_hint("25006")),
     (r"session is read-only", find_hint("25006")),
     (r'FATAL:  database ".*" does not exist', find_hint("3D000")),
@@ -392,6 +398,8 @@ class ConnectionFactory:
                 with suppress(psycopg.Error):
                     return _connect(again)
             failure = _connection_error(error, self.safe_description)
+            if re.search(_NO_PLACE, str(error)):
+                failure.sqlstate = TOO_MANY_CONNECTIONS
             failure.is_transient = self._may_pass(error, settings)
             failure.hint = _find_refusal_hint(str(error)) or self._explain(error, given, route) or failure.hint
             raise failure from error

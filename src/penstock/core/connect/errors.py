@@ -32,6 +32,7 @@ _TARGET_STATES = {"55000", "54011", "25006"}
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 NOT_NULL_VIOLATION = "23502"
+TOO_MANY_CONNECTIONS = "53300"
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 

@@ -156,6 +156,30 @@ ADVICE: Final = {
         "record again: no waits of class Lock, while the statement is tried with its lock_timeout",
         f"{_MANUAL}runtime-config-client.html#GUC-LOCK-TIMEOUT",
     ),
+    "connections-short": Advice(
+        "{rate} connections a second are opened, for a few transactions each: each starts a process of the server, "
+        "which reads the catalogue anew",
+        (
+            RemedySentence(
+                "Keep connections open: a pool in the application, or PgBouncer in front of the server "
+                "(pool_mode = transaction), with about two server connections to a processor.",
+            ),
+        ),
+        "pg_stat_database.sessions grows by less than one a second while the workload runs",
+        f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-DATABASE-VIEW",
+    ),
+    "connections-taken": Advice(
+        "all {allowed} connections that ordinary roles may have are taken, {who}; {idle} are idle. The server refuses "
+        "new ones",
+        (
+            RemedySentence(
+                "{end_idle}For good, give the application a pool with fewer connections, in itself or by PgBouncer "
+                "(pool_mode = transaction). A larger max_connections needs a restart, and memory for each.",
+            ),
+        ),
+        "connections stay below max_connections without those that are reserved, while the workload runs",
+        f"{_MANUAL}runtime-config-connection.html#GUC-MAX-CONNECTIONS",
+    ),
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
         (
@@ -163,6 +187,7 @@ ADVICE: Final = {
                 "Look at the client and at the network to it: {how}, do not compute or call other services within a"
                 " transaction, and run the client near the server.",
             ),
+            RemedySentence("{gap}"),
         ),
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
@@ -381,6 +406,17 @@ ADVICE: Final = {
         ),
         "record again: no autovacuum worker is active on the table, at more rows per second",
         f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
+    ),
+    "other-programs": Advice(
+        "other programs use {others} of {cpus} processors",
+        (
+            RemedySentence(
+                "See which they are (top on the host); the workload's own clients are among them if they run here. "
+                "What is above holds for the server beside them: record again without them to see it alone.",
+            ),
+        ),
+        "with other programs stopped, the server's processes are what uses the processors",
+        "docs/diagnose.md",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

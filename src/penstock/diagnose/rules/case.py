@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
@@ -90,17 +91,23 @@ class Case:
     ) -> Diagnosis:
         """Return a diagnosis based on a part of the moments; if there are too few moments, its claim says "perhaps"."""
         moments = self.moments if among is None else among
-        advice, share, confidence = ADVICE[code], share_of(part, moments), _judge(part, moments)
-        claim = f"{100 * share:.0f} % of {advice.claim.format(**words)}"
+        share, confidence = share_of(part, moments), _judge(part, moments)
+        found = self.conclude_counted(code, share, (*evidence, *_who(part)), **words)
+        claim = f"{100 * share:.0f} % of {found.claim}"
         if confidence == "too few samples":
             claim = f"too few samples ({moments.count} of active sessions); perhaps {claim}"
+        return replace(found, claim=claim, samples=moments.count, confidence=confidence)
+
+    def conclude_counted(self, code: str, share: float, evidence: Sequence[Evidence], **words: str) -> Diagnosis:
+        """Return a diagnosis that rests on counters alone. Its claim has no share; `share` decides its rank."""
+        advice = ADVICE[code]
         return Diagnosis(
             code=code,
-            claim=claim,
+            claim=advice.claim.format(**words),
             share=share,
-            evidence=(*evidence, *_who(part)),
-            samples=moments.count,
-            confidence=confidence,
+            evidence=tuple(evidence),
+            samples=0,
+            confidence="high",
             remedy=write_remedy(advice.remedy, self.setting, words),
             proof=advice.proof,
             source=advice.source,

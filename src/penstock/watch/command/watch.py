@@ -68,18 +68,23 @@ def watch(
 
     Active sessions are averages over the last 10 seconds, by what they wait for; active without a wait is called CPU,
     which is inferred. Needs pg_read_all_stats (or pg_monitor) to see what others' sessions do. It changes nothing and
-    works on standbys. Keys: p pauses, s sorts by name or by activity, + and - change the interval, q ends.
+    works on standbys. If all connections of the server are taken, it waits for one. Keys: p pauses, s sorts by name or
+    by activity, + and - change the interval, q ends.
 
     Exit codes: 0 ended by --for, q, Ctrl-C or SIGTERM, with a complete recording; others as for every command.
     """
-    from penstock.watch.watching import open_sampler
+    from penstock.watch.watching import await_place, open_sampler
 
     interval_s = parse_interval(interval)
     for_s = None if for_time is None else parse_duration(for_time, option="--for")
     keep_s = parse_duration(keep, option="--keep")
     factory = open_target(options, allows_standby=True)
     with ExitStack() as stack:
-        sampler = open_sampler(factory, to=options.get("to"), interval_s=interval_s, with_query_text=with_query_text)
+        sampler = await_place(
+            lambda: open_sampler(factory, to=options.get("to"), interval_s=interval_s, with_query_text=with_query_text),
+            for_s=for_s,
+            say=write_message,
+        )
         stack.callback(sampler.close)
         writers: list[Recorder | History] = []
         if record is not None:

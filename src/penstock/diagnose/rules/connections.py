@@ -1,0 +1,103 @@
+"""The rule for sessions that are opened all the time, and for servers whose connections are all taken.
+
+Both rest on what the server counts, because neither is a wait of an active session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.rules.case import Case, Increase, number
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import RecordingHeader, Sample
+    from penstock.watch.waits import Moment
+
+# Sessions are opened too often from this rate and number on, if each has fewer transactions than this.
+_MANY_PER_S = 10.0
+_MANY = 100
+_FEW_TRANSACTIONS = 10.0
+
+# The processor time that the server takes to open and end a session, by a socket and without TLS.
+_OPENING_S = 0.004
+
+_RESERVED = ("superuser_reserved_connections", "reserved_connections")
+
+# If at least this share of the connections is idle, a pool needs fewer.
+_MOSTLY_IDLE = 0.5
+
+
+class Connections:
+    """The rule for sessions that are opened for few transactions each, and for connections that are all taken."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        known = header.settings.get("max_connections")
+        reserved = sum(int(header.settings.get(name, 0)) for name in _RESERVED)
+        self._allowed = None if known is None else int(known) - reserved
+        self._opened = Increase()
+        self._taken = self._readings = self._full_readings = 0
+        # The rows of the reading with most connections.
+        self._rows: Sequence[CounterRow] = ()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        """Add a sample."""
+        if (databases := sample.counters.get("pg_stat_database")) is not None:
+            self._opened.see(sum(_count(row, "sessions") for row in databases))
+        if rows := sample.counters.get("connections"):
+            # The sampler's own connection is in no row.
+            taken = _count(rows[0], "of_all") + 1
+            self._readings += 1
+            self._full_readings += self._allowed is not None and taken >= self._allowed
+            if taken >= self._taken:
+                self._taken, self._rows = taken, rows
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for each of the two. A workload that is one application of the server has neither."""
+        if case.header.application is not None:
+            return []
+        found = [self._find_short_sessions(case), self._find_full(case)]
+        return [each for each in found if each is not None]
+
+    def _find_short_sessions(self, case: Case) -> Diagnosis | None:
+        rate, commits_per_s = self._opened.total / case.elapsed_s, case.rates.commits_per_s
+        if rate < _MANY_PER_S or self._opened.total < _MANY or commits_per_s is None:
+            return None
+        if commits_per_s >= _FEW_TRANSACTIONS * rate:
+            return None
+        sessions = case.sessions(case.moments)
+        evidence = [
+            number("connections opened", rate, "/s"),
+            number("transactions of each, on average", commits_per_s / rate),
+            number("active sessions on average", sessions),
+        ]
+        share = rate * _OPENING_S / (rate * _OPENING_S + sessions)
+        return case.conclude_counted("connections-short", share, evidence, rate=f"{rate:,.0f}")
+
+    def _find_full(self, case: Case) -> Diagnosis | None:
+        if not self._full_readings or not self._rows:
+            return None
+        most, idle = self._rows[0], sum(_count(row, "idle") for row in self._rows)
+        application, user = most.get("application") or "(no name)", most.get("user")
+        evidence = [
+            number("connections that ordinary roles may have", self._allowed or 0),
+            number("connections taken, at most", self._taken),
+            number("of these idle", idle),
+            number(f"of application {application}, user {user}", _count(most, "connections")),
+        ]
+        end_idle = (
+            f"Most are idle: ALTER ROLE {user} SET idle_session_timeout = '10min' ends those that are left. "
+            if idle >= _MOSTLY_IDLE * self._taken
+            else ""
+        )
+        share = self._full_readings / self._readings
+        who = f"{_count(most, 'connections')} by application {application}"
+        words = {"allowed": str(self._allowed), "idle": str(idle), "who": who, "end_idle": end_idle}
+        return case.conclude_counted("connections-taken", share, evidence, **words)
+
+
+def _count(row: CounterRow, name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) else 0

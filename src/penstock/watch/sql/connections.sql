@@ -1,0 +1,21 @@
+-- connections.sql: client backends by application and user, those with most of them first, except this one
+-- returns (counters); needs pg_read_all_stats to see which are idle; PostgreSQL 14+
+-- psql -f connections.sql
+--
+-- Without the right, the type and the state of other sessions are null.
+SELECT pg_catalog.jsonb_build_object(
+           'application', a.application_name,
+           'user', a.usename,
+           'connections', pg_catalog.count(*),
+           'idle', pg_catalog.count(*) FILTER (WHERE a.state = 'idle'),
+           'of_all', pg_catalog.sum(pg_catalog.count(*)) OVER ()
+       ) AS counters
+  FROM pg_catalog.pg_stat_activity AS a
+ WHERE a.pid <> pg_catalog.pg_backend_pid()
+   AND (
+           a.backend_type = 'client backend'
+           OR (a.backend_type IS NULL AND a.datname IS NOT NULL)
+       )
+ GROUP BY a.application_name, a.usename
+ ORDER BY pg_catalog.count(*) DESC
+ LIMIT 20;

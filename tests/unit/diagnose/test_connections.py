@@ -1,0 +1,62 @@
+"""Connections that are opened all the time, or are all taken, in made-up samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.diagnose.examination import diagnose
+from support.made_samples import database, recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.diagnose.values import Diagnosis
+
+_LIMITS = {"max_connections": "100", "superuser_reserved_connections": "3", "reserved_connections": "0"}
+
+
+def found_in(counters: Any, **header: Any) -> list[Diagnosis]:
+    """Return what is found in half a minute with these counters at each second."""
+    samples = [sample(t, *([session()] if t % 4 == 0 else []), xid=t, counters=counters(t)) for t in range(30)]
+    return list(diagnose(recording_of(samples, settings=_LIMITS, **header)))
+
+
+def opened(per_s: int, *, transactions: int = 1) -> Any:
+    """Return the counters of a database to which so many connections a second are opened."""
+    return lambda t: database(per_s * transactions * t, sessions=5 + per_s * t)
+
+
+def test_connection_for_each_transaction_is_counted() -> None:
+    """Forty a second; samples of active sessions are too few to say anything."""
+    (found,) = found_in(opened(40))
+    assert (found.code, found.confidence, found.samples) == ("connections-short", "high", 0)
+    assert found.claim.startswith("39 connections a second")
+    assert "PgBouncer" in found.remedy
+    numbers = {each.name: each.value for each in found.evidence}
+    assert round(numbers["transactions of each, on average"], 1) == 1.0
+
+
+def test_connections_that_are_used_or_rare_are_nothing_remarkable() -> None:
+    """With fifty transactions each, two a second, or of others than the application that is looked at."""
+    assert found_in(opened(40, transactions=50)) == []
+    assert found_in(opened(2)) == []
+    assert found_in(opened(40), application="penstock load") == []
+
+
+def taken(count: int, *, idle: int) -> Any:
+    """Return the counters of a server with so many connections."""
+    rows = [{"application": "shop", "user": "web", "connections": count - 7, "idle": idle, "of_all": count},
+            {"application": "report", "user": "ann", "connections": 7, "idle": 0, "of_all": count}]  # fmt: skip
+    return lambda t: {"connections": tuple(rows)} if t % 10 == 0 else {}
+
+
+def test_connections_that_are_all_taken_are_named_by_who_has_them() -> None:
+    """100 without three for superusers, one of them this process's."""
+    (found,) = found_in(taken(96, idle=80))
+    assert found.code == "connections-taken"
+    assert (
+        "all 97 connections that ordinary roles may have are taken, 89 by application shop; 80 are idle" in found.claim
+    )
+    assert "ALTER ROLE web SET idle_session_timeout" in found.remedy
+    (found,) = found_in(taken(97, idle=5))
+    assert "idle_session_timeout" not in found.remedy
+    assert found_in(taken(95, idle=80)) == []
+    assert found_in(taken(97, idle=80), application="penstock load") == []
