@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from penstock.core.frozen import frozen
@@ -217,8 +217,8 @@ class CommitMeter:
             if spent.waiting_s > 0:
                 own = None if commits is None else commits * spent.waiting_s / waited_s
                 counted = self._count(name, spent, rates, commits=own)
-                found = _describe(name, spent, self._elapsed_s, counted, probed_s=probed_s)
-                committers.append(replace(found, bulk_rows=_count_bulk_rows(rates)))
+                found = _describe(name, spent, rates, counted, elapsed_s=self._elapsed_s, probed_s=probed_s)
+                committers.append(found)
         return CommitReport(
             elapsed_s=self._elapsed_s,
             samples=self._samples,
@@ -326,7 +326,9 @@ class _Seconds:
         return rows_s, whole_s - rows_s
 
 
-def _describe(name: str, spent: _Seconds, elapsed_s: float, counted: _Counted, *, probed_s: float | None) -> Committer:
+def _describe(
+    name: str, spent: _Seconds, rates: Rates, counted: _Counted, *, elapsed_s: float, probed_s: float | None
+) -> Committer:
     row_s = commit_s = None
     commits = counted.commits
     if commits and spent.samples >= LEAST_SAMPLES:
@@ -343,7 +345,7 @@ def _describe(name: str, spent: _Seconds, elapsed_s: float, counted: _Counted, *
         rows_by=counted.rows_by,
         row_s=row_s,
         commit_s=commit_s,
-        bulk_rows=None,
+        bulk_rows=_count_bulk_rows(rates),
     )
 
 
