@@ -268,6 +268,12 @@ def test_idle_session_that_holds_an_advisory_lock_is_told_to_release_it() -> Non
     assert "pg_terminate_backend(7)" in found.remedy
 
 
+def test_poolers_name_is_told_from_an_applications() -> None:
+    """Its clients share it, so that they cannot be told apart."""
+    names = [each.name for each in only(ticks(30, session("Lock:extend", application="pgbouncer"))).evidence]
+    assert "of this, application pgbouncer (a pooler; its clients have no other name here)" in names
+
+
 def test_extending_a_table_is_nobodys_lock() -> None:
     """Each that extends it holds that lock for a moment."""
     assert codes(ticks(30, session("Lock:extend"))) == ["relation-extension"]

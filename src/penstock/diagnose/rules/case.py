@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import mul
@@ -38,6 +39,9 @@ _MUCH_BYTES_PER_S = 24 * MB
 
 # Samples that are more than this many ticks apart count as independent.
 _CORRELATED_TICKS = 10
+
+# The names that poolers give their sessions, for clients that have no name.
+_POOLER = re.compile(r"pgbouncer|pgcat|odyssey|pgpool|rds.?proxy", re.IGNORECASE)
 
 # How many characters are enough to recognize a statement.
 _NAME_LENGTH = 60
@@ -133,7 +137,15 @@ def _who(part: ActivityTally) -> list[Evidence]:
     """Return as evidence the application and the statement that have the largest shares of a part."""
     named = (("application", part.applications), ("statement", part.statements))
     found = [(what, most) for what, shares in named for most in shares.parts(1.0)[:1]]
-    return [number(f"of this, {what} {shorten(most.name)}", 100 * most.share, "%") for what, most in found]
+    return [
+        number(f"of this, {what} {shorten(most.name)}{_remark_pooler(what, most.name)}", 100 * most.share, "%")
+        for what, most in found
+    ]
+
+
+def _remark_pooler(what: str, name: str) -> str:
+    """Return a remark if an application's name is that of a connection pooler."""
+    return " (a pooler; its clients have no other name here)" if what == "application" and _POOLER.search(name) else ""
 
 
 def number(name: str, value: float, unit: str = "") -> Evidence:
