@@ -79,12 +79,13 @@ def test_deadlocks_are_named_with_both_statements(database: str) -> None:
 def test_alter_table_that_waits_for_a_report_is_named_not_the_report(database: str) -> None:
     """Everybody who comes later waits behind it, although they would read beside the report."""
     execute(database, "CREATE TABLE orders AS SELECT 1 AS n")
-    run: Callable[..., Callable[[], None]] = partial(partial, execute, database)
+    alter = partial(execute, database, "ALTER TABLE orders ADD COLUMN paid bool")
+    read = partial(execute, database, "SELECT sum(n) FROM orders")
     with psycopg.connect(database, application_name="report") as report:
         report.execute("SELECT count(*) FROM orders")
-        with recording(database) as taken, working(database, run("ALTER TABLE orders ADD COLUMN paid bool")):
+        with recording(database) as taken, working(database, alter):
             taken.await_sessions(1, is_locked)
-            with working(database, *[run("SELECT sum(n) FROM orders")] * 3):
+            with working(database, *[read] * 3):
                 taken.await_sessions(ENOUGH, is_locked)
                 taken.await_sessions(1, lambda session: is_locked(session) and (session.query_s or 0) > 1)
                 report.rollback()

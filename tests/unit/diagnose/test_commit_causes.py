@@ -23,12 +23,12 @@ def committing(
     timed: int = 0,
 ) -> list[Any]:
     """Return a minute in which sessions wait for commits, all but one; `wal_bytes` and others are for each second."""
-    waits = [session("LWLock:WALWrite", transaction_s=0.02)] * (sessions - 1)
+    waits = [session("LWLock:WALWrite", query_s=0.01, transaction_s=0.02)] * (sessions - 1)
     return [
         sample(
             float(t),
             *waits,
-            session(transaction_s=0.02),
+            session(query_s=0.01, transaction_s=0.02),
             xid=commits_per_s * t,
             wal=wal_bytes * t,
             counters={
@@ -104,7 +104,7 @@ def test_transactions_that_are_each_a_clients_own_are_not_told_to_be_longer_only
 
 def test_long_transactions_that_wait_for_a_fifth_of_the_time_are_long_enough() -> None:
     """Twice as many rows to a commit would gain less than a tenth."""
-    waits = session("LWLock:WALWrite", transaction_s=0.02)
+    waits = session("LWLock:WALWrite", query_s=0.01, transaction_s=0.02)
     samples = [
         sample(t, *([waits] if t % 6 == 0 else []), session(), xid=t, wal=1000 * t, counters=database(t, 900 * t))
         for t in range(120)

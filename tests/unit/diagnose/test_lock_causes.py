@@ -65,7 +65,7 @@ def test_one_deadlock_in_a_while_is_no_cause() -> None:
 
 def test_statement_that_waits_is_what_blocks_the_queue_behind_it() -> None:
     """A report reads the table, ALTER TABLE waits for it, and readers wait for the ALTER TABLE."""
-    report = session("IO:DataFileRead", pid=7, application="report", query_s=600.0, transaction_s=600.0)
+    report = session(pid=7, application="report", query_s=600.0, transaction_s=600.0)
     alter = waiting(8, 7, wait="Lock:relation", query="alter table orders add n int", query_s=9.0)
     readers = [waiting(pid, 8, wait="Lock:relation", query="select from orders") for pid in (9, 10, 11)]
     found = found_in(report, alter, *readers)

@@ -298,7 +298,7 @@ def test_gaps_between_statements_name_the_network_below_one_active_session() -> 
     found = only(ticks(60, between))
     assert (found.code, found.share) == ("client-bound", 1.0)
     numbers = {each.name: each.value for each in found.evidence}
-    assert numbers["from one statement of a transaction to the next, about"] == 40
+    assert numbers["from one statement of a transaction to the next, about"] == pytest.approx(40)
     assert "It takes about 40.0 ms" in found.remedy
     assert "it is the network" in found.remedy
     assert "it is the network" not in only(ticks(60, session("Client:ClientRead", query_s=9.0))).remedy

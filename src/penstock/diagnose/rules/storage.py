@@ -91,7 +91,7 @@ class DataVolume:
         part = ActivityTally()
         part.join(self._data)
         if self._devices.device_of.get(WAL, device) == device:
-            self._wal.join_to(part, case, is_all=case.is_bulk)
+            self._wal.join_to(part, is_all=case.is_bulk)
         if not part.count:
             return []
         if device is None:
