@@ -34,6 +34,15 @@ def test_connection_for_each_transaction_is_counted() -> None:
     assert round(numbers["transactions of each, on average"], 1) == 1.0
 
 
+def test_sessions_that_are_being_opened_are_counted_if_the_server_shows_them() -> None:
+    """One of two at any time."""
+    counters = opened(40)
+    samples = [sample(t, session(), session(state="starting"), xid=t, counters=counters(t)) for t in range(30)]
+    (found,) = diagnose(recording_of(samples))
+    assert found.share == 0.5
+    assert "sessions being opened, on average" in [each.name for each in found.evidence]
+
+
 def test_connections_that_are_used_or_rare_are_nothing_remarkable() -> None:
     """With fifty transactions each, two a second, or of others than the application that is looked at."""
     assert found_in(opened(40, transactions=50)) == []

@@ -58,6 +58,14 @@ def test_lasting_holder_is_named_beside_deadlocks_of_others() -> None:
     assert list(found) == ["lock-wait", "deadlocks"]
 
 
+def test_circles_without_a_counted_deadlock_are_locks_held_in_turn() -> None:
+    """The lock of a row has changed hands between the readings of two sessions."""
+    circle = [waiting(1, 2), waiting(2, 1)]
+    found = found_in(*circle, *(session(pid=pid) for pid in range(20, 25)))
+    assert "which several sessions hold in turn" in found["lock-wait"].claim
+    assert "deadlocks" not in found
+
+
 def test_one_deadlock_in_a_while_is_no_cause() -> None:
     """One in half a minute."""
     assert found_in(session(), deadlocks_per_s=0.05) == {}

@@ -38,12 +38,16 @@ class Connections:
         reserved = sum(int(header.settings.get(name, 0)) for name in _RESERVED)
         self._allowed = None if known is None else int(known) - reserved
         self._opened = Increase()
+        # How long backends were being opened, all together. PostgreSQL 18 and later show such backends.
+        self._opening_s = 0.0
         self._taken = self._readings = self._full_readings = 0
         # The rows of the reading with most connections.
         self._rows: Sequence[CounterRow] = ()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         """Add a sample."""
+        opening = sum(session.state == "starting" for session in sample.sessions)
+        self._opening_s += opening * sample.interval_s
         if (databases := sample.counters.get("pg_stat_database")) is not None:
             self._opened.see(sum(_count(row, "sessions") for row in databases))
         if rows := sample.counters.get("connections"):
@@ -67,13 +71,15 @@ class Connections:
             return None
         if commits_per_s >= _FEW_TRANSACTIONS * rate:
             return None
-        sessions = case.sessions(case.moments)
+        sessions, opening = case.sessions(case.moments), self._opening_s / case.elapsed_s
         evidence = [
             number("connections opened", rate, "/s"),
             number("transactions of each, on average", commits_per_s / rate),
             number("active sessions on average", sessions),
+            *([number("sessions being opened, on average", opening)] if opening else []),
         ]
-        share = rate * _OPENING_S / (rate * _OPENING_S + sessions)
+        spent = max(rate * _OPENING_S, opening)
+        share = spent / (spent + sessions)
         return case.conclude_counted("connections-short", share, evidence, rate=f"{rate:,.0f}")
 
     def _find_full(self, case: Case) -> Diagnosis | None:

@@ -28,6 +28,10 @@ _LEAST_LOCKED = 0.1
 _FEWEST_DEADLOCKS = 3
 _DEADLOCKS_EVERY_S = 60.0
 
+# Circles of sessions are deadlocks for certain only if the server counts some, or in most of active time: the blockers
+# of each session are read one after the other, and a row's lock may have changed hands in between.
+_MOSTLY = 0.5
+
 # If less of the waiting is for one holder, and this holder keeps the lock only briefly, no single session is the cause.
 _MOST_LOCKED = 0.5
 
@@ -120,7 +124,9 @@ class LockWaits:
         worst = max(self._held_s, key=lambda pid: self._held_s[pid], default=None)
         gate = max(self._gates.values(), key=lambda each: each.waited_s, default=None)
         rest, found = self._held, []
-        if self._is_deadlocked(case):
+        if not self._is_deadlocked(case):
+            rest.join(self._circling)
+        else:
             # Locks that such transactions hold for a short time would be free sooner without the deadlocks.
             if not self._outlasts.get(worst, False) or self._held.seconds < self._circling.seconds:
                 self._circling.join(rest)
@@ -139,7 +145,7 @@ class LockWaits:
     def _is_deadlocked(self, case: Case) -> bool:
         count = self._deadlocks.total
         is_often = count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
-        return is_often or case.share(self._circling) >= _LEAST_LOCKED
+        return is_often or case.share(self._circling) >= (_LEAST_LOCKED if count else _MOSTLY)
 
     def _conclude_deadlocks(self, case: Case) -> Diagnosis:
         rate = self._deadlocks.total / case.elapsed_s
@@ -171,7 +177,7 @@ class LockWaits:
 
     def _conclude_holder(self, case: Case, worst: int | None) -> Diagnosis:
         """Return the diagnosis that names the session that holds the other locks longest."""
-        holder, share = self._holders.get(worst), self._held_s[worst] / sum(self._held_s.values())
+        holder, share = self._holders.get(worst), self._held_s.get(worst, 0.0) / (sum(self._held_s.values()) or 1.0)
         evidence = [
             number("sessions that wait for a lock, on average", case.sessions(self._held)),
             number("longest statement that waits", self._longest_s, "s"),
