@@ -169,11 +169,8 @@ class LockWaits:
             if (gate.session.query_s or 0.0) > _LEAST_PATIENCE_S
             else ""
         )
-        words = {
-            "gate": _describe_holder(gate.session.pid, gate.session),
-            "holder": _describe_holder(gate.holder_pid, gate.holder),
-        }
-        return case.conclude("lock-queue", self._queued, evidence, cancel=cancel, **words)
+        name, holder = _describe_holder(gate.session.pid, gate.session), _describe_holder(gate.holder_pid, gate.holder)
+        return case.conclude("lock-queue", self._queued, evidence, cancel=cancel, gate=name, holder=holder)
 
     def _conclude_holder(self, case: Case, worst: int | None) -> Diagnosis:
         """Return the diagnosis that names the session that holds the other locks longest."""
