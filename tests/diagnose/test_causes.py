@@ -159,7 +159,7 @@ def test_checkpoints_by_wal_are_named_before_commits(new_server: Callable[..., E
 
 def test_transactions_over_a_slow_network_are_bound_by_their_gaps(pg18: PgServer) -> None:
     """One session, whose statements take a moment each, 20 ms away."""
-    near = pg18.server.over_tcp(pg18.fresh_database())
+    near = pg18.over_tcp(pg18.fresh_database())
     execute(near, "CREATE TABLE orders AS SELECT 1 AS n")
     ended = threading.Event()
     with slow_link(int(conninfo_to_dict(near)["port"] or 0), delay_s=0.01) as port:
@@ -189,7 +189,7 @@ def test_connection_for_each_query_is_counted(database: str) -> None:
 
     def ask() -> None:
         while not ended.is_set():
-            with psycopg.connect(database, application_name="shop") as connection:
+            with psycopg.connect(database, autocommit=True, application_name="shop") as connection:
                 connection.execute("SELECT 1")
 
     def count_opened() -> int:

@@ -94,11 +94,8 @@ class Checkpoints:
         ]
         settings = case.header.settings
         name = "max_wal_size" if code == "checkpoints-forced" else "checkpoint_timeout"
-        words = {
-            "setting": settings.get(name, "its present value"),
-            "size": _size(settings, wal_bytes / case.elapsed_s),
-        }
-        return [case.conclude(code, part, evidence, **words)]
+        setting, size = settings.get(name, "its present value"), _size(settings, wal_bytes / case.elapsed_s)
+        return [case.conclude(code, part, evidence, setting=setting, size=size)]
 
     def _find_code(self, case: Case, images: float) -> str | None:
         """Return which setting makes checkpoints frequent, as the code of its diagnosis, or None."""
