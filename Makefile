@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle install clean
+.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom install clean
 
 install: $(STAMP)
 
@@ -66,7 +66,9 @@ docs: $(STAMP)
 	ln -s $(addprefix $(CURDIR)/benchmarks/,README.md results) build/pages/benchmarks/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# The sdist, and from it the wheel for Linux on x86-64: glibc 2.28 and later, by zig's linker, and Python 3.11 and later.
+# The sdist, and from it a wheel for Linux on each of ARCHS (aarch64 is the other one, for which rustup has the target): glibc
+# 2.28 and later, by zig's linker, and Python 3.11 and later.
+ARCHS ?= $(shell uname -m)
 TOOLS := build/tools/bin
 $(TOOLS)/.installed: Makefile
 	$(PYTHON) -m venv build/tools
@@ -75,28 +77,45 @@ $(TOOLS)/.installed: Makefile
 
 wheel: $(TOOLS)/.installed
 	rm -rf dist
-	PATH="$(CURDIR)/$(TOOLS):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/target" maturin build --quiet --release --sdist \
-		--zig --compatibility manylinux_2_28 --out dist
-	$(TOOLS)/auditwheel show dist/*.whl | grep 'tag: "manylinux_2_28_x86_64"'
+	for arch in $(ARCHS); do \
+		{ [ $$arch = $$(uname -m) ] || rustup target add $$arch-unknown-linux-gnu; } && \
+		PATH="$(CURDIR)/$(TOOLS):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/target" maturin build --quiet --release --sdist \
+			--zig --target $$arch-unknown-linux-gnu --compatibility manylinux_2_28 --out dist && \
+		$(TOOLS)/auditwheel show dist/*_$$arch.whl | grep "tag: \"manylinux_2_28_$$arch\"" || exit; \
+	done
 	$(TOOLS)/abi3audit --strict dist/*.whl
 
 # Installs the wheel where there is no Rust, and uses it there.
 try-wheel: wheel
-	PYTHON=$(PYTHON) .ci/try-wheel dist/*.whl
+	PYTHON=$(PYTHON) .ci/try-wheel dist/*_$$(uname -m).whl
 
-# The wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
+# A wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
 # PYTHON has here. EXTRAS=[parquet] adds what an extra needs.
-FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_x86_64)
+FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_$$arch)
 bundle: wheel
 	rm -rf build/bundle
-	$(TOOLS)/pip download --quiet --disable-pip-version-check --only-binary :all: $(FOR_GLIBC) --dest build/bundle/wheels \
-		"$$(echo dist/*.whl)$(EXTRAS)"
-	tar --create --directory build/bundle --owner 0 --group 0 --sort name wheels --file \
-		"$$(echo dist/*.tar.gz | sed 's/.tar.gz//')-x86_64-$$($(TOOLS)/python -c 'import sys; print(sys.implementation.cache_tag)').tar"
+	for arch in $(ARCHS); do \
+		$(TOOLS)/pip download --quiet --disable-pip-version-check --only-binary :all: $(FOR_GLIBC) \
+			--dest build/bundle/$$arch/wheels "$$(echo dist/*_$$arch.whl)$(EXTRAS)" && \
+		tar --create --directory build/bundle/$$arch --owner 0 --group 0 --sort name wheels --file "$$(echo dist/*.tar.gz | \
+			sed 's/.tar.gz//')-$$arch-$$($(TOOLS)/python -c 'import sys; print(sys.implementation.cache_tag)').tar" || exit; \
+	done
 
 # Installs the bundle where there is neither Rust nor a network, and uses it.
 try-bundle: bundle
-	PYTHON=$(PYTHON) unshare --net $$([ $$(id -u) = 0 ] || echo --map-current-user) .ci/try-wheel --no-index dist/*.tar
+	PYTHON=$(PYTHON) unshare --net $$([ $$(id -u) = 0 ] || echo --map-current-user) .ci/try-wheel --no-index dist/*-$$(uname -m)-*.tar
+
+# The bill of materials of the bundles, by CycloneDX. What is in them is the same for all processors.
+$(TOOLS)/cyclonedx-py: $(TOOLS)/.installed
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
+
+bom: bundle $(TOOLS)/cyclonedx-py
+	rm -rf build/bom
+	$(PYTHON) -m venv --without-pip build/bom
+	$(TOOLS)/pip --python build/bom/bin/python install --quiet --disable-pip-version-check --no-index \
+		--find-links build/bundle/$$(uname -m)/wheels pg-penstock
+	$(TOOLS)/cyclonedx-py environment --output-reproducible --spec-version 1.6 --output-file build/bom/found.json build/bom
+	$(TOOLS)/python .ci/bom.py build/bom build/bundle/*/wheels <build/bom/found.json >"$$(echo dist/*.tar.gz | sed 's/.tar.gz//').cdx.json"
 
 # Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), FUZZ_S seconds
 # for each target, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly
