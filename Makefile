@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom install clean
+.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom release install clean
 
 install: $(STAMP)
 
@@ -116,6 +116,10 @@ bom: bundle $(TOOLS)/cyclonedx-py
 		--find-links build/bundle/$$(uname -m)/wheels pg-penstock
 	$(TOOLS)/cyclonedx-py environment --output-reproducible --spec-version 1.6 --output-file build/bom/found.json build/bom
 	$(TOOLS)/python .ci/bom.py build/bom build/bundle/*/wheels <build/bom/found.json >"$$(echo dist/*.tar.gz | sed 's/.tar.gz//').cdx.json"
+
+# All files of a release, from a clean clone: make release VERSION=1.2.3 (CONTRIBUTING.md)
+release:
+	PYTHON=$(PYTHON) .ci/release $(VERSION)
 
 # Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), FUZZ_S seconds
 # for each target, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly

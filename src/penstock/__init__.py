@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+# As in rust/Cargo.toml: `make release` sets both.
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
