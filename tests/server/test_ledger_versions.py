@@ -54,7 +54,7 @@ def test_ledger_knows_the_penstock_that_created_it(loads: Loads) -> None:
         loads.execute("COMMENT ON TABLE penstock.objects IS 'created by penstock 7.2.0rc1'")
         with pytest.raises(TargetError) as caught:
             Ledger().ensure(connection)
-    assert "version 7.2.0rc1" in str(caught.value.hint)
+    assert caught.value.hint == "Install penstock 7.2.0rc1, or a later one."
 
 
 def test_ledger_without_comments_is_not_replaced(loads: Loads) -> None:

@@ -58,7 +58,7 @@ _VERSIONS = {
     "this": "SELECT",
     "older": "COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 5';"
     "ALTER TABLE penstock.objects DROP origin, DROP ctime_ns; DROP TABLE penstock.claims, penstock.members",
-    "newer": "COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 10, and more';"
+    "newer": "COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 999, and more';"
     "ALTER TABLE penstock.objects ADD more text",
     "newer, with other columns": "COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 999';"
     "ALTER TABLE penstock.objects RENAME uri TO source",

@@ -25,6 +25,7 @@ from penstock.ledger.members import list_members
 from penstock.ledger.rejects import RejectCause, RejectStore, RetryOutcome, find_latest
 from penstock.ledger.rights import LoadRights, read_rights, share_ledger
 from penstock.ledger.schema import has_ledger
+from penstock.ledger.upgrade import open_ledger
 from penstock.ledger.upkeep import find_left_staging, prune_loads
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.plan.identity import job_from_json
@@ -91,11 +92,17 @@ class LedgerView(Closing):
             return find_left_staging(connection, self._schema)
 
     def share(
-        self, roles: Sequence[str], *, is_publishing_allowed: bool = False, only_planned: bool = False
+        self,
+        roles: Sequence[str],
+        *,
+        is_publishing_allowed: bool = False,
+        upgrades: bool = False,
+        only_planned: bool = False,
     ) -> list[str]:
         """Create the ledger if it does not exist, let roles use it, and return the statements that do so.
 
-        With `only_planned`, the statements are returned, but not executed.
+        An older ledger is refused, unless `upgrades` is true. With `only_planned`, the statements are returned, but not
+        executed.
         """
         with self._connect.borrow() as connection:
             if not only_planned:
@@ -105,6 +112,7 @@ class LedgerView(Closing):
                 self._schema,
                 roles,
                 is_publishing_allowed=is_publishing_allowed,
+                upgrades=upgrades,
                 only_planned=only_planned,
             )
 
@@ -113,14 +121,12 @@ class LedgerView(Closing):
 
         Staging tables of that age are dropped too.
         """
-        with self._connect.borrow() as connection:
-            self._connect.refuse_unwritable("prune the ledger")
+        with self._opening("prune the ledger") as connection:
             return prune_loads(connection, self._schema, age_s=age_s)
 
     def discard_rejects(self, load_id: str) -> int:
         """Delete the rejected records of a load that is not running, and return how many were deleted."""
-        with self._open() as connection:
-            self._connect.refuse_unwritable("discard rejected records")
+        with self._opening("discard rejected records") as connection:
             self._rights(connection, load_id).refuse_other_role("discard rejects of")
             return RejectStore(self._schema, load_id).discard(connection)
 
@@ -233,7 +239,7 @@ class LedgerView(Closing):
         """
         from penstock.loading.land.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
 
-        with self._open() as connection:
+        with self._opening("load") as connection:
             tools = self._tools(connection)
             rights, load = self._rights(connection, load_id), RejectStore(self._schema, load_id).read_load(connection)
             job = None if load is None or load.job is None else job_from_json(load.job, load_id=load_id)
@@ -247,6 +253,14 @@ class LedgerView(Closing):
         """Borrow a session. Raises TargetError if the ledger cannot be trusted."""
         with self._connect.borrow() as connection:
             has_ledger(connection, self._schema)
+            yield connection
+
+    @contextmanager
+    def _opening(self, what: str) -> Iterator[Connection]:
+        """Borrow a session to change the ledger, and upgrade an older ledger first. `what` completes "cannot ..."."""
+        with self._connect.borrow() as connection:
+            self._connect.refuse_unwritable(what)
+            open_ledger(connection, self._schema)
             yield connection
 
     def _rights(self, connection: Connection, load_id: str) -> LoadRights:
@@ -268,5 +282,5 @@ class LedgerView(Closing):
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):
                 raise no_such_load(load_id)
-            self._connect.refuse_unwritable("forget a load")
+        with self._opening("forget a load") as connection:
             return forget_load(connection, self._schema, load_id, keeps_rows=keeps_rows)

@@ -39,8 +39,11 @@ class Store(Protocol):
     def exists(self) -> bool:
         """Return whether the store exists; raise TargetError if it cannot be trusted."""
 
+    def open(self) -> bool:
+        """Return whether the store exists, as `exists` does. Upgrade it if an older penstock wrote it."""
+
     def ensure(self) -> None:
-        """Create the store if it does not exist."""
+        """Create the store if it does not exist, or upgrade it."""
 
     def read_changes(self, oid: int | None = None) -> list[Change]:
         """Return the changes of a table or of the server; all changes if `oid` is None."""

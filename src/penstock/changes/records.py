@@ -32,6 +32,7 @@ from penstock.ledger.committed import BE_DURABLE
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.locks import compose_query, find_lock_holder, try_shape_lock, unlock_shape
 from penstock.ledger.schema import has_ledger, naming_ledger
+from penstock.ledger.upgrade import open_ledger
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
@@ -222,6 +223,9 @@ class TableStore:
 
     def exists(self) -> bool:
         return has_ledger(self.connection, self.schema)
+
+    def open(self) -> bool:
+        return open_ledger(self.connection, self.schema)
 
     def ensure(self) -> None:
         Ledger(self.schema).ensure(self.connection)

@@ -61,6 +61,10 @@ class TagStore:
     def exists(self) -> bool:
         return self.tags.exists()
 
+    def open(self) -> bool:
+        """Return whether the resource can have tags. Each tag says how it is read, so no tag is upgraded."""
+        return self.exists()
+
     def ensure(self) -> None:
         """Do nothing: tags can be written at once."""
 

@@ -7,9 +7,9 @@ The argument `deed` is the refused action. It completes the message "cannot ..."
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from penstock.core.values.names import init_command, quote_name
+from penstock.core.values.names import init_command, quote_name, upgrade_command
 from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, refusal, warning
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
     )
 
 
-def check_publications(names: Sequence[str]) -> Finding | None:
-    """Refuse to create the ledger if there are publications for all tables, whose names are `names`.
+def check_publications(names: Sequence[str], *, deed: Literal["creating", "upgrading"] = "creating") -> Finding | None:
+    """Refuse to create or upgrade the ledger if there are publications for all tables, whose names are `names`.
 
     These publications would publish the ledger's tables, which the subscribers lack.
     """
@@ -121,10 +121,24 @@ def check_publications(names: Sequence[str]) -> Finding | None:
         return None
     return refusal(
         "ledger",
-        "creating the ledger would stop the subscribers of a publication for all tables",
-        "Create these tables on every subscriber, then use --publish-ledger once. penstock load shows the statements.",
+        f"{deed} the ledger would stop the subscribers of a publication for all tables",
+        "Run these statements on every subscriber, then use --publish-ledger once. penstock load shows them.",
         detail=f"Publication {', '.join(map(quote_name, names))} would publish the ledger's tables, which the "
-        "subscribers lack.",
+        f"subscribers {'lack' if deed == 'creating' else 'have in an older form'}.",
+    )
+
+
+def check_upgrade(rights: LedgerRights, schema: str, *, version: int, newest: int) -> Finding | None:
+    """Refuse a role that may not upgrade the ledger from `version` to `newest`."""
+    if rights.may_upgrade:
+        return None
+    owner = quote_name(rights.tables_owner or "")
+    return refusal(
+        "ledger",
+        f"the ledger in schema {quote_name(schema)} has version {version}, and only its owner can upgrade it to "
+        f"version {newest}",
+        f"Have the owner, or a member of that role, run {upgrade_command(schema)}.",
+        detail=f"Its owner is {owner}, and the current role is {quote_name(rights.role)}.",
     )
 
 

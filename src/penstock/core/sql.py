@@ -181,8 +181,13 @@ def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **pa
 
 
 def read_statements(query: str, **names: str) -> list[SQL]:
-    """Return the statements of a file that contains several. Such a file has no parameters, and no other versions."""
-    return [SQL(to_names(each, names)) for each in split_statements(_load(query, 0))]
+    """Return the statements of a file that contains several. Such a file has no parameters, and no other versions.
+
+    The file may be in a folder of sql/, as "ledger/upgrades/10" is.
+    """
+    feature, _, file = query.partition("/")
+    text = put_parts(_read(feature, f"{file}.sql"), partial(_read, feature))
+    return [SQL(to_names(each, names)) for each in split_statements(text)]
 
 
 def _prepare(connection: psycopg.Connection[Any], query: str, parameters: Mapping[str, object]) -> SQL:

@@ -26,9 +26,10 @@ from penstock.core.values.accounts import UnreadableObject
 from penstock.ledger.committed import BE_DURABLE, has_all
 from penstock.ledger.locks import compose_query, lock_objects, mark, send_lock
 from penstock.ledger.lookup import LedgerFindings, look_up, object_arrays
-from penstock.ledger.members import compose_fence
-from penstock.ledger.schema import create_ledger, has_ledger, look_for_ledger
+from penstock.ledger.members import compose_fence, refusing_older
+from penstock.ledger.schema import VERSION, create_ledger, look_for_ledger
 from penstock.ledger.targets import write_counts
+from penstock.ledger.upgrade import upgrade_ledger
 from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObject, LoaderProcess
 
 if TYPE_CHECKING:
@@ -48,22 +49,26 @@ class Ledger:
         self.schema = schema
 
     def ensure(self, connection: Connection, *, is_publishing_allowed: bool = False) -> None:
-        """Create the ledger if it does not exist; refuse one that cannot be trusted."""
-        if not has_ledger(connection, self.schema):
-            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+        """Create the ledger if it does not exist, upgrade an older one, and refuse one that cannot be trusted."""
+        self._prepare(connection, look_for_ledger(connection, self.schema)(), is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Create the ledger if it does not exist, and take the load's lock. Takes one round trip if the ledger exists.
+        """Create or upgrade the ledger if need be, and take the load's lock. Takes one round trip if it need not be.
 
         This does the same as `ensure` followed by locks.try_lock with `lock`. Returns False if another session has the
         lock.
         """
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
-            is_found = look_for_ledger(connection, self.schema)
-        if not is_found():
-            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+            find = look_for_ledger(connection, self.schema)
+        self._prepare(connection, find(), is_publishing_allowed)
         return is_locked()
+
+    def _prepare(self, connection: Connection, version: int | None, is_publishing_allowed: bool) -> None:
+        while version != VERSION:
+            prepare = create_ledger if version is None else upgrade_ledger
+            prepare(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+            version = look_for_ledger(connection, self.schema)()
 
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
@@ -115,7 +120,7 @@ class Ledger:
             "meaning": meaning,
             "job": job,
         }
-        with translate_errors("recording the load"):
+        with refusing_older(), translate_errors("recording the load"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 # This commit is durable. So if a load is missing in the ledger, it was removed, not lost in a crash.
@@ -125,7 +130,7 @@ class Ledger:
                 # Record the objects and the member after the load, because the row security of their tables must see
                 # its row.
                 run_query(connection, "ledger/begin_objects", **values)
-                run_query(connection, "ledger/begin_member", **values | {"lock": process.lock})
+                run_query(connection, "ledger/begin_member", **values | {"lock": process.lock, "version": VERSION})
             if begun.fetchone() is None:
                 return None
         return Claim(load_id=load_id, epoch=1, is_resumed=False, member=1)
@@ -154,7 +159,7 @@ class Ledger:
         values = {"ledger": self.schema, "load": load_id, "lock": process.lock, "client": process.client}
         member: tuple[Any, ...] | None = None
         try:
-            with in_transaction(connection, "taking the load over"):
+            with refusing_older(), in_transaction(connection, "taking the load over"):
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
                 # Flush the new epoch to disk. With synchronous_commit off, a crash could restore the old epoch after
                 # rows were committed under the new one.
@@ -167,7 +172,7 @@ class Ledger:
                     if not is_joint:
                         # Remove the claims of objects, because a single member needs none.
                         connection.execute(self._compose("DELETE FROM ONLY {claims} WHERE load = %(load)s"), values)
-                    member = run_query(connection, "ledger/add_member", **values).fetchone()
+                    member = run_query(connection, "ledger/add_member", **values, version=VERSION).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None

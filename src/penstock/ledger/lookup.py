@@ -23,6 +23,7 @@ from penstock.core.values.names import init_command
 from penstock.core.values.table import TableName
 from penstock.ledger.locks import TABLES, compose_query
 from penstock.ledger.schema import (
+    OLDEST,
     VERSION,
     LedgerRelation,
     find_version,
@@ -192,9 +193,9 @@ def look_for_ledgers(connection: Connection, schema: str) -> Ledgers:
     """
     with translate_errors("looking for ledgers"):
         with connection.pipeline():
-            is_found = look_for_ledger(connection, schema)
+            find = look_for_ledger(connection, schema)
             fetch = send_query(connection, "ledger/other_ledgers", OtherLedger, schema=schema)
-        return Ledgers(schema=schema, exists=is_found(), others=fetch())
+        return Ledgers(schema=schema, exists=find() is not None, others=fetch())
 
 
 def refuse_known_elsewhere(
@@ -281,9 +282,11 @@ def _option(other: OtherLedger) -> str:
 
 
 def _name_version(other: OtherLedger) -> str | None:
-    """Return the hint that names the penstock version for another ledger; None if that ledger has this version."""
+    """Return the hint that names the penstock version for another ledger; None if this penstock can use that ledger."""
     version = find_version(other.comment)
-    return None if version in (None, VERSION) else name_fitting(version, other.creator)
+    if version is None or OLDEST <= version <= VERSION:
+        return None
+    return name_fitting(version, other.creator)
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:

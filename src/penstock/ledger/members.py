@@ -8,15 +8,19 @@ transactions fail. Only then are its claims free.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import DataError, ServerError
 from penstock.core.sql import fetch_rows, run_query
 from penstock.ledger.locks import compose_query, mark, mark_member
+from penstock.ledger.schema import VERSION
 from penstock.ledger.values import Claim, MemberRecord, MembersLook
 
 
@@ -39,13 +43,34 @@ def compose_fence(schema: str, claim: Claim) -> sql.Composed:
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
     """Add a member, and return its number. A session of this process holds the member's lock. Raises ServerError."""
     values = {"load": load_id, "lock": lock, "client": client}
-    with in_transaction(connection, "joining the load"):
+    with refusing_older(), in_transaction(connection, "joining the load"):
         # Lock the load's row. Without this lock, members that join at the same time would choose the same number.
         hold = compose_query("SELECT FROM ONLY {loads} WHERE id = %(load)s FOR NO KEY UPDATE", schema)
         connection.execute(hold, values)
-        row = run_query(connection, "ledger/add_member", ledger=schema, **values).fetchone()
+        row = run_query(connection, "ledger/add_member", ledger=schema, version=VERSION, **values).fetchone()
     assert row is not None
     return int(row[0])
+
+
+# The constraint of table members that a process of an older version violates.
+_OLDER = "members_version"
+
+
+@contextmanager
+def refusing_older() -> Iterator[None]:
+    """Raise a transient error if another process has upgraded the ledger since this one opened it.
+
+    A retry opens the ledger again, and that error names the penstock to install.
+    """
+    try:
+        yield
+    except DataError as error:
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error) or cause.diag.constraint_name != _OLDER:
+            raise
+        raise ServerError(
+            "the ledger was upgraded by a newer penstock", hint="Nothing was recorded: run it again.", is_transient=True
+        ) from error
 
 
 def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:

@@ -18,10 +18,11 @@ from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.job import LoadJob
-from penstock.core.values.names import init_command
+from penstock.core.values.names import init_command, upgrade_command
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.locks import TABLES
-from penstock.ledger.schema import LedgerRelation, compose_ledger, is_ledger, refuse_publication
+from penstock.ledger.schema import VERSION, LedgerRelation, check_version, compose_ledger, refuse_publication
+from penstock.ledger.upgrade import compose_upgrade, upgrade_ledger
 
 # What the user is about to do with a load.
 Deed = Literal["resume", "retry", "forget", "discard rejects of"]
@@ -85,12 +86,14 @@ def share_ledger(
     roles: Sequence[str],
     *,
     is_publishing_allowed: bool = False,
+    upgrades: bool = False,
     only_planned: bool = False,
 ) -> list[str]:
     """Create the ledger if it does not exist, grant its use to roles, and return the statements.
 
-    With `only_planned`, the statements are not run. CREATE on the ledger's schema is granted too, because staging
-    tables are created there. Raises TargetError, ServerError.
+    With `upgrades`, an older ledger is upgraded first; otherwise it is refused. With `only_planned`, the statements are
+    not run. CREATE on the ledger's schema is granted too, because staging tables are created there. Raises TargetError,
+    ServerError.
     """
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "ledger/ledger", LedgerRights, schema=schema)
@@ -99,15 +102,31 @@ def share_ledger(
     _refuse_one_owner(schema, [each for each in relations if each.owner not in trusted], roles, heir=database_owner)
     owner: str = rights.owner or database_owner
     steps: list[sql.SQL | sql.Composed] = []
-    if not is_ledger(schema, relations):
+    version = check_version(schema, relations)
+    if version is None:
         steps = compose_ledger(schema, has_schema=rights.owner is not None)
         if not is_publishing_allowed:
             refuse_publication(connection, schema)
+    upgrade: list[sql.SQL | sql.Composed] = []
+    if version is not None and version < VERSION:
+        if not upgrades:
+            raise _is_older(schema, version)
+        upgrade = compose_upgrade(schema, version, relations)
     as_owner = sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner))
     statements = [as_owner, *steps, *_compose_grants(schema, roles)]
     if not only_planned:
+        if upgrade:
+            upgrade_ledger(connection, schema, is_publishing_allowed=is_publishing_allowed)
         _run(connection, statements, owner=owner)
-    return [" ".join(statement.as_string(connection).split()) for statement in statements]
+    return [" ".join(statement.as_string(connection).split()) for statement in (*upgrade, *statements)]
+
+
+def _is_older(schema: str, version: int) -> TargetError:
+    return TargetError(
+        f'the ledger in schema "{schema}" has version {version}, and this penstock has version {VERSION}',
+        detail="An upgrade ends the work of processes of the older penstock. Their loads can then be resumed.",
+        hint=f"Upgrade it: {upgrade_command(schema)}",
+    )
 
 
 def _refuse_one_owner(schema: str, relations: Sequence[LedgerRelation], roles: Sequence[str], *, heir: str) -> None:

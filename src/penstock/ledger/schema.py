@@ -1,7 +1,7 @@
 """Creates and checks the ledger's tables, and refuses a ledger whose owner is not trusted.
 
 The comment on table loads has the schema's version, so that the version is known before the table is read. The comment
-on table objects has the version of the penstock that created the ledger.
+on table objects has the version of the penstock that created or last upgraded the ledger (upgrade.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class LedgerRelation:
 
     # None for the schema itself.
     name: str | None
+    oid: int
     owner: str
     is_trusted: bool
     # Whether the session can become a role that can do more than read and write tables.
@@ -94,8 +95,10 @@ def _untrusted(what: str, relation: LedgerRelation) -> TargetError:
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 _CREATOR = re.compile(r"created by penstock ([0-9A-Za-z.+-]+)")
 
-# Raise the version with any change of create.sql: a ledger of another version is refused.
-VERSION = 9
+# Raise the version with any change of create.sql, and add sql/upgrades/VERSION.sql (ARCHITECTURE.md).
+VERSION = 10
+# The oldest version that is upgraded. All queries that only read can read it. Older versions were never released.
+OLDEST = 9
 
 
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
@@ -111,7 +114,7 @@ def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed:
             _run_statements(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            refuse(check_ledger_creation(_read_rights(connection, schema), schema), sqlstate=error.sqlstate)
+            refuse(check_ledger_creation(read_ledger_rights(connection, schema), schema), sqlstate=error.sqlstate)
         raise
 
 
@@ -119,15 +122,16 @@ def check_creation(connection: Connection, schema: str, *, is_publishing_allowed
     """Raise the errors that `create_ledger` would raise; changes nothing."""
     if not is_publishing_allowed:
         refuse_publication(connection, schema)
-    refuse(check_ledger_creation(_read_rights(connection, schema), schema), sqlstate="42501")
+    refuse(check_ledger_creation(read_ledger_rights(connection, schema), schema), sqlstate="42501")
 
 
 def check_staging(connection: Connection, schema: str) -> None:
     """Raise TargetError if the role may not create a staging table in the ledger's schema."""
-    refuse(check_staging_right(_read_rights(connection, schema), schema), sqlstate="42501")
+    refuse(check_staging_right(read_ledger_rights(connection, schema), schema), sqlstate="42501")
 
 
-def _read_rights(connection: Connection, schema: str) -> LedgerRights:
+def read_ledger_rights(connection: Connection, schema: str) -> LedgerRights:
+    """Return what the current role may do in the ledger's schema. Raises ServerError."""
     with translate_errors(f'looking at rights in schema "{schema}"'):
         (rights,) = fetch_rows(connection, "ledger/ledger", LedgerRights, schema=schema)
     return rights
@@ -142,57 +146,61 @@ def staging_hint(schema: str) -> str:
 
 
 def has_ledger(connection: Connection, schema: str) -> bool:
-    """Return whether a schema has a ledger.
+    """Return whether a schema has a ledger that can be read: it has this version, or can be upgraded to it.
 
     Raises TargetError if it cannot be trusted or has another version, ServerError.
     """
-    return look_for_ledger(connection, schema)()
+    return look_for_ledger(connection, schema)() is not None
 
 
-def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
-    """Send the query of `has_ledger` in a pipeline, without waiting. The returned function waits for the result."""
+def look_for_ledger(connection: Connection, schema: str) -> Callable[[], int | None]:
+    """Send the query of `has_ledger` in a pipeline, without waiting.
+
+    The returned function waits for the result, and returns the ledger's version, or None if no ledger exists.
+    """
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
         fetch = send_query(connection, "ledger/state", LedgerRelation, schema=schema, tables=sorted(TABLES))
 
-    def is_found() -> bool:
+    def find() -> int | None:
         with translate_errors(what):
             relations = fetch()
-        return _check(schema, relations)
+        return check_ledger(schema, relations)
 
-    return is_found
+    return find
 
 
-def _check(schema: str, relations: Sequence[LedgerRelation]) -> bool:
-    """Return whether there is a ledger. Raises TargetError if it has another version or cannot be trusted."""
+def check_ledger(schema: str, relations: Sequence[LedgerRelation]) -> int | None:
+    """Return the ledger's version, None if no ledger exists. Raises TargetError if it cannot be used or trusted."""
     refuse_foreign(schema, relations)
-    return is_ledger(schema, relations)
+    return check_version(schema, relations)
 
 
-def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
-    """Return whether there is a ledger of this version, without checking its owner.
+def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | None:
+    """Return the ledger's version, None if no ledger exists. Its owner is not checked.
 
-    Raises TargetError if it is incomplete, of another version, or not a ledger.
+    Raises TargetError if it is incomplete, newer, too old to be upgraded, or not a ledger.
     """
     comments = {relation.name: relation.comment for relation in relations}
     if "loads" not in comments:
-        return False
+        return None
     version = find_version(comments["loads"])
     if version is None:
         raise _no_ledger(schema, has_objects="objects" in comments)
-    if version != VERSION:
+    if not OLDEST <= version <= VERSION:
         raise TargetError(
             f'the ledger in schema "{schema}" has version {version}, and this penstock needs version {VERSION}',
             detail=f"This is penstock {__version__}. The ledger records what is loaded, and what unfinished loads have "
             "changed.",
-            hint=name_fitting(version, comments.get("objects")),
+            hint=name_fitting(version, comments.get("objects"))
+            + (_rename(schema, version) if version < OLDEST else ""),
         )
-    if missing := TABLES - comments.keys():
+    if version == VERSION and (missing := TABLES - comments.keys()):
         raise TargetError(
             f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
             hint="Restore the table from a backup. Without the ledger, files that are loaded would be loaded again.",
         )
-    return True
+    return version
 
 
 def find_version(comment: str | None) -> int | None:
@@ -202,15 +210,31 @@ def find_version(comment: str | None) -> int | None:
 
 
 def name_fitting(version: int, creator: str | None) -> str:
-    """Return the hint that names the version of penstock that can use a ledger of this version.
+    """Return the hint that names the version of penstock that can use a ledger which this one cannot use.
 
     `creator` is the comment on the ledger's table objects.
     """
     match = _CREATOR.fullmatch(creator or "")
     # While penstock was developed, ledgers of several versions had the same creator.
-    named = "" if match is None or match[1] == __version__ else f", version {match[1]}"
-    age = "older" if version < VERSION else "newer"
-    return f"Use the {age} penstock that wrote that ledger{named}, to finish its loads and to load more."
+    writer = None if match is None or match[1] == __version__ else match[1]
+    if version > VERSION:
+        install = (
+            "Install the newer penstock that wrote that ledger" if writer is None else f"Install penstock {writer}"
+        )
+        return f"{install}, or a later one."
+    named = "" if writer is None else f", version {writer}"
+    return f"Use the older penstock that wrote that ledger{named}, to finish its loads and to load more."
+
+
+def _rename(schema: str, version: int) -> str:
+    """Return the hint for a ledger that is too old to be upgraded. Its records still count, as another ledger's do."""
+    rename = sql.SQL("ALTER SCHEMA {} RENAME TO {};").format(
+        sql.Identifier(schema), sql.Identifier(f"{schema}_version_{version}")
+    )
+    return (
+        f" If its loads are finished and repaired, you can keep it under another name: {rename.as_string(None)} Tables "
+        "that it knows are then refused by name until you use --again once."
+    )
 
 
 def _no_ledger(schema: str, *, has_objects: bool) -> TargetError:
@@ -232,30 +256,36 @@ def _no_ledger(schema: str, *, has_objects: bool) -> TargetError:
 def _run_statements(connection: Connection, schema: str) -> None:
     """Create the ledger in one transaction, unless another session has created it at the same time."""
     with in_transaction(connection):
-        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
-        relations = _read_relations(connection, schema)
-        if not _check(schema, relations):
+        lock_ledger(connection, schema)
+        relations = read_relations(connection, schema)
+        if check_ledger(schema, relations) is None:
             for statement in compose_ledger(schema, has_schema=bool(relations)):
                 connection.execute(statement)
             # SET ROLE may have made another role the owner, and default privileges may have granted rights.
-            _check(schema, _read_relations(connection, schema))
+            check_ledger(schema, read_relations(connection, schema))
 
 
-def _read_relations(connection: Connection, schema: str) -> list[LedgerRelation]:
+def lock_ledger(connection: Connection, schema: str) -> None:
+    """Keep other sessions from creating or upgrading the ledger until this transaction ends. Raises psycopg.Error."""
+    connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
+
+
+def read_relations(connection: Connection, schema: str) -> list[LedgerRelation]:
+    """Return the ledger's schema and those of its tables that exist. Raises psycopg.Error."""
     return fetch_rows(connection, "ledger/state", LedgerRelation, schema=schema, tables=sorted(TABLES))
 
 
 def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.SQL | sql.Composed]:
     """Return the statements that create the ledger."""
-    name = sql.Identifier(schema)
-    schemas = [] if has_schema else [sql.SQL("CREATE SCHEMA {}").format(name)]
+    schemas = [] if has_schema else [sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema))]
+    return [*schemas, *read_statements("ledger/create", ledger=schema), *compose_comments(schema)]
+
+
+def compose_comments(schema: str) -> list[sql.Composed]:
+    """Return the statements that record the ledger's version, and the penstock that wrote it."""
     comments = {"objects": f"created by penstock {__version__}", "loads": f"penstock ledger, version {VERSION}"}
-    comment = sql.SQL("COMMENT ON TABLE {}.{} IS {}")
-    return [
-        *schemas,
-        *read_statements("ledger/create", ledger=schema),
-        *(comment.format(name, sql.Identifier(table), sql.Literal(text)) for table, text in comments.items()),
-    ]
+    comment = sql.SQL("COMMENT ON TABLE {} IS {}")
+    return [comment.format(sql.Identifier(schema, table), sql.Literal(text)) for table, text in comments.items()]
 
 
 def find_publications(connection: Connection) -> tuple[str, ...]:
@@ -264,16 +294,20 @@ def find_publications(connection: Connection) -> tuple[str, ...]:
         return tuple(fetch_names(connection, "ledger/publications"))
 
 
-def refuse_publication(connection: Connection, schema: str) -> None:
-    """Raise TargetError if a publication FOR ALL TABLES exists.
+def refuse_publication(
+    connection: Connection, schema: str, *, upgrade: Sequence[sql.SQL | sql.Composed] | None = None
+) -> None:
+    """Raise TargetError if a publication FOR ALL TABLES exists, because its subscribers would stop.
 
-    Its subscribers lack the ledger's tables, and would stop.
+    They lack the ledger's tables, or what the statements in `upgrade` change at them.
     """
-    if (finding := check_publications(find_publications(connection))) is not None:
-        refuse(replace(finding, detail=f"{finding.detail} They need: {describe_tables(schema)}"))
+    statements = compose_ledger(schema, has_schema=False) if upgrade is None else upgrade
+    finding = check_publications(find_publications(connection), deed="creating" if upgrade is None else "upgrading")
+    if finding is not None:
+        refuse(replace(finding, detail=f"{finding.detail} They need: {_describe_tables(statements)}"))
 
 
-def describe_tables(schema: str) -> str:
-    """Return the statements that create the ledger's tables, for psql."""
-    statements = [" ".join(each.as_string(None).split()) for each in compose_ledger(schema, has_schema=False)]
-    return " ".join(f"{each};" for each in statements if not each.startswith("COMMENT"))
+def _describe_tables(statements: Sequence[sql.SQL | sql.Composed]) -> str:
+    """Return the statements that create or change the ledger's tables, for psql."""
+    texts = [" ".join(each.as_string(None).split()) for each in statements]
+    return " ".join(f"{each};" for each in texts if each.startswith(("CREATE", "ALTER")))

@@ -55,6 +55,7 @@ from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.ledger.schema import look_for_ledger
+from penstock.ledger.upgrade import foresee_upgrade
 from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
@@ -167,12 +168,14 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
         rights = send_query(connection, "ledger/ledger", LedgerRights, schema=schema)
         find_ledger = look_for_ledger(connection, schema)
     (row,) = rights()
-    exists, distrust = False, None
+    version, distrust = None, None
     try:
-        exists = find_ledger()
+        version = find_ledger()
     except TargetError as error:
         distrust = refusal_of(error, "ledger")
-    return facts(), LedgerState(schema=schema, exists=exists, distrust=distrust, **asdict(row))
+    upgrade = None if version is None else foresee_upgrade(schema, version, row)
+    exists = version is not None
+    return facts(), LedgerState(schema=schema, exists=exists, distrust=distrust, upgrade=upgrade, **asdict(row))
 
 
 def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:

@@ -278,6 +278,8 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     if ledger is None or found.server.is_in_recovery:
         return
     schema = quote_name(ledger.schema)
+    if ledger.upgrade is not None:
+        yield ledger.upgrade
     if ledger.distrust is not None:
         yield ledger.distrust
     elif ledger.exists and ledger.may_write:

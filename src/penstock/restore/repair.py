@@ -67,7 +67,7 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 def repair(context: Context, done: Restored) -> None:
     """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost."""
     context = replace(context, report=_reporting_once(context.notice))
-    written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []
+    written = list(filter(context.concerns, context.store.read_changes())) if context.store.open() else []
     found = restore(context, {change.target_oid for change in written}) if written else Restored()
     done.rebuilt += found.rebuilt
     done.settings += found.settings
@@ -222,6 +222,7 @@ class Repairer(Closing):
         # Use a separate session, because the repair holds the locks of the tables until its session ends.
         with self._connect.connect(label="repair") as connection:
             tables = self._context(connection, is_local=is_local)
+            tables.store.open()
             try:
                 self._restore_server(tables, outcome)
             except PenstockError as error:
@@ -239,7 +240,10 @@ class Repairer(Closing):
         """
         self._connect.refuse_unwritable("repair")
         with self._connect.connect(label="repair") as connection:
-            return forget_missing(self._context(connection), names, only_planned=only_planned)
+            context = self._context(connection)
+            if not only_planned:
+                context.store.open()
+            return forget_missing(context, names, only_planned=only_planned)
 
     def _restore_server(self, tables: Context, outcome: Restored) -> None:
         """Restore what is changed on the server. Remove the database's notes of leases that no longer exist."""

@@ -131,7 +131,7 @@ class SettingsLeases:
 
     def clear(self) -> LeaseReport:
         """Restore the settings of leases that have ended, by their time or because their holder is gone."""
-        if not self._store.exists():
+        if not self._store.open():
             return LeaseReport()
         with self._context.lock(SERVER):
             return self._clear(self.context())
@@ -158,7 +158,7 @@ class SettingsLeases:
         `beginning` is the beginning of the id of one lease, None for all leases. If `forgets` is true, leases of other
         servers are ended too. If their settings are not set on this server, they are not restored.
         """
-        if not self._store.exists():
+        if not self._store.open():
             return LeaseReport()
         with self._context.lock(SERVER):
             context = self.context()

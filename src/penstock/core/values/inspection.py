@@ -178,6 +178,8 @@ class LedgerState(LedgerRights):
 
     schema: str
     exists: bool
+    # If the ledger has an older version: that a load upgrades it, or why it would be refused.
+    upgrade: Finding | None = None
     # Why the ledger would be refused, None if it would not.
     distrust: Finding | None = None
 

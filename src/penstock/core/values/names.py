@@ -77,6 +77,16 @@ def init_command(schema: str, role: str) -> str:
     return f"penstock init --grant {shlex.quote(role)}{option}"
 
 
+def upgrade_command(schema: str) -> str:
+    """Return the shell command that upgrades a ledger.
+
+    >>> upgrade_command("sales")
+    'penstock init --upgrade --ledger-schema sales'
+    """
+    option = "" if schema == "penstock" else f" --ledger-schema {shlex.quote(schema)}"
+    return f"penstock init --upgrade{option}"
+
+
 def quote_name(name: str) -> str:
     """Return a name in double quotes for SQL, as psycopg's Identifier writes it.
 

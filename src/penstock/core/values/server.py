@@ -110,6 +110,10 @@ class LedgerRights:
     may_create: bool
     # Whether the role may use all tables of the ledger.
     may_write: bool
+    # The owner of the ledger's tables, None if they do not exist.
+    tables_owner: str | None = None
+    # Whether the role is that owner, or a member of it.
+    may_upgrade: bool = False
 
 
 @frozen

@@ -19,6 +19,9 @@ SELECT CURRENT_USER::text AS role,
                   AND c.relname IN ('changes', 'holds', 'loads', 'objects', 'ranges', 'rejects', 'targets')
                   AND c.relkind = 'r'
                   AND NOT pg_catalog.has_table_privilege(c.oid, p.privilege)
-           ) AS may_write
+           ) AS may_write,
+       pg_catalog.pg_get_userbyid(l.relowner)::text AS tables_owner,
+       COALESCE(pg_catalog.pg_has_role(l.relowner, 'MEMBER'), false) AS may_upgrade
   FROM (SELECT) AS one
-  LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = :'schema'::text;
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = :'schema'::text
+  LEFT JOIN pg_catalog.pg_class AS l ON l.relnamespace = n.oid AND l.relname = 'loads' AND l.relkind = 'r';

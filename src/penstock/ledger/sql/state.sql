@@ -37,6 +37,7 @@ WITH powers AS (
            )
 )
 SELECT NULL::text AS name,
+       n.oid::bigint AS oid,
        pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        n.nspowner IN (SELECT t.oid FROM trusted AS t) AS is_trusted,
        EXISTS (SELECT FROM powers) AS is_privileged,
@@ -46,6 +47,7 @@ SELECT NULL::text AS name,
  WHERE n.nspname = :'schema'::text
 UNION ALL
 SELECT c.relname::text,
+       c.oid::bigint,
        pg_catalog.pg_get_userbyid(c.relowner)::text,
        c.relowner IN (SELECT t.oid FROM trusted AS t),
        EXISTS (SELECT FROM powers),

@@ -24,8 +24,9 @@ from penstock.ledger.ledger import confirm
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.ledger.lookup import read_meaning
 from penstock.ledger.members import find_joinable, register
-from penstock.ledger.schema import check_creation, check_staging, has_ledger
+from penstock.ledger.schema import check_creation, check_staging
 from penstock.ledger.targets import read_landings
+from penstock.ledger.upgrade import foresee_opening
 from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
 from penstock.loading.claim.decide import NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (
@@ -145,7 +146,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     Raises PenstockError if `claim_load` would.
     """
     depth = check_depth(plan)
-    if not has_ledger(connection, tools.ledger.schema):
+    if not foresee_opening(connection, tools.ledger.schema):
         check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
         refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth)

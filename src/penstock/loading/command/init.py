@@ -17,9 +17,15 @@ Grant = Annotated[
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing.")]
 
+Upgrade = Annotated[
+    bool, typer.Option("--upgrade", help="Upgrade a ledger that an older penstock created, and end its running loads.")
+]
+
 
 @takes((*LEDGER, "publish_ledger"))
-def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **options: Any) -> None:
+def init(
+    grant: Grant = None, upgrade: Upgrade = False, plan: Plan = False, as_json: Json = False, **options: Any
+) -> None:
     """Create the ledger as the database's owner, so that several roles can share it; what exists is kept.
 
     Each role sees all loads, and row-level security lets it change only its own. To resume or forget a load of another
@@ -28,7 +34,7 @@ def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **optio
     house = Housekeeping(**pick(Housekeeping, options))
     roles = () if grant is None else split_names(grant)
     with open_ledger(options) as view:
-        statements = view.share(roles, is_publishing_allowed=house.publish_ledger, only_planned=plan)
+        statements = view.share(roles, is_publishing_allowed=house.publish_ledger, upgrades=upgrade, only_planned=plan)
         server = view.server()
     if as_json:
         result = server_object(server) | {"schema": house.ledger_schema}

@@ -272,8 +272,8 @@ class PlaceKeeper:
             found = self._find()
             placement = self._decide(request, self._read(found))
             hold = found[1] if found is not None else _make_hold(str(uuid.uuid4()))
+            self._context.store.ensure()
             if not placement.is_placed:
-                self._context.store.ensure()
                 self._take(hold, () if found is not None else [make_change(placement, hold.holder_id)])
             try:
                 report = self._kind.apply(self._context, placement)
@@ -373,6 +373,7 @@ class PlaceKeeper:
                 raise TargetError("no temporary work is placed", hint="penstock temp place DIR does it.")
             change, hold = found
             self._kind.refuse_permanent(self._context, change)
+            self._context.store.open()
             self._take(hold, ())
             return self._undo(hold)
 
