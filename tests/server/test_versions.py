@@ -68,7 +68,7 @@ _COLUMNS = {
 _OTHER_KEYS = {
     *("BurstBalance", "CPUUtilization", "device", "instance", "measured_at"),
     *("queryid", "rows", "toplevel", "userid", "temp_blk_read_time", "temp_blk_write_time"),
-    *("bytes", "n_tup_changed"),
+    *("bytes", "n_tup_changed", "server_cpu_s", "busy_cpu_s"),
 }
 
 _SETTINGS = {

@@ -11,7 +11,7 @@ from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
-from penstock.diagnose.rules.connections import Connections
+from penstock.diagnose.rules.connections import OpenedSessions
 from penstock.diagnose.rules.locks import LockWaits
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
 from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
@@ -59,7 +59,7 @@ class Examination:
         self._header = header
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(Connections(header), Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
+            *(OpenedSessions(header), Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]

@@ -30,7 +30,7 @@ _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 _MOSTLY_IDLE = 0.5
 
 
-class Connections:
+class OpenedSessions:
     """The rule for sessions that are opened for few transactions each, and for connections that are all taken."""
 
     def __init__(self, header: RecordingHeader) -> None:
