@@ -1,20 +1,26 @@
-"""`penstock bench`: repeats published experiments. `penstock demo` does a small part of the one on bulk loading."""
+"""`penstock bench`: repeats published experiments, and tests penstock on a user's server.
+
+`penstock demo` does a small part of the experiment on bulk loading.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import Json  # noqa: TC001 (typer reads annotations)
-from penstock.cli.output import write_message, write_result
+from penstock.cli.options import SERVER, Json, takes
+from penstock.cli.output import JSON_FORMAT, PROBLEMS, write_message, write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MB, format_bytes, format_count
-from penstock.core.values.options import parse_counts
+from penstock.core.values.job import Access
+from penstock.core.values.options import parse_counts, pick, spell_options
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
@@ -435,11 +441,77 @@ def _describe_reads_target(target: ReadsTargetResult, result: ReadsResult) -> li
     ]
 
 
+@takes(SERVER)
+def self_test(
+    s3: Annotated[
+        str | None,
+        typer.Option(
+            "--s3",
+            metavar="s3://BUCKET/PREFIX",
+            help="Also import an object of this place by the server; it is written there, and removed.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Write the report to this file.")
+    ] = Path("penstock-self-test.json"),
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Test penstock on your own server, in a schema that is dropped afterwards, and write a report without names.
+
+    Files are loaded in each mode; a load is killed and resumed; indexes are dropped and rebuilt; settings of the server
+    are changed and restored if the role may do that; the server is watched. This takes about a minute. The role needs
+    CREATE on the database. The report has versions, settings, and for each step its result, its seconds, and the
+    SQLSTATE and the plain words of its error: no name, address or data, so it can be attached to an issue.
+
+    Exit codes: 0 no step failed, 4 the report cannot be written, 5 a step failed, 6 the role may not create a schema, 7
+    the server refused.
+    """
+    from tempfile import TemporaryDirectory
+
+    from penstock.bench.self_test.report import describe_step, make_report
+    from penstock.bench.self_test.run import STEPS, SelfTestFindings, run_self_test
+    from penstock.cli.options import open_target
+    from penstock.core.connect.conninfo import given_settings, parse_conninfo
+    from penstock.core.files.newfile import check_writable, write_file
+    from penstock.core.host import host_name
+
+    check_writable(output)
+    connect, found = open_target(options), SelfTestFindings()
+    settings = given_settings(parse_conninfo(options.get("to") or ""), os.environ)
+    names = [*settings.values(), *map(str, options.values()), s3 or "", host_name()]
+    try:
+        with TemporaryDirectory(prefix="penstock-") as folder:
+            run_self_test(
+                connect,
+                found,
+                reach=spell_options(Access(**pick(Access, options))),
+                folder=Path(folder),
+                s3=s3,
+                names=names,
+                say=lambda step: write_message(describe_step(step)),
+            )
+    finally:
+        report = make_report(
+            found.steps,
+            versions=found.versions,
+            server=found.server,
+            options=[*options, *(["s3"] if s3 else [])],
+            is_whole=len(found.steps) == len(STEPS),
+        )
+        if found.steps:
+            write_file(output, f"{json.dumps({'format': JSON_FORMAT, **report}, indent=1)}\n".encode())
+    write_result(report if as_json else [f"{report['state']}: wrote {output}"])
+    if report["state"] != "ok":
+        raise typer.Exit(PROBLEMS)
+
+
 app = typer.Typer(
-    help="Repeat published experiments, on this machine's lab or on your own server.",
+    help="Repeat published experiments, on this machine's lab or on your own server, and test penstock on it.",
     no_args_is_help=True,
     add_completion=False,
 )
 app.command("bulk-load")(bulk_load)
 app.command()(commits)
 app.command("optimized-reads")(optimized_reads)
+app.command("self-test")(self_test)

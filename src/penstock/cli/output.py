@@ -330,7 +330,7 @@ OK = 0
 REJECTS = 3
 # The exit code of `pg_ctl status` for a server that does not run.
 NOT_RUNNING = 3
-# The exit code of penstock load --check and of penstock temp check.
+# The exit code of penstock load --check, penstock temp check and penstock bench self-test.
 PROBLEMS = 5
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
@@ -347,7 +347,7 @@ EXIT_CODES = (
         "complete, but records were rejected or objects not read; for server and lab status: the server is not running",
     ),
     (4, "a source cannot be found, read or decompressed, changed meanwhile, or is not part of the load (--join)"),
-    (PROBLEMS, "the data does not fit the dialect or the table; for --check and temp check, problems were found"),
+    (PROBLEMS, "the data does not fit the dialect or the table; --check, temp check or bench self-test found problems"),
     (6, "the table is missing, does not match, or cannot be loaded into"),
     (7, "the server refused, failed or went away"),
     (8, "an embedded server could not be set up or run"),

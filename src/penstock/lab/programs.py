@@ -10,10 +10,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import LabError
 from penstock.core.frozen import frozen
@@ -71,6 +71,51 @@ def run_program(
     if finished.returncode != 0:
         raise LabError(f"could not {purpose}", detail=_explain(argv[0], finished, log))
     return finished.stdout
+
+
+# How long a program may take to end by itself after SIGTERM, for example to restore what it has changed.
+_LEAVING_S = 60.0
+
+
+class Child:
+    """A program that runs beside this process. If it still runs when the block ends, it is sent SIGTERM.
+
+    It has this process's environment, and a session of its own, so Ctrl-C does not reach it.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.terminate()
+            try:
+                self._process.wait(_LEAVING_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the program has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the program at once (SIGKILL)."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self, *, timeout_s: float) -> tuple[int, str]:
+        """Return the exit code and the standard output of the program. Raises LabError if it takes longer."""
+        try:
+            out, _ = self._process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"a command took longer than {timeout_s:g} s") from error
+        return self._process.returncode, out.decode(errors="replace")
 
 
 def log_tail(log: Path, *, line_count: int = 12) -> str:

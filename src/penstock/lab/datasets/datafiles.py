@@ -9,6 +9,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -275,14 +276,27 @@ class S3Folder:
         """Upload a gzip file under its own name, and return its URL. Raises LabError, SourceError."""
         url = f"{self._url}/{path.name}"
         store, key = self._stores.find(url)
-        try:
+        with _naming_url("write", url):
             # obstore sends large files in parts. A failed upload leaves no object.
             obstore.put(store, key, path, attributes={"Content-Encoding": "gzip"})
-        except (*STORE_ERRORS, ValueError) as exc:
-            # The cause is not attached, because its text has the URL, which may be signed.
-            raise LabError(
-                f'could not write "{url}"',
-                detail=describe_failure(exc).words,
-                hint="Check that the bucket exists, AWS_ENDPOINT_URL, AWS_REGION and the credentials.",
-            ) from None
         return url
+
+    def remove(self, name: str) -> None:
+        """Remove an object of the folder. Raises LabError, SourceError."""
+        url = f"{self._url}/{name}"
+        store, key = self._stores.find(url)
+        with _naming_url("remove", url):
+            obstore.delete(store, key)
+
+
+@contextmanager
+def _naming_url(action: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except (*STORE_ERRORS, ValueError) as exc:
+        # The cause is not attached, because its text has the URL, which may be signed.
+        raise LabError(
+            f'could not {action} "{url}"',
+            detail=describe_failure(exc).words,
+            hint="Check that the bucket exists, AWS_ENDPOINT_URL, AWS_REGION and the credentials.",
+        ) from None
