@@ -386,3 +386,27 @@ def test_changes_of_the_ledger_upgrade_it(old: Loads) -> None:
         assert read_version(old) == VERSION
         assert view.discard_rejects(find_load(old, "strict")) == 1
         assert view.prune(age_s=0.0).loads == len(COMPLETE)
+
+
+@pytest.mark.parametrize("schema", ["penstock", "new"])
+def test_ledger_that_is_too_old_keeps_its_tables_from_a_second_load(database: str, tmp_path: Path, schema: str) -> None:
+    """The hint renames it. What it knows is refused by name, in any schema; a new file is loaded if that is meant."""
+    write_files()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute((DUMPS / "5.sql").read_text().encode())
+    loads, job = Loads(database), target(files_of("complete"), into="complete")
+    with pytest.raises(TargetError, match="has version 5, and this penstock needs") as caught:
+        loads.run(job)
+    assert "older penstock" in str(caught.value.hint)
+    (rename,) = re.findall("ALTER SCHEMA .*?;", str(caught.value.hint))
+    loads.execute(rename)
+    now = Loads(database, ledger_schema=schema)
+    for table in ("complete", "unfinished"):
+        with pytest.raises(TargetError, match='known to another ledger, in schema "penstock_version_5"'):
+            now.run(target(files_of(table), into=table))
+    new = target(write_to(tmp_path / "new.csv", "a,b\n71,x\n"), into="complete")
+    assert now.run(new, rules=LoadRules(retry_for=0.0, again=True)).rows == 1
+    with pytest.raises(TargetError, match="known to another ledger"):
+        now.run(job)
+    assert now.run(target(write_to(tmp_path / "newer.csv", "a,b\n72,x\n"), into="complete")).rows == 1
+    assert now.count("complete") == ROWS + 2
