@@ -44,6 +44,31 @@ orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
   pending maintenance  system-update (next-maintenance), scheduled for 2026-11-24 12:00 UTC: \
 New Operating System update"""
 
+BUSY_VOLUMES = """\
+  storage            io2, 6,000 GiB, 12,000 IOPS, 500 MiB/s; not known how much is free; does not grow
+  storage operation  optimizing, 43 % done
+  log volume         dedicated: pg_wal has a volume of its own
+  file system        RDS recommends an upgrade, by a blue/green deployment or a read replica"""
+
+
+def test_what_happens_to_volumes_is_shown_below_them() -> None:
+    """The fields of botocore's model that only some instances have."""
+    raw = instance(
+        "orders",
+        StorageType="io2",
+        AllocatedStorage=6000,
+        StorageOperationStatus="Optimizing",
+        StorageOperationPercentProgress=43,
+        IsStorageConfigUpgradeAvailable=True,
+        DedicatedLogVolume=True,
+    )
+    lines = shown(FakeAws(instances=[raw]), "orders").splitlines()
+    labels = {line.split("  ")[1]: line for line in lines if line.startswith("  ") and line[2] != " "}
+    names = ("storage", "storage operation", "log volume", "file system")
+    words = [labels[name].split() for name in names]
+    assert words == [line.split() for line in BUSY_VOLUMES.splitlines()]
+
+
 CLUSTER = """\
 shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
   endpoint             shop.cluster-c7tj4example.eu-west-1.rds.amazonaws.com

@@ -66,7 +66,8 @@ class Bucket:
         return elapsed_s, max(0.0, balance_ios - spent_per_s * burst_s)
 
 
-VolumeKind = Literal["gp2", "gp3", "io1", "io2", "magnetic"]
+# RDS's names. "standard" is magnetic storage.
+VolumeKind = Literal["gp2", "gp3", "io1", "io2", "standard"]
 
 VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 

@@ -20,7 +20,7 @@ from penstock.core.values.device import (
     is_reset,
     rates,
 )
-from penstock.core.volumes import IO_BYTES, Bucket
+from penstock.core.volumes import IO_BYTES, Bucket, VolumeKind, find_figure
 from penstock.watch.devices import DATA, are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ _LEAST_QUEUE = 1.0
 # If storage was at its limit for less than this share of the time, faster storage gains little.
 _WORTH = 0.1
 
-# The latency of an I/O is at least this long on any storage, so a queue limits the rate. No storage is expected to make
-# a workload more than twenty times as fast.
-_LEAST_LATENCY_S = 0.001
+# No storage is expected to make a workload more than twenty times as fast.
 _MOST_GAIN = 20
 
 
@@ -66,8 +64,11 @@ class Use:
 class Demand:
     """A workload's use of its storage."""
 
-    # The parts of the workload. Their `least_s` is how long each takes if storage does not limit it.
+    # The parts of the workload. Their `least_s` is how long each takes if storage limits it only by the latency of gp2,
+    # gp3 and io1.
     uses: tuple[Use, ...]
+    # The same with the latency of io2.
+    uses_on_io2: tuple[Use, ...]
     # The limit that the workload reached, None if it reached none.
     limit: Limit | None
     # How long it was at this limit.
@@ -82,6 +83,10 @@ class Demand:
     def is_faster(self) -> bool:
         """Return whether the workload was recorded on faster storage than the storage to which it is compared."""
         return self.here_s > self.elapsed_s / _AT_LIMIT
+
+    def on(self, kind: VolumeKind) -> Demand:
+        """Return the demand on storage of a kind. The shorter latency of io2 lets a queue ask for more."""
+        return replace(self, uses=self.uses_on_io2) if kind == "io2" else self
 
     @property
     def elapsed_s(self) -> float:
@@ -158,9 +163,10 @@ def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) ->
     limited_s = sum(limited.values())
     if limited_s < _WORTH * sum(use.elapsed_s for use in uses):
         main = None
-    free = _free(uses, were_limited, limits)
+    free = _free(uses, were_limited, limits, "gp3")
     return Demand(
         uses=free,
+        uses_on_io2=_free(uses, were_limited, limits, "io2"),
         limit=main,
         limited_s=limited_s,
         balance_share=balance_share,
@@ -168,22 +174,23 @@ def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) ->
     )
 
 
-def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits) -> tuple[Use, ...]:
+def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits, kind: VolumeKind) -> tuple[Use, ...]:
     """Return the uses with the time that each takes if the volume does not limit it.
 
-    A part that the volume limited is then limited by the instance, or by the processors, which it kept busy for a share
-    of the time.
+    A part that the volume limited is then limited by the instance, by the processors, which it kept busy for a share of
+    the time, or by the latency of the kind of storage: a queue waits at least that long for each I/O.
     """
+    latency_s = find_figure(kind, "least_latency_us") / 1e6
     shares = [use.cpu_share for use, was in zip(uses, were_limited, strict=True) if was and use.cpu_share is not None]
     cpu_share = min(1.0, fmean(shares)) if shares else 0.0
     return tuple(
-        replace(use, least_s=_free_s(use, limits, cpu_share)) if was_limited else use
+        replace(use, least_s=_free_s(use, limits, cpu_share, latency_s)) if was_limited else use
         for use, was_limited in zip(uses, were_limited, strict=True)
     )
 
 
-def _free_s(use: Use, limits: VolumeLimits, cpu_share: float) -> float:
-    waits_s = use.ios * _LEAST_LATENCY_S / use.queue if use.queue else 0.0
+def _free_s(use: Use, limits: VolumeLimits, cpu_share: float, latency_s: float) -> float:
+    waits_s = use.ios * latency_s / use.queue if use.queue else 0.0
     instance_s = _least_times(use, limits)["instance-limit"]
     return min(use.elapsed_s, max(cpu_share * use.elapsed_s, waits_s, instance_s, use.elapsed_s / _MOST_GAIN))
 

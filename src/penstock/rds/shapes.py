@@ -76,13 +76,16 @@ def name_sibling(class_name: str) -> str | None:
     """Return the name of the same class with local storage.
 
     Returns None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether
-    the class exists and is offered for an engine.
+    the class exists and is offered for an engine. EC2 writes the letter of the processor (a, g, i) first, then d for
+    local storage, then letters such as n for the network.
 
-    >>> name_sibling("db.m5.4xlarge"), name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
-    ('db.m5d.4xlarge', None, None)
+    >>> name_sibling("db.m5.4xlarge"), name_sibling("db.m6in.xlarge"), name_sibling("db.r5n.large")
+    ('db.m5d.4xlarge', 'db.m6idn.xlarge', 'db.r5dn.large')
+    >>> name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
+    (None, None)
     """
-    match = re.fullmatch(r"db\.([mrxc]\d+)([a-z]*)\.(\w+)", class_name)
-    return None if match is None or "d" in match[2] else f"db.{match[1]}{match[2]}d.{match[3]}"
+    match = re.fullmatch(r"db\.([mrxc]\d+[agi]?)([a-z]*)\.(\w+)", class_name)
+    return None if match is None or "d" in match[2] else f"db.{match[1]}d{match[2]}.{match[3]}"
 
 
 def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
@@ -244,6 +247,10 @@ def _read_storage(raw: Raw, *, free_bytes: int | None) -> Storage:
         throughput_mib_per_s=raw.get("StorageThroughput"),
         ceiling_gib=ceiling_gib if has_room else None,
         free_bytes=free_bytes,
+        operation=raw.get("StorageOperationStatus"),
+        operation_percent=raw.get("StorageOperationPercentProgress"),
+        is_upgrade_available=raw.get("IsStorageConfigUpgradeAvailable", False),
+        has_log_volume=raw.get("DedicatedLogVolume", False),
     )
 
 

@@ -116,7 +116,7 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     if instance.instance_class.ebs is not None and instance.storage is not None:
         yield "EBS limits", describe_ebs(instance.instance_class.ebs)
     if instance.storage is not None:
-        yield "storage", describe_storage(instance.storage)
+        yield from _storage_rows(instance.storage)
     if instance.local_storage is not None:
         yield "local storage", describe_local_storage(instance.local_storage.values)
     yield "Optimized Reads", describe_optimized_reads(instance.optimized_reads)
@@ -131,6 +131,17 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     if instance.replica_of is not None:
         yield "replica of", instance.replica_of
     yield from _common_rows(instance, cluster=cluster)
+
+
+def _storage_rows(storage: Storage) -> Iterable[Row]:
+    yield "storage", describe_storage(storage)
+    if storage.operation is not None:
+        done = "" if storage.operation_percent is None else f", {storage.operation_percent} % done"
+        yield "storage operation", f"{storage.operation.lower()}{done}"
+    if storage.has_log_volume:
+        yield "log volume", "dedicated: pg_wal has a volume of its own"
+    if storage.is_upgrade_available:
+        yield "file system", "RDS recommends an upgrade, by a blue/green deployment or a read replica"
 
 
 def _nearness_rows(nearness: Nearness) -> Iterable[Row]:

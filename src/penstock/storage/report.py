@@ -32,7 +32,7 @@ from penstock.watch.recordings import read_recording
 # Storage carries a workload if the workload takes at most this many times as long as without a limit of the volume.
 _CARRIES = 1.05
 
-# The kinds of storage to choose from. Magnetic storage is withdrawn.
+# The kinds of storage to choose from. RDS has withdrawn magnetic storage.
 _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 
 # Proposed IOPS are multiples of this. RDS allows an increase of the IOPS, or of the size, only by at least a tenth.
@@ -67,9 +67,10 @@ def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Can
         limits = find_volume_limits(storage, ebs)
         if limits in (None, own_limits) or kind in found:
             continue
+        uses = demand.on(kind).uses
         unlimited = replace(limits, iops=2**40, bytes_per_s=None, burst_iops=None, burst_ios=None)
-        best_s = simulate(demand.uses, unlimited, 0.0)
-        elapsed_s = simulate(demand.uses, limits, demand.balance_share)
+        best_s = simulate(uses, unlimited, 0.0)
+        elapsed_s = simulate(uses, limits, demand.balance_share)
         if elapsed_s <= _CARRIES * best_s and elapsed_s < max(demand.here_s, demand.elapsed_s):
             found[kind] = _describe(present, storage, limits, elapsed_s)
     return sorted(found.values(), key=lambda each: (each.copies, each.storage.size_gib or 0, each.price or 0.0))
@@ -96,6 +97,12 @@ def modify_command(identifier: str, region: str, present: Storage, storage: Stor
     return " ".join([*words, "--apply-immediately"])
 
 
+def leave_magnetic_command(identifier: str, region: str, present: Storage) -> str:
+    """Return the command that changes an RDS instance from magnetic storage to gp3."""
+    least_gib, _, _ = find_sizes("gp3")
+    return modify_command(identifier, region, present, _storage("gp3", max(present.size_gib or 0, least_gib)))
+
+
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
     """Return the command that turns off storage autoscaling, by a limit equal to the allocated size."""
     instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"
@@ -111,18 +118,19 @@ def _describe(present: Storage, storage: Storage, limits: VolumeLimits, elapsed_
         limits=limits,
         elapsed_s=elapsed_s,
         price=None if not old or new is None else new / old,
-        copies=is_striped != was_striped or present.type == "magnetic",
+        copies=is_striped != was_striped or present.type == "standard",
     )
 
 
 def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storage]]:
     """Yield storage that may carry a workload. The sizes of each kind increase."""
     for kind in _KINDS:
-        for size_gib in _sizes(kind, present, demand):
+        asked = demand.on(kind)
+        for size_gib in _sizes(kind, present, asked):
             if kind == "gp2":
                 yield kind, _storage(kind, size_gib)
             else:
-                yield kind, _provision(kind, size_gib, present, demand)
+                yield kind, _provision(kind, size_gib, present, asked)
 
 
 def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand) -> Storage:

@@ -77,6 +77,8 @@ _SETTINGS: Final = (
     "max_connections",
     "superuser_reserved_connections",
     "reserved_connections",
+    # Only RDS and Aurora have it.
+    "rds.extensions",
 )
 
 

@@ -88,6 +88,13 @@ def test_segments_that_a_bulk_load_flushes_are_not_its_commits() -> None:
     assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == ["wal-write"]
 
 
+def test_a_volume_for_the_wal_is_named_as_rds_has_it() -> None:
+    """Only RDS has the dedicated log volume."""
+    samples = ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)
+    assert "--dedicated-log-volume" in only(samples, settings={"rds.extensions": "aws_s3"}).remedy
+    assert "--dedicated-log-volume" not in only(samples).remedy
+
+
 @pytest.mark.parametrize(("per_commit", "expected"), [(500_000, "commit-local-flush"), (2_000_000, "wal-write")])
 def test_commits_that_write_much_are_not_told_to_write_more(per_commit: int, expected: str) -> None:
     """The flush of 2 MB lasts as long as it is written; one of 0.5 MB is shorter for each row in a larger batch."""

@@ -82,7 +82,7 @@ def test_a_volume_whose_baseline_is_its_burst_never_runs_dry() -> None:
         ("gp3", 400, 4, 12_000, 64_000, 4000),
         ("io1", 399.5, 1, 1000, 19_950, 500),
         ("io2", 400, 4, 1000, 256_000, 4000),
-        ("magnetic", 100, 1, 100, 1000, 90),
+        ("standard", 100, 1, 100, 1000, 90),
     ],
 )
 def test_an_envelope_is_what_rds_has_for_the_size(

@@ -183,6 +183,14 @@ def test_the_present_storage_is_no_candidate() -> None:
     assert present not in [each.storage for each in propose(present, demand, None)]
 
 
+def test_the_shorter_latency_of_io2_lets_a_short_queue_do_more() -> None:
+    """Five requests in flight do 5,000 a second if each takes 1 ms, and 10,000 if it takes 0.5 ms."""
+    demand = measure_demand(worked(60, 750, queue=5), limits_of(GP2), 0.0)
+    found = {each.storage.type: each for each in propose(GP2, demand, None)}
+    assert (demand.most_iops, found["io1"].storage.iops, found["io2"].storage.iops) == (5000, 5000, 10_000)
+    assert found["io2"].elapsed_s == pytest.approx(found["io1"].elapsed_s / 2)
+
+
 def test_a_workload_of_faster_storage_is_held_against_the_named_one() -> None:
     """3,000 I/Os a second for 60 s, with a short queue, take 240 s at 750: it needs 3,000, and takes 60 s with them."""
     demand = measure_demand(worked(60, 3000, queue=0.5, cpu=0.2), limits_of(GP2), 0.0)

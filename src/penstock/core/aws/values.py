@@ -172,6 +172,14 @@ class Storage:
     ceiling_gib: int | None
     # The latest value of CloudWatch's FreeStorageSpace.
     free_bytes: int | None
+    # What RDS does with the volumes at present, Initializing or Optimizing, and how much of that is done. None if it
+    # does nothing.
+    operation: str | None = None
+    operation_percent: int | None = None
+    # Whether RDS recommends an upgrade of the file system.
+    is_upgrade_available: bool = False
+    # Whether the WAL is on a volume of its own.
+    has_log_volume: bool = False
 
 
 @frozen

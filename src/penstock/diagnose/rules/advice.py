@@ -364,8 +364,8 @@ ADVICE: Final = {
         "active time waits until WAL is written or flushed, in transactions that write much",
         (
             RemedySentence(
-                "Put pg_wal on a volume of its own, or on a faster one. wal_compression makes full-page images "
-                "smaller.",
+                "Put pg_wal on a volume of its own{log_volume}, or on a faster one. wal_compression makes full-page "
+                "images smaller.",
             ),
             _FEWER_INDEXES,
             _FEWER_CHECKPOINTS,

@@ -330,6 +330,14 @@ class WalWaits:
             part.join(self._short)
 
 
+# Source: RDS User Guide, "Using a dedicated log volume (DLV)".
+_LOG_VOLUME = (
+    " (on RDS the dedicated log volume of an instance with io1 or io2: 1,024 GiB and 3,000 IOPS; PostgreSQL 13.10, "
+    "14.7, 15.2, 16 and later; AWS recommends it from 5 TiB on, and the change needs a restart: "
+    "aws rds modify-db-instance --dedicated-log-volume)"
+)
+
+
 class WalWrites:
     """The rule for transactions that are long or have much WAL, and wait while it is written, as bulk loads do."""
 
@@ -349,7 +357,8 @@ class WalWrites:
         rate = case.rates.wal_bytes_per_s
         evidence = [number("sessions that wait for WAL, on average", case.sessions(part))]
         evidence += [] if rate is None else [number("WAL", rate / MB, "MB/s")]
-        return [case.conclude("wal-write", part, evidence)]
+        is_rds = "rds.extensions" in case.header.settings and case.header.flavour != "aurora"
+        return [case.conclude("wal-write", part, evidence, log_volume=_LOG_VOLUME if is_rds else "")]
 
 
 class InternalLocks:
