@@ -105,3 +105,24 @@ def test_rows_that_are_truncated_make_room(database18: str, file: Path) -> None:
     (directory,) = loads.execute("SELECT current_setting('data_directory')")[0]
     assert {need.path for need in needs} == {directory}
     assert needs[1].needed_bytes == -loads.execute("SELECT pg_relation_size('t')")[0][0]
+
+
+def test_wal_that_a_slot_keeps_is_expected_to_stay(database: str, file: Path) -> None:
+    """Without one, the WAL grows up to max_wal_size."""
+    loads = Loads(database, setup="CREATE TABLE t (a int, b text)")
+    with Loader(ConnectionFactory(loads.conninfo)) as loader:
+        job = target(file, format="csv", has_header=False)
+        works = all_objects(loader.plan(LoadJob(targets=(job,), rules=IMPATIENT)).targets)
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        (free,) = read_table_storage(connection, [0])
+        connection.execute("SELECT pg_create_physical_replication_slot('left', true)")
+        try:
+            (kept,) = read_table_storage(connection, [0])
+        finally:
+            connection.execute("SELECT pg_drop_replication_slot('left')")
+    assert (free.wal_limit_bytes is None, free.wal_kept_for) == (False, None)
+    assert (kept.wal_limit_bytes, kept.wal_kept_for) == (None, "slot left")
+    full_bytes = free.wal_limit_bytes
+    assert [each.what for each in estimate_needs(works, [free], wal_bytes=full_bytes or 0)] == ["table public.t"]
+    (_, wal) = estimate_needs(works, [kept], wal_bytes=full_bytes or 0)
+    assert (wal.what, wal.needed_bytes) == ("WAL, kept for slot left", estimate_wal(works, [kept]))

@@ -30,8 +30,11 @@ class TableStorage:
     # The size of the table with its indexes.
     stored_bytes: int
     index_count: int
-    # The setting max_wal_size.
-    wal_limit_bytes: int
+    # The setting max_wal_size, or max_slot_wal_keep_size if a slot that nobody uses keeps WAL. None if WAL is kept
+    # without a limit.
+    wal_limit_bytes: int | None
+    # What keeps WAL from being reused after a checkpoint: a slot that nobody uses, or an archiver that fails.
+    wal_kept_for: str | None
 
 
 @frozen

@@ -11,6 +11,22 @@ WITH server AS (
            END AS directory,
            pg_catalog.current_setting('block_size')::int8 AS page_bytes
 ),
+kept AS (
+    SELECT (
+               SELECT 'slot ' || pg_catalog.min(r.slot_name)
+                 FROM pg_catalog.pg_replication_slots AS r
+                WHERE NOT r.active
+                  AND r.restart_lsn IS NOT NULL
+           ) AS slot,
+           (
+               SELECT 'the failing archiver'
+                 FROM pg_catalog.pg_stat_archiver AS a
+                WHERE pg_catalog.current_setting('archive_mode') <> 'off'
+                  AND a.last_failed_time > COALESCE(a.last_archived_time, '-infinity')
+           ) AS archiver,
+           pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) AS usual_bytes,
+           pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_slot_wal_keep_size')) AS slot_bytes
+),
 indexes AS (
     SELECT pg_catalog.count(*)::int AS number,
            COALESCE(pg_catalog.sum(x.relpages), 0) AS pages
@@ -30,9 +46,14 @@ SELECT COALESCE(
        s.directory || '/pg_wal' AS wal_path,
        (COALESCE(c.relpages + o.relpages, c.relpages, 0) + i.pages)::int8 * s.page_bytes AS stored_bytes,
        i.number AS index_count,
-       pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) AS wal_limit_bytes
+       CASE
+           WHEN k.archiver IS NULL AND (k.slot IS NULL OR k.slot_bytes >= 0)
+           THEN GREATEST(k.usual_bytes, CASE WHEN k.slot IS NOT NULL THEN k.slot_bytes END)
+       END AS wal_limit_bytes,
+       COALESCE(k.archiver, k.slot) AS wal_kept_for
   FROM server AS s
  CROSS JOIN indexes AS i
+ CROSS JOIN kept AS k
   JOIN pg_catalog.pg_database AS d
     ON d.datname = pg_catalog.current_database()
   LEFT JOIN pg_catalog.pg_class AS c

@@ -47,9 +47,12 @@ def estimate_needs(
                 needs.append(SpaceNeed(path=storage.path, what=what, needed_bytes=-storage.stored_bytes))
     if not storages or storages[0].wal_path is None or wal_bytes is None:
         return needs
-    # The WAL grows at most to its limit. At the limit, a checkpoint allows its segments to be reused.
-    growth_bytes = min(written_bytes, storages[0].wal_limit_bytes - wal_bytes)
-    wal = SpaceNeed(path=storages[0].wal_path, what="WAL", needed_bytes=growth_bytes)
+    # The WAL grows at most to its limit. At the limit, a checkpoint allows its segments to be reused, unless a slot or
+    # the archiver keeps them.
+    limit_bytes, kept_for = storages[0].wal_limit_bytes, storages[0].wal_kept_for
+    growth_bytes = written_bytes if limit_bytes is None else min(written_bytes, limit_bytes - wal_bytes)
+    what = "WAL" if kept_for is None else f"WAL, kept for {kept_for}"
+    wal = SpaceNeed(path=storages[0].wal_path, what=what, needed_bytes=growth_bytes)
     return [*needs, wal] if growth_bytes > 0 else needs
 
 
