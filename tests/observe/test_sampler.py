@@ -20,6 +20,7 @@ from penstock.commits.probe import probe_commits
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
 from penstock.core.host import find_device, process_cpu_s
+from penstock.watch import activity
 from penstock.watch.sampler import Sampler, sample_on_clock
 from support.stopped import stopped_backend
 
@@ -72,7 +73,7 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
-    common |= {"temp_files", "pg_statio_user_indexes", "connections"}
+    common |= {"temp_files", "pg_statio_user_indexes", "connections", *activity.SLOW}
     common |= {f"pg_stat_progress_{command}" for command in ("copy", "create_index", "vacuum")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 
@@ -468,3 +469,18 @@ def test_parallel_worker_of_autovacuum_has_its_leaders_statement(
         found = sample_until(sampler, lambda session: session.leader_pid is not None)
     assert found.backend_type == "autovacuum worker"
     assert (found.query or "").startswith("autovacuum: VACUUM")
+
+
+def test_a_sequence_that_another_session_has_locked_does_not_stop_the_sampler(database: str) -> None:
+    """What is read once a minute is missing from this sample, and there in the next."""
+    with psycopg.connect(database) as other:
+        other.execute("CREATE TABLE orders (id serial)")
+        other.commit()
+        with sampling(database) as sampler:
+            other.execute("TRUNCATE orders RESTART IDENTITY")
+            seen = sampler.sample(reads_all=True).counters
+            assert "pg_stat_database" in seen
+            assert not {*activity.SLOW} & {*seen}
+            other.rollback()
+            (row,) = sampler.sample(reads_all=True).counters["sequences"]
+            assert (row["sequencename"], row["last_value"], row["last_possible"]) == ("orders_id_seq", None, 2**31 - 1)

@@ -469,6 +469,15 @@ def measure_disk(path: Path) -> Disk | None:
     )
 
 
+def measure_free(path: Path) -> int | None:
+    """Return the free bytes of the file system that a path is on, without its device, or None if it is not reached."""
+    try:
+        counts = os.statvfs(path)
+    except OSError:
+        return None
+    return counts.f_frsize * counts.f_bavail
+
+
 def measure_files(folder: Path) -> int | None:
     """Return the total bytes of the files in a folder, without its subfolders, or None if it cannot be read."""
     total = 0

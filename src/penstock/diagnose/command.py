@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +16,12 @@ from penstock.cli.output import write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import format_count, format_duration
 from penstock.core.words import line_up
+from penstock.watch.risks import describe_risk
 
 if TYPE_CHECKING:
     from penstock.diagnose.examination import Findings
     from penstock.diagnose.values import Diagnosis
+    from penstock.watch.risks import Risk
     from penstock.watch.values import Recording
 
 _WIDTH = 110
@@ -81,6 +84,7 @@ def diagnose(
                 "hides_sessions": found.hides_sessions,
                 "is_whole": read.is_whole,
                 "unread": read.header.unread,
+                "risks": found.risks,
             }
         )
     else:
@@ -131,6 +135,14 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
         table = [("waits of active sessions", "on average", "of time"), *waits] if waits else []
         headline = [] if found.hides_sessions else ["No findings."]
         lines += ["", *headline, *line_up(table, align="<>>", indent="  ")]
+    return lines + describe_risks(found.risks)
+
+
+def describe_risks(risks: Sequence[Risk]) -> list[str]:
+    """Return a block of what nobody waits for yet, nothing if there is none."""
+    lines = ["", "Nobody waits for this yet:"] if risks else []
+    for risk in risks:
+        lines += [*_wrap(describe_risk(risk), "   ", "     "), *_wrap(risk.remedy, "     do  ", " " * 9)]
     return lines
 
 

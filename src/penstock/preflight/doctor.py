@@ -63,6 +63,7 @@ from penstock.loading.steps.columns import SpaceCheck
 from penstock.preflight.findings import (
     judge,
     judge_disks,
+    judge_risks,
     judge_routes,
     judge_volume,
     judge_windows,
@@ -71,7 +72,9 @@ from penstock.preflight.findings import (
 )
 from penstock.rds.describe import describe_instance, find_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
-from penstock.watch.activity import read_moment
+from penstock.watch.activity import read_moment, read_settings, read_slow
+from penstock.watch.risks import Risk, RiskMeter
+from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
@@ -323,6 +326,8 @@ class DoctorResult:
     findings: tuple[Finding, ...]
     # The planned load, None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
+    # What nobody waits for yet and what will stop the server, without a rate.
+    risks: tuple[Risk, ...] = ()
 
     @property
     def described(self) -> RdsDescription | None:
@@ -357,7 +362,8 @@ def diagnose(
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
-    findings = list(judge(found, creates=creates, publishes=publishes))
+    risks = find_risks(connect)
+    findings = [*judge(found, creates=creates, publishes=publishes), *judge_risks(risks)]
     if aws is not None:
         findings += (
             [describe_silence(aws)]
@@ -374,7 +380,17 @@ def diagnose(
             findings.append(refusal_of(error, "plan"))
         else:
             findings += _judge_load(planned, described)
-    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
+    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned, risks=risks)
+
+
+def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
+    """Return what will stop the server although nobody waits for it yet, by one reading. Raises ServerError."""
+    nowhere = Progress(wal_bytes=None, next_xid=None)
+    with connect.borrow() as connection:
+        meter = RiskMeter(read_settings(connection))
+        counters = read_slow(connection)
+    meter.see(Sample(at_s=0.0, interval_s=0.0, sessions=(), progress=nowhere, counters=counters))
+    return meter.result()
 
 
 def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:

@@ -22,12 +22,14 @@ from penstock.core.values.names import init_command, quote_name
 from penstock.core.values.server import Finding, Severity, note, ok, refusal, refusal_of, warning
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
+from penstock.watch.risks import describe_risk
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.values.inspection import Encryption, Inspection, Slot, StandbyRow, TableInspection
     from penstock.core.values.source import S3Bucket
     from penstock.loading.values.plan import LoadPlan
+    from penstock.watch.risks import Risk
 
 # The limits from which on a standby or the archiver is reported as far behind: the WAL that it lacks, and for a standby
 # also its delay.
@@ -165,6 +167,13 @@ def find_space(found: Inspection) -> Iterator[Finding]:
                 f"{volume.device}, which holds the {volume.holds}",
                 "Free or add space there.",
             )
+
+
+def judge_risks(risks: Iterable[Risk]) -> Iterator[Finding]:
+    """Yield a warning for each risk, except of slots and of the archiver, which have findings of their own."""
+    for risk in risks:
+        if not risk.code.endswith("-keeps-wal"):
+            yield warning("risks", describe_risk(risk), risk.remedy)
 
 
 def find_managers(found: Inspection) -> Iterator[Finding]:

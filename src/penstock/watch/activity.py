@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
+_log = logging.getLogger(__name__)
+
 # The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. The
 # columns are not named, because they depend on the version, so a new version needs no new query.
 _VIEWS: Final = {
@@ -35,18 +38,42 @@ _VIEWS: Final = {
     "pg_stat_io": "coalesce(v.reads, 0) + coalesce(v.writes, 0) + coalesce(v.extends, 0) + coalesce(v.fsyncs, 0) > 0",
     "pg_stat_replication": "true",
     "pg_stat_wal_receiver": "true",
+    "pg_stat_slru": "v.blks_read > 0",
+    "pg_stat_replication_slots": "true",
 }
 
 # The views of commands that report their progress. They are read with the table's name.
-_PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index", "pg_stat_progress_vacuum")
+_PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index")
 
 STATEMENTS: Final = "pg_stat_statements"
-
-TEMP_FILES: Final = "temp_files"
 
 INDEX_READS: Final = "pg_statio_user_indexes"
 
 CONNECTIONS: Final = "connections"
+
+# What changes slowly, or has many rows, and the files of its queries.
+_SLOW_FILES: Final = {
+    "xmin_holders": "watch/xmin_holders",
+    "pg_stat_user_tables": "watch/tables",
+    "database_ages": "watch/database_ages",
+    "slots": "core/inspect_slots",
+    "archiver": "core/inspect_archiver",
+    "invalid_indexes": "watch/invalid_indexes",
+    "sequences": "watch/sequences",
+    "unindexed_keys": "watch/unindexed_keys",
+}
+
+# What is read once a minute, and at the end. It may fail: a sequence can be locked or dropped by another session.
+SLOW: Final = (*_SLOW_FILES, "pg_stat_slru", "pg_stat_replication_slots")
+
+# The files of the views that are read by a query of their own.
+_FILES: Final = {
+    "temp_files": "watch/temp_files",
+    INDEX_READS: "watch/index_reads",
+    CONNECTIONS: "watch/connections",
+    "pg_stat_progress_vacuum": "watch/vacuums",
+    **_SLOW_FILES,
+}
 
 # The number of commits of every database, and their time in microseconds. Source: Aurora User Guide,
 # aurora_stat_get_db_commit_latency.
@@ -65,6 +92,7 @@ _SETTINGS: Final = (
     "full_page_writes",
     "commit_delay",
     "max_wal_size",
+    "max_slot_wal_keep_size",
     "checkpoint_timeout",
     "checkpoint_completion_target",
     "shared_buffers",
@@ -72,6 +100,8 @@ _SETTINGS: Final = (
     "wal_compression",
     "max_parallel_maintenance_workers",
     "autovacuum",
+    "autovacuum_freeze_max_age",
+    "autovacuum_multixact_freeze_max_age",
     "compute_query_id",
     "track_activity_query_size",
     "max_connections",
@@ -109,6 +139,16 @@ class ActivityReader:
 
     def read(self, *, views: Sequence[str]) -> Observation:
         """Return the current activity, with the rows of `views`, which must be in `views_there`. Raises ServerError."""
+        try:
+            return self._read(views)
+        except PenstockError as error:
+            rest = [name for name in views if name not in SLOW]
+            if len(rest) == len(views) or self._connection.closed:
+                raise
+            _log.info("not read: %s: %s", ", ".join(SLOW), error)
+            return self._read(rest)
+
+    def _read(self, views: Sequence[str]) -> Observation:
         with translate_errors("reading server activity"):
             with self._connection.pipeline():
                 fetch_sessions = send_query(self._connection, "watch/sessions", SessionSample)
@@ -118,7 +158,7 @@ class ActivityReader:
             return Observation(
                 sessions=name_autovacuum(fetch_sessions()),
                 progress=progress,
-                counters={name: tuple(row[0] for row in cursor) for name, cursor in cursors.items()},
+                counters={name: _read_rows(cursor) for name, cursor in cursors.items()},
             )
 
     @property
@@ -130,16 +170,6 @@ class ActivityReader:
     def views_there(self) -> tuple[str, ...]:
         """Return the names of the views that can be read."""
         return tuple(self._views)
-
-    def read_settings(self) -> dict[str, str]:
-        """Return the settings that decide what a commit waits for, as the server shows them. Raises ServerError."""
-        with translate_errors("reading settings"):
-            rows = self._connection.execute(
-                "SELECT s.name, pg_catalog.current_setting(s.name)"
-                " FROM pg_catalog.pg_settings AS s WHERE s.name = ANY (%s::text[])",
-                [list(_SETTINGS)],
-            ).fetchall()
-        return dict(rows)
 
     def read_directories(self) -> dict[str, str]:
         """Return the directories of tablespaces and pg_wal by name. pg_default has the data directory.
@@ -154,6 +184,35 @@ class ActivityReader:
     def close(self) -> None:
         """Close the session."""
         self._connection.close()
+
+
+def read_settings(connection: Connection) -> dict[str, str]:
+    """Return the settings that rules of diagnoses need, as the server shows them. Raises ServerError."""
+    with translate_errors("reading settings"):
+        rows = connection.execute(
+            "SELECT s.name, pg_catalog.current_setting(s.name)"
+            " FROM pg_catalog.pg_settings AS s WHERE s.name = ANY (%s::text[])",
+            [list(_SETTINGS)],
+        ).fetchall()
+    return dict(rows)
+
+
+def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
+    """Return what changes slowly, in one round trip; nothing if a query fails. Raises ServerError if it is lost."""
+    try:
+        with translate_errors("reading what may stop the server"), connection.pipeline():
+            cursors = {name: run_query(connection, file) for name, file in _SLOW_FILES.items()}
+        return {name: _read_rows(cursor) for name, cursor in cursors.items()}
+    except PenstockError:
+        if connection.closed:
+            raise
+        return {}
+
+
+def _read_rows(cursor: Cursor) -> tuple[CounterRow, ...]:
+    """Return the rows of a view, which are one JSON column, or the columns of a query that others use too."""
+    names = [column.name for column in cursor.description or ()]
+    return tuple(row[0] if len(names) == 1 else dict(zip(names, row, strict=True)) for row in cursor)
 
 
 def name_autovacuum(sessions: Sequence[SessionSample]) -> Sequence[SessionSample]:
@@ -206,13 +265,12 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         queries[STATEMENTS] = sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM {} AS v WHERE v.calls > 0").format(view)
     views: dict[str, Callable[[], Cursor]] = {
         **{name: partial(connection.execute, query) for name, query in queries.items()},
-        TEMP_FILES: partial(run_query, connection, "watch/temp_files"),
-        INDEX_READS: partial(run_query, connection, "watch/index_reads"),
-        CONNECTIONS: partial(run_query, connection, "watch/connections"),
+        **{name: partial(run_query, connection, file) for name, file in _FILES.items()},
     }
     readable = {}
     for name, send in views.items():
-        reason = _try(send)
+        # What is rarely read is not tried: that would take as long as to open the session.
+        reason = None if name in SLOW else _try(send)
         if reason is None:
             readable[name] = send
         else:

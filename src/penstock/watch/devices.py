@@ -131,7 +131,8 @@ class _DeviceReadings:
         self.tablespaces[str(row.get("tablespace"))] = None
         if not self.at_s or now["at_s"] > self.at_s[-1]:
             self.at_s.append(now["at_s"])
-            self.free.append(now["free_bytes"])
+            least = row.get("least_free_bytes")
+            self.free.append(least if isinstance(least, int) else now["free_bytes"])
 
 
 def _measure(device: str, seen: _DeviceReadings) -> DeviceUse | None:

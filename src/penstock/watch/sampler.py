@@ -23,6 +23,7 @@ from penstock.core.host import (
     cpu_count,
     find_device,
     measure_disk,
+    measure_free,
     process_cpu_s,
     read_counters,
     server_cpu_s,
@@ -32,11 +33,13 @@ from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import (
     CONNECTIONS,
     INDEX_READS,
+    SLOW,
     STATEMENTS,
     ActivityReader,
     flush_statistics,
     open_reader,
     read_moment,
+    read_settings,
 )
 from penstock.watch.statements import strip_literals
 from penstock.watch.values import PROCESSES, RecordingHeader, Sample, SessionSample
@@ -50,8 +53,14 @@ _COUNTERS_EVERY_S = 1.0
 _LEAST_BUSY_S = 0.05
 # These views may have thousands of rows, or go through all sessions, so they are read less often. So is the processor
 # time of the server's processes.
-_RARE = frozenset((STATEMENTS, INDEX_READS, CONNECTIONS))
 _RARELY_S = 10.0
+_SLOW_EVERY_S = 60.0
+
+# How often each view is read, if that is not each second.
+_EVERY_S = {
+    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS), _RARELY_S),
+    **dict.fromkeys(SLOW, _SLOW_EVERY_S),
+}
 
 
 class Sampler:
@@ -87,6 +96,8 @@ class Sampler:
         self._factory = factory
         self._counters_every_s = counters_every_s
         self._devices: Mapping[str, tuple[Path, Device]] = {}
+        # The least space that was free below each tablespace at a tick since the devices were read last.
+        self._least_free: dict[str, int] = {}
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
         self._read_local_storage = read_local_storage
@@ -106,13 +117,14 @@ class Sampler:
     def sample(self, *, reads_all: bool = False) -> Sample:
         """Return a sample of this moment. With `reads_all`, read every view, even if it is not due."""
         at_s = self._clock() - self._began_s
+        self._note_free_space()
         due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
         with self._in_use:
             seen = self._reader.read(views=due)
         self._own_commits += 1
         counters = dict(seen.counters)
         for name in due:
-            every_s = _RARELY_S if name in _RARE else self._counters_every_s
+            every_s = _EVERY_S.get(name, self._counters_every_s)
             # The next time is a multiple of the interval since the start, so the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
@@ -185,7 +197,7 @@ class Sampler:
                 is_in_recovery=facts.is_in_recovery,
                 cpu_count=cpus,
                 has_query_text=with_query_text,
-                settings=reader.read_settings(),
+                settings=read_settings(connection),
                 unread=unread,
             )
             self._devices = _find_devices(reader.read_directories()) if facts.is_local else {}
@@ -224,13 +236,20 @@ class Sampler:
         found = {"host_devices": devices, LOCAL_STORAGE: () if metrics is None else (metrics,)}
         return {name: rows for name, rows in {**found, **self._take_late_points()}.items() if rows}
 
+    def _note_free_space(self) -> None:
+        """Note how much is free. A statement that fails on a full disk frees what it used within a moment."""
+        for tablespace, (path, _) in self._devices.items():
+            if (free := measure_free(path)) is not None:
+                self._least_free[tablespace] = min(free, self._least_free.get(tablespace, free))
+
     def _read_devices(self) -> tuple[CounterRow, ...]:
         """Return the counters of the tablespaces' devices, with their free space."""
         rows = []
         for tablespace, (path, device) in self._devices.items():
             counters, disk = read_counters(device), measure_disk(path)
             if counters is not None and disk is not None:
-                space = {"free_bytes": disk.free_bytes, "size_bytes": disk.size_bytes}
+                least = min(disk.free_bytes, self._least_free.pop(tablespace, disk.free_bytes))
+                space = {"free_bytes": disk.free_bytes, "least_free_bytes": least, "size_bytes": disk.size_bytes}
                 known = {"tablespace": tablespace, "device": device.name, "kind": device.kind}
                 rows.append({**known, **asdict(counters), **space})
         return tuple(rows)

@@ -76,13 +76,18 @@ class Sample:
     # The statistics views that were read at this tick, by name, each with its rows:
     # - pg_stat_database, pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication,
     #   pg_stat_wal_receiver, pg_stat_statements
-    # - pg_stat_progress_copy, pg_stat_progress_create_index and pg_stat_progress_vacuum, with relname
+    # - pg_stat_progress_copy, pg_stat_progress_create_index and pg_stat_progress_vacuum, with relname; the last also
+    #   with the table's xid_age, mxid_age and n_tup_changed
     # - pg_statio_user_indexes: only rows that have changed; n_tup_changed is of the index's table
+    # - once a minute: pg_stat_slru, pg_stat_replication_slots, pg_stat_user_tables with reltuples (tables.sql), and the
+    #   rows of xmin_holders.sql, database_ages.sql, sequences.sql, invalid_indexes.sql, unindexed_keys.sql; slots and
+    #   archiver are the rows of inspect_slots.sql and inspect_archiver.sql
     # - aurora_commits
     # - temp_files with tablespace, pid, bytes
     # - connections with application, user, connections, idle, of_all (the server's): the 20 with most of them
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
-    # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes, size_bytes
+    # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes,
+    #   size_bytes, and least_free_bytes of all ticks since the row before
     # - rds_local_storage with instance, measured_at, and CloudWatch's metrics of local storage by their names
     # - rds_metrics with instance, measured_at, period_s and METRIC_NAMES: a row for each minute that CloudWatch has
     #   reported since the last reading

@@ -12,6 +12,7 @@ from penstock.core.words import pad, shorten_right, visible, width_of
 from penstock.rds.view import describe_local_storage
 from penstock.watch.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
 from penstock.watch.rates import Rates, Work, find_work, measure_rates, parse_lsn
+from penstock.watch.risks import Risk, describe_risk
 from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class View:
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
     work: tuple[Work, ...]
+    # What nobody waits for yet, since the watch began.
+    risks: tuple[Risk, ...]
 
     @classmethod
-    def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
+    def of(cls, header: RecordingHeader, samples: Sequence[Sample], risks: tuple[Risk, ...] = ()) -> Self:
         """Return the view of one or more samples."""
         last = samples[-1]
         counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
@@ -86,6 +89,7 @@ class View:
             busy_cpus=_average_busy(samples),
             blocking=find_blocking(last),
             work=find_work(samples),
+            risks=risks,
         )
 
 
@@ -107,6 +111,7 @@ def as_object(view: View) -> dict[str, object]:
         "host_busy_cpus": view.busy_cpus,
         "blocking": [asdict(blocked) for blocked in view.blocking],
         "progress": [asdict(work) for work in view.work],
+        "risks": [asdict(risk) for risk in view.risks],
     }
 
 
@@ -126,6 +131,8 @@ def describe_line(view: View) -> str:
         parts.append(f"{sum(blocked.waits_s is not None for blocked in view.blocking)} blocked by locks")
     if behind:
         parts.append(f"standbys up to {format_bytes(max(behind))} behind")
+    if view.risks:
+        parts.append(f"risks: {', '.join(sorted({risk.code for risk in view.risks}))}")
     return "; ".join(parts)
 
 
@@ -158,6 +165,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
         *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
+        *([(shorten_right(visible(describe_risk(risk)), width), "")] for risk in view.risks[:_WORK_SHOWN]),
         *_draw_blocking(view.blocking, width),
     ]
     tables = [

@@ -47,7 +47,7 @@ def show_screen(header: RecordingHeader, watched: Watched) -> None:
                 _apply(key, keys, watched)
             if watched.news.is_set() and not keys.is_paused:
                 watched.news.clear()
-                shown = View.of(header, watched.samples) if watched.samples else None
+                shown = View.of(header, watched.samples, watched.risks) if watched.samples else None
             elif not pressed:
                 continue
             if shown is not None:

@@ -17,9 +17,11 @@ from penstock.cli.options import SERVER, open_target, takes
 from penstock.cli.output import write_message, write_result
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
+from penstock.watch.activity import SLOW
 from penstock.watch.command.watched import Watched, report_unread, sample_while
 from penstock.watch.history import History
 from penstock.watch.recordings import Recorder
+from penstock.watch.risks import RiskMeter
 from penstock.watch.view import View, as_object, describe_line
 
 if TYPE_CHECKING:
@@ -111,8 +113,12 @@ def _show_while_sampling(
     sampler: Sampler, writers: Sequence[Recorder | History], watched: Watched, *, for_s: float | None, as_json: bool
 ) -> None:
     report_unread(sampler.header)
+    meter = RiskMeter(sampler.header.settings)
 
     def keep(sample: Sample) -> None:
+        meter.see(sample)
+        if any(name in sample.counters for name in SLOW):
+            watched.risks = meter.result()
         for writer in writers:
             writer.write(sample)
         watched.add(sample)
@@ -134,7 +140,7 @@ def _print_lines(sampler: Sampler, watched: Watched, *, as_json: bool) -> None:
         watched.news.clear()
         if watched.stop.is_set():
             break
-        view = View.of(sampler.header, watched.samples)
+        view = View.of(sampler.header, watched.samples, watched.risks)
         if as_json:
             write_result(as_object(view))
         else:

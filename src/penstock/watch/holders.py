@@ -1,0 +1,59 @@
+"""Describes who keeps dead rows from being removed, from rows of xmin_holders.sql. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.core.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+
+# An idle session in a transaction, and a slot or a standby, hold their xmin until somebody acts.
+_WAYS = {
+    "backend": "Have this application commit sooner, or end it now: SELECT pg_terminate_backend({pid}). For good: "
+    "idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
+    "standby": "End the long query on this standby, or turn hot_standby_feedback off there.",
+    "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot('{name}').",
+    "prepared": "End it: COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'.",
+}
+
+
+def find_holder(rows: Iterable[CounterRow], *, database: str | None = None) -> CounterRow | None:
+    """Return the row of the oldest holder; with `database`, of those that keep rows of its tables. None if none."""
+    for row in rows:
+        is_there = database is None or (row.get("datname") in (None, database) and not row.get("is_catalog"))
+        if is_there and row.get("kind") in _WAYS and isinstance(row.get("xid_age"), int):
+            return row
+    return None
+
+
+def describe_holder(row: CounterRow) -> str:
+    """Return who the holder is, with its age.
+
+    >>> describe_holder({"kind": "slot", "name": "s1", "state": "inactive", "xid_age": 51_000})
+    'slot s1, inactive, 51,000 transactions old'
+    """
+    kind, pid, name, age_s = row.get("kind"), row.get("pid"), row.get("name"), row.get("age_s")
+    if kind == "backend":
+        who = f"backend {pid} (application {name or '(no name)'}, user {row.get('user_name')})"
+    elif kind == "standby":
+        who = f"feedback of standby {name}"
+    else:
+        who = f"{'prepared transaction' if kind == 'prepared' else 'slot'} {name}"
+    state = row.get("state") if kind in ("backend", "slot") else None
+    parts = [who, *([str(state)] if state else []), f"{format_count(read_int(row, 'xid_age'))} transactions old"]
+    return ", ".join(parts) + (f" ({format_duration(age_s)})" if isinstance(age_s, int | float) else "")
+
+
+def release_holder(row: CounterRow) -> str:
+    """Return how to end what a holder keeps."""
+    name = str(row.get("name")).replace("'", "''")
+    return _WAYS[str(row.get("kind"))].format(pid=row.get("pid"), name=name)
+
+
+def read_int(row: CounterRow, name: str) -> int:
+    """Return a number of a row; 0 if it is missing, because another program may have written the recording."""
+    value = row.get(name)
+    return int(value) if isinstance(value, int | float) else 0

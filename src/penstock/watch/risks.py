@@ -1,0 +1,347 @@
+"""Finds what nobody waits for yet and what will stop the server: each with its number and its limit. Pure.
+
+The rows are those that are read once a minute (activity.py). A rate is that between the first and the last reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.frozen import frozen
+from penstock.core.units import KIB, MB, MIB, format_bytes, format_count, format_duration
+from penstock.watch.devices import WAL, DeviceMeter, are_counters
+from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.watch.values import Sample
+
+# Nothing is named below this part of its limit.
+_LEAST = 0.1
+
+# A limit that is reached within this time at the present rate is named from _LEAST on.
+_SOON_S = 86_400.0
+
+# A limit that is not reached soon is named from this part on.
+_NEAR = 0.8
+
+# A disk is nearly full from this part on. What fills it is not expected to go on for more than ten times the recording.
+_NEARLY_FULL = 0.9
+_MOST_FORECAST = 10
+
+# The age at which a server takes no more writes: 3 million before the end of 2^31 (SetTransactionIdLimit in varsup.c).
+_STOP = 2**31 - 3_000_000
+
+# A cache of transaction states is too small if at least this part of the look-ups, and so many a second, read a block.
+_LEAST_MISSES_PER_S = 100.0
+
+# Tables with fewer rows need no statistics to be read well.
+_LEAST_ROWS = 10_000
+
+_SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
+
+_AGES = (
+    ("transaction-age", "xid_age", "autovacuum_freeze_max_age"),
+    ("multixact-age", "mxid_age", "autovacuum_multixact_freeze_max_age"),
+)
+_THEN_STOPS = "no transaction may write"
+_THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
+_FREEZE = "{held}VACUUM (FREEZE) the oldest tables (age(relfrozenxid) in pg_class) before; never pause autovacuum."
+
+
+@frozen
+class Risk:
+    """What grows towards a limit, or is wrong already, while nobody waits for it."""
+
+    # It stays the same between releases.
+    code: str
+    # What it is about, such as database shop.
+    what: str
+    now: float
+    # The unit of `now` and `limit`: bytes, or the name of what is counted.
+    unit: str
+    # What happens at the limit, or what is wrong.
+    then: str
+    remedy: str
+    # None if there is no limit, or if it is not known.
+    limit: float | None = None
+    # The time until the limit at the rate of the recording, None if that is not known or if the value does not grow.
+    reached_in_s: float | None = None
+
+
+def describe_risk(risk: Risk) -> str:
+    """Return a risk in one line, without its remedy.
+
+    >>> describe_risk(Risk(code="connections", what="the server", now=88, limit=97, unit="connections",
+    ...     then="no role may connect", remedy=""))
+    'connections: the server has 88 of 97 connections (91 %); then no role may connect'
+    """
+    now, limit = (
+        "" if value is None else format_bytes(value) if risk.unit == "bytes" else format_count(round(value))
+        for value in (risk.now, risk.limit)
+    )
+    unit = "" if risk.unit == "bytes" else f" {risk.unit}"
+    if not risk.limit:
+        return f"{risk.code}: {risk.what} has {now}{unit}; {risk.then}"
+    amount = f"{now} of {limit}{unit} ({100 * risk.now / risk.limit:.0f} %)"
+    when = "" if risk.reached_in_s is None else f", reached in {format_duration(risk.reached_in_s)} at this rate"
+    return f"{risk.code}: {risk.what} has {amount}{when}; then {risk.then}"
+
+
+class RiskMeter:
+    """Reads samples one by one. It keeps the first and the last reading of each view."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = settings
+        self._first: dict[str, tuple[float, Sequence[CounterRow]]] = {}
+        self._last: dict[str, tuple[float, Sequence[CounterRow]]] = {}
+        self.devices = DeviceMeter()
+        self.free_for_wal: int | None = None
+        self.most_connections = 0
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample."""
+        self.devices.see(sample)
+        for name, rows in sample.counters.items():
+            if name in _READ:
+                self._first.setdefault(name, (sample.at_s, rows))
+                self._last[name] = (sample.at_s, rows)
+        for row in sample.counters.get("host_devices", ()):
+            if row.get("tablespace") == WAL and are_counters(row):
+                self.free_for_wal = read_int(row, "free_bytes")
+        backends = sum(read_int(row, "numbackends") for row in sample.counters.get("pg_stat_database", ()))
+        self.most_connections = max(self.most_connections, backends)
+
+    def result(self) -> tuple[Risk, ...]:
+        """Return the risks, the one whose limit is reached first before others."""
+        found = [risk for rule in _RULES for risk in rule(self)]
+        return tuple(sorted(found, key=lambda risk: (risk.reached_in_s is None, risk.reached_in_s or 0.0)))
+
+    def rows(self, view: str) -> Sequence[CounterRow]:
+        """Return the rows of the last reading."""
+        return self._last[view][1] if view in self._last else ()
+
+    def first_rows(self, view: str) -> Sequence[CounterRow]:
+        """Return the rows of the first reading."""
+        return self._first[view][1] if view in self._first else ()
+
+    def rise(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
+        """Return by how much a value of a row of the last reading has grown since the first; 0 if that is not known."""
+        for before in self.first_rows(view):
+            if all(before.get(key) == row.get(key) for key in keys):
+                return max(0, read_int(row, column) - read_int(before, column))
+        return 0.0
+
+    def rate(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
+        """Return by how much a value grows in a second."""
+        elapsed_s = self._last[view][0] - self._first[view][0]
+        return self.rise(view, row, column, *keys) / elapsed_s if elapsed_s > 0 else 0.0
+
+    def number(self, setting: str) -> int | None:
+        """Return a setting that is a number or a size in bytes, None if it is not known, or is 0 or -1."""
+        found = re.fullmatch(r"(\d+)(kB|MB|GB|TB)?", self.settings.get(setting, ""))
+        return None if found is None else int(found[1]) * _SIZES.get(found[2], 1) or None
+
+
+def _time_left(now: float, limit: float, rate: float) -> float | None:
+    return max(0.0, limit - now) / rate if rate > 0 else None
+
+
+def _is_near(now: float, limit: float, left_s: float | None = None, *, near: float = _NEAR) -> bool:
+    return limit > 0 and (now >= near * limit or _is_soon(now, limit, left_s))
+
+
+def _is_soon(now: float, limit: float, left_s: float | None) -> bool:
+    return now >= _LEAST * limit and left_s is not None and left_s <= _SOON_S
+
+
+# By code: the unit, what happens at the limit or what is wrong, and the remedy.
+_TEXTS: Final = {
+    "transaction-age": ("transactions", "{then}", _FREEZE),
+    "multixact-age": ("multixacts", "{then}", _FREEZE),
+    "slot-keeps-wal": (
+        "bytes",
+        "{then}",
+        "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot('{name}').",
+    ),
+    "archiver-keeps-wal": (
+        "bytes",
+        "{then}",
+        "See the server's log for the output of archive_command or archive_library.",
+    ),
+    "connections": (
+        "connections",
+        "ordinary roles may not connect",
+        "Use fewer sessions, by a pooler of connections; a larger max_connections needs a restart.",
+    ),
+    "sequence-end": (
+        "numbers",
+        "INSERT fails",
+        "Make the column bigint, and the sequence AS bigint; that writes the table anew.",
+    ),
+    "disk-full": (
+        "bytes",
+        "statements fail, and the server stops if the WAL is there",
+        "Free or add space there.",
+    ),
+    "slru-misses": (
+        "misses a second, {share:.0f} % of its look-ups",
+        "sessions wait for these reads",
+        "Shorter transactions and fewer subtransactions; from PostgreSQL 17 on, a larger cache by its setting.",
+    ),
+    "checksum-failures": (
+        "pages with a wrong checksum",
+        "its storage has lost or changed data",
+        "Find the relation in the server's log, and restore it from a backup; check the storage.",
+    ),
+    "invalid-index": (
+        "index",
+        "each change of the table maintains it, and no query uses it",
+        "DROP INDEX CONCURRENTLY it, or REINDEX INDEX CONCURRENTLY it.",
+    ),
+    "never-analyzed": (
+        "rows without statistics",
+        "no VACUUM or ANALYZE has seen it, so its plans are guesses",
+        "VACUUM (ANALYZE) {name}.",
+    ),
+    "decoding-spills": (
+        "MB/s of changes that decoding writes to disk and reads again",
+        "its subscriber falls behind",
+        "Raise logical_decoding_work_mem, commit more often, or have the subscription stream.",
+    ),
+}
+
+
+def _risk(
+    code: str, what: str, now: float, limit: float | None = None, left_s: float | None = None, **words: object
+) -> Risk:
+    unit, then, remedy = (text.format(**words) for text in _TEXTS[code])
+    return Risk(code=code, what=what, now=now, unit=unit, then=then, remedy=remedy, limit=limit, reached_in_s=left_s)
+
+
+def _find_ages(seen: RiskMeter) -> Iterator[Risk]:
+    for code, column, setting in _AGES:
+        row = max(seen.rows("database_ages"), key=lambda each: read_int(each, column), default=None)
+        freezes_at = seen.number(setting)
+        if row is None or freezes_at is None:
+            continue
+        age = read_int(row, column)
+        # Autovacuum begins at the first limit, and is expected to end soon after it.
+        is_late = age >= max(freezes_at, _LEAST * _STOP)
+        limit, then = (_STOP, _THEN_STOPS) if is_late else (freezes_at, _THEN_FREEZES)
+        left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
+        if is_late or _is_near(age, limit, left_s):
+            holder = find_holder(seen.rows("xmin_holders"))
+            is_held = holder is not None and read_int(holder, "xid_age") >= freezes_at / 2
+            held = f"{describe_holder(holder)} keeps rows: {release_holder(holder)} " if is_held and holder else ""
+            yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, held=held)
+
+
+def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
+    usual, free, most = seen.number("max_wal_size"), seen.free_for_wal, seen.number("max_slot_wal_keep_size")
+    for row in seen.rows("slots"):
+        kept, rate = read_int(row, "retained_bytes"), seen.rate("slots", row, "retained_bytes", "name")
+        limit = most or (None if free is None else kept + free)
+        left_s = None if limit is None else _time_left(kept, limit, rate)
+        is_growing = not row.get("is_active") and usual and kept >= _LEAST * usual and (rate > 0 or kept > usual)
+        if row.get("wal_status") != "lost" and (is_growing or (limit is not None and _is_near(kept, limit, left_s))):
+            what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
+            then = "the slot is lost" if most else _end_of_wal(limit, rate)
+            name = str(row.get("name")).replace("'", "''")
+            yield _risk("slot-keeps-wal", what, kept, limit, left_s, then=then, name=name)
+    for row in seen.rows("archiver"):
+        kept, rate = read_int(row, "lag_bytes"), seen.rate("archiver", row, "lag_bytes")
+        limit = None if free is None else kept + free
+        left_s = None if limit is None else _time_left(kept, limit, rate)
+        is_failing = read_int(row, "last_failed_at_s") > read_int(row, "last_archived_at_s")
+        if is_failing or (limit is not None and _is_near(kept, limit, left_s)):
+            what = "the archiver, which fails," if is_failing else "the archiver"
+            yield _risk("archiver-keeps-wal", what, kept, limit, left_s, then=_end_of_wal(limit, rate))
+
+
+def _end_of_wal(limit: float | None, rate: float) -> str:
+    if limit is None:
+        return f"it grows by {rate / MB:.1f} MB/s until the disk is full"
+    return "the disk of the WAL is full"
+
+
+def _find_connections(seen: RiskMeter) -> Iterator[Risk]:
+    names = ("max_connections", "superuser_reserved_connections", "reserved_connections")
+    most, *reserved = (seen.number(name) or 0 for name in names)
+    limit = most - sum(reserved)
+    if limit > 0 and _is_near(seen.most_connections, limit):
+        yield _risk("connections", "the server", seen.most_connections, limit)
+
+
+def _find_sequences(seen: RiskMeter) -> Iterator[Risk]:
+    for row in seen.rows("sequences"):
+        now, limit = read_int(row, "last_value"), read_int(row, "last_possible")
+        left_s = _time_left(now, limit, seen.rate("sequences", row, "last_value", "schemaname", "sequencename"))
+        if limit and _is_near(now, limit, left_s):
+            yield _risk("sequence-end", f"sequence {_name(row, 'sequencename')}", now, limit, left_s)
+
+
+def _find_full_disks(seen: RiskMeter) -> Iterator[Risk]:
+    for device in seen.devices.result():
+        now, left_s = device.size_bytes - device.least_free_bytes, device.full_in_s
+        if left_s is not None and left_s > _MOST_FORECAST * device.rates.elapsed_s:
+            left_s = None
+        if _is_near(now, device.size_bytes, left_s, near=_NEARLY_FULL):
+            what = f"device {device.device} ({', '.join(device.tablespaces)})"
+            yield _risk("disk-full", what, now, device.size_bytes, left_s)
+
+
+def _find_slru_misses(seen: RiskMeter) -> Iterator[Risk]:
+    for row in seen.rows("pg_stat_slru"):
+        misses, hits = (seen.rate("pg_stat_slru", row, name, "name") for name in ("blks_read", "blks_hit"))
+        if misses >= _LEAST_MISSES_PER_S and misses >= _LEAST * (misses + hits):
+            yield _risk("slru-misses", f"cache {row.get('name')}", misses, share=100 * misses / (misses + hits))
+
+
+def _find_checksum_failures(seen: RiskMeter) -> Iterator[Risk]:
+    for row in seen.rows("database_ages"):
+        if count := read_int(row, "checksum_failures"):
+            yield _risk("checksum-failures", f"database {row.get('datname')}", count)
+
+
+def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Risk]:
+    before = [row.get("indexrelname") for row in seen.first_rows("invalid_indexes")]
+    for row in seen.rows("invalid_indexes"):
+        # A build that has just failed is its own session's matter.
+        if row.get("indexrelname") in before:
+            yield _risk("invalid-index", f"index {_name(row, 'indexrelname')} of {row.get('relname')}", 1)
+
+
+def _find_never_analyzed(seen: RiskMeter) -> Iterator[Risk]:
+    view, keys = "pg_stat_user_tables", ("schemaname", "relname")
+    for row in seen.rows(view):
+        is_read = seen.rise(view, row, "seq_scan", *keys) + seen.rise(view, row, "idx_scan", *keys) > 0
+        if is_read and row.get("reltuples") == -1 and read_int(row, "n_live_tup") >= _LEAST_ROWS:
+            name = _name(row, "relname")
+            yield _risk("never-analyzed", f"table {name}, which is read,", read_int(row, "n_live_tup"), name=name)
+
+
+def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Risk]:
+    view = "pg_stat_replication_slots"
+    for row in seen.rows(view):
+        spilled, decoded = (seen.rate(view, row, name, "slot_name") for name in ("spill_bytes", "total_bytes"))
+        if spilled >= MB and spilled >= _LEAST * decoded:
+            yield _risk("decoding-spills", f"slot {row.get('slot_name')}", spilled / MB)
+
+
+def _name(row: CounterRow, column: str) -> str:
+    return f"{row.get('schemaname')}.{row.get(column)}"
+
+
+_RULES = (
+    *(_find_ages, _find_kept_wal, _find_connections, _find_sequences, _find_full_disks, _find_slru_misses),
+    *(_find_checksum_failures, _find_invalid_indexes, _find_never_analyzed, _find_spilled_decoding),
+)
+_READ = frozenset(
+    (
+        *("database_ages", "xmin_holders", "slots", "archiver", "sequences", "pg_stat_slru", "invalid_indexes"),
+        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys"),
+    )
+)

@@ -1,0 +1,21 @@
+-- invalid_indexes.sql: indexes that are maintained but not used, except while one of their table is built
+-- returns (counters); needs no privilege, pg_read_all_stats for builds of other roles; PostgreSQL 14+
+-- psql -f invalid_indexes.sql
+SELECT pg_catalog.jsonb_build_object(
+           'schemaname', n.nspname,
+           'relname', t.relname,
+           'indexrelname', c.relname
+       ) AS counters
+  FROM pg_catalog.pg_index AS i
+  JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+  JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid
+  JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
+ WHERE NOT i.indisvalid
+   AND i.indislive
+   AND c.relkind = 'i'
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_stat_progress_create_index AS p
+            WHERE p.relid = i.indrelid OR p.relid IS NULL
+       )
+ LIMIT 20;

@@ -1,0 +1,45 @@
+-- sequences.sql: the sequences that end within the range of integer, as those of serial columns do
+-- returns (counters); needs USAGE or SELECT on a sequence, others are left out; PostgreSQL 14+
+-- psql -f sequences.sql
+--
+-- A sequence ends with its own maximum or with that of the column that owns it. To read its last value locks it, as
+-- TRUNCATE RESTART IDENTITY of another session does, so the query waits for 0.1 s at most, and reads 500 of them.
+WITH patience AS MATERIALIZED (
+    SELECT pg_catalog.set_config('lock_timeout', '100ms', true)
+),
+ending AS MATERIALIZED (
+    SELECT q.seqrelid,
+           n.nspname AS schemaname,
+           c.relname AS sequencename,
+           LEAST(
+               q.seqmax,
+               CASE a.atttypid
+                   WHEN 'smallint'::regtype THEN 32767
+                   WHEN 'integer'::regtype THEN 2147483647
+               END
+           ) AS last_possible
+      FROM patience
+     CROSS JOIN pg_catalog.pg_sequence AS q
+      JOIN pg_catalog.pg_class AS c ON c.oid = q.seqrelid
+      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      LEFT JOIN pg_catalog.pg_depend AS d
+        ON d.classid = 'pg_catalog.pg_class'::regclass
+       AND d.objid = c.oid
+       AND d.refclassid = 'pg_catalog.pg_class'::regclass
+       AND d.refobjsubid > 0
+       AND d.deptype IN ('a', 'i')
+      LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+     WHERE c.relpersistence = 'p'
+       AND q.seqincrement > 0
+       AND NOT q.seqcycle
+       AND CASE c.relkind WHEN 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT,USAGE') END
+       AND (q.seqmax <= 2147483647 OR a.atttypid IN ('smallint'::regtype, 'integer'::regtype))
+     LIMIT 500
+)
+SELECT pg_catalog.jsonb_build_object(
+           'schemaname', e.schemaname,
+           'sequencename', e.sequencename,
+           'last_value', pg_catalog.pg_sequence_last_value(e.seqrelid),
+           'last_possible', e.last_possible
+       ) AS counters
+  FROM ending AS e;

@@ -1,0 +1,162 @@
+"""What made-up readings say of what will stop a server: only near a limit, with the time until it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.diagnose.command import describe_risks
+from penstock.watch.risks import RiskMeter, describe_risk
+from penstock.watch.view import View, as_object, describe_line
+from support.made_samples import HEADER, sample
+
+if TYPE_CHECKING:
+    from penstock.watch.risks import Risk
+
+SETTINGS = {
+    "autovacuum_freeze_max_age": "200000000",
+    "autovacuum_multixact_freeze_max_age": "400000000",
+    "max_connections": "100",
+    "superuser_reserved_connections": "3",
+    "max_wal_size": "1GB",
+    "max_slot_wal_keep_size": "-1",
+}
+GB = 10**9
+
+
+def found_in(view: str, *readings: dict[str, Any], every_s: float = 60.0, **settings: str) -> list[Risk]:
+    """Return the risks of a row of a view, read once a minute."""
+    meter = RiskMeter({**SETTINGS, **settings})
+    for number, row in enumerate(readings):
+        meter.see(sample(number * every_s, counters={view: (row,)}))
+    return list(meter.result())
+
+
+def age(xids: int, mxids: int = 0, **more: Any) -> dict[str, Any]:
+    return {"datname": "shop", "xid_age": xids, "mxid_age": mxids, "checksum_failures": 0, **more}
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([age(19_000_000), age(19_900_000)], None),
+        ([age(21_000_000), age(21_000_000)], None),
+        ([age(30_000_000), age(29_000_000)], None),
+        ([age(31_000_000), age(31_060_000)], None),
+        (
+            [age(29_400_000), age(30_000_000)],
+            "database shop has 30,000,000 of 200,000,000 transactions (15 %), reached in 4 h 43 min at this rate",
+        ),
+        ([age(170_000_000)], "transaction-age: database shop has 170,000,000 of 200,000,000 transactions (85 %); then"),
+        (
+            [age(205_000_000)],
+            "transaction-age: database shop has 205,000,000 of 200,000,000 transactions (102 %); then",
+        ),
+        ([age(429_000_000)], "429,000,000 of 2,144,483,648 transactions (20 %); then no transaction may write"),
+        ([age(0, 1_000_000_000)], "multixact-age: database shop has 1,000,000,000 of 2,144,483,648 multixacts (47 %)"),
+        ([age(0, checksum_failures=2)], "checksum-failures: database shop has 2 pages with a wrong checksum"),
+    ],
+)
+def test_ages_are_held_against_autovacuum_and_then_against_the_stop(
+    readings: list[dict[str, Any]], expected: str | None
+) -> None:
+    """Below a tenth nothing is named, nor what does not grow or what is days away."""
+    found = [describe_risk(each) for each in found_in("database_ages", *readings)]
+    assert len(found) == (expected is not None)
+    assert expected is None or expected in found[0]
+
+
+def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
+    return {"name": "it's", "is_active": False, "wal_status": "reserved", "retained_bytes": kept_mb * 10**6, **more}
+
+
+@pytest.mark.parametrize(
+    ("readings", "settings", "expected"),
+    [
+        ([slot(90), slot(95)], {}, None),
+        ([slot(300), slot(300)], {}, None),
+        ([slot(300, is_active=True), slot(2100, is_active=True)], {}, None),
+        ([slot(300), slot(2100, wal_status="lost")], {}, None),
+        ([slot(300), slot(2100)], {}, "not in use, has 2.10 GB; it grows by 30.0 MB/s until the disk is full"),
+        (
+            [slot(300), slot(2100)],
+            {"max_slot_wal_keep_size": "4GB"},
+            "has 2.10 GB of 4.29 GB (49 %), reached in 1 min 13 s at this rate; then the slot is lost",
+        ),
+    ],
+)
+def test_slots_that_nobody_uses_keep_wal_until_a_limit(
+    readings: list[dict[str, Any]], settings: dict[str, str], expected: str | None
+) -> None:
+    """One that is used may be behind for a moment."""
+    found = found_in("slots", *readings, **settings)
+    assert len(found) == (expected is not None)
+    assert expected is None or expected in describe_risk(found[0])
+    assert not found or "pg_drop_replication_slot('it''s')" in found[0].remedy
+
+
+def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
+    """As the device of pg_wal has it."""
+    numbers = ("at_s", "reads", "read_bytes", "read_s", "writes", "write_bytes", "write_s", "busy_s", "queue_s")
+    device = {"tablespace": "pg_wal", "device": "vdb", "size_bytes": 100 * GB, **dict.fromkeys(numbers, 0)}
+    meter = RiskMeter(SETTINGS)
+    for at_s, kept_mb, free in ((0.0, 300, 50 * GB), (60.0, 2100, 48 * GB)):
+        rows = ({**device, "at_s": at_s, "free_bytes": free},)
+        failing = ({"lag_bytes": kept_mb * 10**6, "last_failed_at_s": 2.0, "last_archived_at_s": 1.0},)
+        meter.see(sample(at_s, counters={"slots": (slot(kept_mb),), "archiver": failing, "host_devices": rows}))
+    for risk in meter.result():
+        assert risk.code in {"slot-keeps-wal", "archiver-keeps-wal"}
+        assert "has 2.10 GB of 50.1 GB (4 %), reached in 26 min 40 s at this rate" in describe_risk(risk)
+    assert len(meter.result()) == 2
+
+
+@pytest.mark.parametrize(
+    ("view", "first", "last", "code"),
+    [
+        ("pg_stat_database", {"numbackends": 70}, {"numbackends": 20}, None),
+        ("pg_stat_database", {"numbackends": 90}, {"numbackends": 20}, "connections"),
+        ("sequences", {"last_value": 200_000_000}, {"last_value": 201_000_000}, None),
+        ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_000_000_000}, None),
+        ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_001_000_000}, "sequence-end"),
+        ("sequences", {"last_value": None}, {"last_value": 2_000_000_000}, "sequence-end"),
+        ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 60_000, "blks_hit": 6_000_000}, None),
+        ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 600, "blks_hit": 0}, None),
+        ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 60_000, "blks_hit": 60_000}, "slru-misses"),
+        ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": 99 * GB}, None),
+        ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": GB}, "decoding-spills"),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 1, "reltuples": -1, "n_live_tup": 20_000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "reltuples": 20_000, "n_live_tup": 20_000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "reltuples": -1, "n_live_tup": 9000}, None),
+        (
+            "pg_stat_user_tables",
+            {"seq_scan": 1},
+            {"seq_scan": 9, "reltuples": -1, "n_live_tup": 20_000},
+            "never-analyzed",
+        ),
+        ("invalid_indexes", {"indexrelname": "other"}, {"indexrelname": "i"}, None),
+        ("invalid_indexes", {"indexrelname": "i"}, {"indexrelname": "i"}, "invalid-index"),
+    ],
+)
+def test_other_risks_are_named_from_a_part_of_their_limits(
+    view: str, first: dict[str, Any], last: dict[str, Any], code: str | None
+) -> None:
+    """Each beside a counterpart that is healthy."""
+    more = {"last_possible": 2**31 - 1} if view == "sequences" else {}
+    assert [each.code for each in found_in(view, {**first, **more}, {**last, **more})] == (
+        [] if code is None else [code]
+    )
+
+
+def test_a_risk_is_shown_in_a_block_a_line_and_an_object() -> None:
+    """By `diagnose`, by `watch` without a terminal, and by `watch --json`."""
+    (risk,) = found_in("pg_stat_database", {"numbackends": 90})
+    assert describe_risks([risk])[1:3] == [
+        "Nobody waits for this yet:",
+        "   connections: the server has 90 of 97 connections (93 %); then ordinary roles may not connect",
+    ]
+    assert describe_risks([]) == []
+    view = View.of(HEADER, [sample(0.0)], (risk,))
+    assert "risks: connections" in describe_line(view)
+    (shown,) = as_object(view)["risks"]
+    assert (shown["code"], shown["now"], shown["limit"]) == ("connections", 90, 97)
