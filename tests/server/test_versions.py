@@ -68,7 +68,8 @@ _COLUMNS = {
 _OTHER_KEYS = {
     *("BurstBalance", "CPUUtilization", "device", "instance", "measured_at"),
     *("queryid", "rows", "toplevel", "userid", "temp_blk_read_time", "temp_blk_write_time"),
-    *("bytes", "n_tup_changed", "server_cpu_s", "busy_cpu_s"),
+    *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
+    *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
 }
 
 _SETTINGS = {
@@ -87,7 +88,7 @@ _WAITS = {
 }
 _CLASSES = "buffer|client|io|ipc|lock|lwlock|timeout"
 # How several names begin.
-_BEGINNINGS = {"io:aio", "io:datafile", "io:slru"}
+_BEGINNINGS = {"io:aio", "io:buffile", "io:datafile", "io:slru"}
 
 
 def _find(pattern: str) -> set[str]:

@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 
 from penstock.core.frozen import frozen
 from penstock.diagnose.batches import is_hidden
-from penstock.diagnose.rules.background import Autovacuum, CommitWaits, InternalLocks, StandbysBehind, WalWrites
+from penstock.diagnose.rules.autovacuum import Autovacuum
+from penstock.diagnose.rules.background import CommitWaits, InternalLocks, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.connections import OpenedSessions
+from penstock.diagnose.rules.held_rows import HeldRows
 from penstock.diagnose.rules.locks import LockWaits
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
+from penstock.diagnose.rules.statements import SlowStatements
 from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
 from penstock.watch.rates import RatesMeter
+from penstock.watch.risks import RiskMeter
 from penstock.watch.waits import Activity, ActivityMeter, find_moments
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
     from penstock.diagnose.values import Diagnosis
+    from penstock.watch.risks import Risk
     from penstock.watch.values import Recording, RecordingHeader, Sample
 
 
@@ -35,8 +40,22 @@ _CAUSES = {
     "checkpoints-timed": _VOLUMES | _WAL,
     "index-reads": _VOLUMES,
     "temp-spill-on-data-volume": _VOLUMES,
+    "autovacuum-io": _VOLUMES,
 }
 _MOSTLY = 0.5
+
+# What a statement lacks explains that it reads or computes much; "data-io" is reported beside it.
+_LACKS = ("foreign-key-unindexed", "no-statistics", "statement-spills", "sequential-scan")
+_EXPLAINS = {**_CAUSES, **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"})}
+
+# What is not reported beside its cause: the remedies of these diagnoses would be wrong then.
+_EFFECTS = {
+    "autovacuum-wraparound": frozenset({"lock-wait"}),
+    "xmin-held": frozenset({"autovacuum", "autovacuum-io"}),
+    "temp-spill": frozenset({"statement-spills"}),
+    "temp-spill-on-data-volume": frozenset({"statement-spills"}),
+    "temp-disk-slow": frozenset({"statement-spills"}),
+}
 
 # Diagnoses that name no limit: they are last, and never alone.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
@@ -50,6 +69,8 @@ class Findings:
     activity: Activity
     # Whether there were sessions of other roles whose activity this role may not see.
     hides_sessions: bool
+    # What nobody waits for yet and what will stop the server.
+    risks: tuple[Risk, ...] = ()
 
 
 class Examination:
@@ -57,13 +78,14 @@ class Examination:
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
+        self._activity, self._rates, self._risks = ActivityMeter(), RatesMeter(), RiskMeter(header.settings)
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
             *(OpenedSessions(header), Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
+            *(HeldRows(self._risks), SlowStatements(self._risks)),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
-        self._activity, self._rates = ActivityMeter(), RatesMeter()
         self._tick = 0
         self._hides_sessions = False
 
@@ -74,6 +96,7 @@ class Examination:
         self._tick += 1
         self._activity.see(sample, moments)
         self._rates.see(sample)
+        self._risks.see(sample)
         self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
         for rule in self._rules:
             rule.see(sample, moments)
@@ -94,22 +117,31 @@ class Examination:
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
         if any(each.code in _VOLUMES | _CAUSES.keys() for each in found):
             found = [each for each in found if each.code != "data-io"]
+        for cause in [each for each in found if each.code in _EFFECTS]:
+            effects = _EFFECTS[cause.code]
+            found = [each for each in found if each.code not in effects or cause.share < _MOSTLY * each.share]
         if all(each.code in REMARKS for each in found):
             found = []
-        return Findings(diagnoses=rank(found), activity=self._activity.result(), hides_sessions=self._hides_sessions)
+        return Findings(
+            diagnoses=rank(found),
+            activity=self._activity.result(),
+            hides_sessions=self._hides_sessions,
+            risks=self._risks.result(),
+        )
 
 
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return diagnoses in their order: the largest share first, but a cause before the waits that it explains.
 
-    The remarks are the last.
+    A full disk is the first, because statements fail. The remarks are the last.
     """
-    causes = [each for each in found if each.code in _CAUSES]
+    causes = [each for each in found if each.code in _EXPLAINS]
 
-    def key(each: Diagnosis) -> tuple[bool, float, bool]:
-        explaining = (cause.share for cause in causes if each.code in _CAUSES[cause.code])
+    def key(each: Diagnosis) -> tuple[bool, bool, float, bool]:
+        explaining = (cause.share for cause in causes if each.code in _EXPLAINS[cause.code])
         explained = [share for share in explaining if share >= _MOSTLY * each.share]
-        return each.code in REMARKS, -min([each.share, *explained]), bool(explained)
+        is_full = each.code == "temp-disk-full"
+        return not is_full, each.code in REMARKS, -min([each.share, *explained]), bool(explained)
 
     return tuple(sorted(found, key=key))
 

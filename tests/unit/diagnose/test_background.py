@@ -1,4 +1,4 @@
-"""Rules for autovacuum and for standbys that fall behind, on made-up samples."""
+"""Rules for autovacuum, held rows, and standbys that fall behind, on made-up samples."""
 
 from __future__ import annotations
 
@@ -52,6 +52,120 @@ def test_autovacuum_that_takes_nothing_from_others_is_not_named(
     assert (vacuuming.wait_event_type, vacuuming.wait_event) == (kind or None, event or None)
     found = found_in(vacuuming, session(wait, query=query), cpu_count=cpus)
     assert "autovacuum" not in [each.code for each in found]
+
+
+def vacuuming(wait: str | None = None, *, table: str = "orders", is_forced: bool = True) -> SessionSample:
+    """Return a worker of autovacuum, by default one that prevents wraparound."""
+    why = " (to prevent wraparound)" if is_forced else ""
+    query = f"autovacuum: VACUUM public.{table}{why}"
+    return session(wait, pid=9, backend_type="autovacuum worker", application="", query=query)
+
+
+def vacuum(done: int, *, changed: int = 0) -> dict[str, Any]:
+    """Return its progress."""
+    ages = {"xid_age": 200_400_000, "mxid_age": 12, "n_tup_changed": changed}
+    return {"pid": 9, "phase": "scanning heap", "heap_blks_total": 6000, "heap_blks_scanned": done, **ages}
+
+
+FREEZES = {"autovacuum_freeze_max_age": "200000000", "autovacuum_multixact_freeze_max_age": "400000000"}
+
+
+def test_autovacuum_that_prevents_wraparound_must_end_and_not_be_paused() -> None:
+    """It sleeps, and an ALTER TABLE waits for its lock: no lock-wait with pg_cancel_backend, nor a larger delay."""
+    holders = {"xmin_holders": ({"kind": "slot", "name": "old", "xid_age": 150_000_000, "state": "inactive"},)}
+    samples = [
+        sample(
+            float(t),
+            vacuuming("Timeout:VacuumDelay"),
+            session("Lock:relation", query="ALTER TABLE orders ADD c int", blocked_by=(9,)),
+            counters={"pg_stat_progress_vacuum": (vacuum(20 * t),)} | (holders if t == 0 else {}),
+        )
+        for t in range(60)
+    ]
+    (found,) = diagnose(recording_of(samples, settings=FREEZES))
+    assert (found.code, found.share) == ("autovacuum-wraparound", 1.0)
+    assert "public.orders to prevent wraparound, scanning heap, 20% of 6,000 pages, 4 min 01 s left" in found.claim
+    numbers = {each.name: each.value for each in found.evidence}
+    assert numbers["age of the table in transactions"] == 200_400_000
+    assert numbers["autovacuum_freeze_max_age"] == 200_000_000
+    assert "pg_drop_replication_slot('old')" in found.remedy
+    assert "--freeze always" in found.remedy
+    assert "--autovacuum pause" not in found.remedy
+    assert "a larger" not in found.remedy.lower()
+
+
+def moved(t: int, *, worker: int, client: int) -> tuple[dict[str, Any], ...]:
+    """Return pg_stat_io of PostgreSQL 16."""
+    rows = (("autovacuum worker", worker), ("client backend", client))
+    return tuple({"backend_type": kind, "reads": t * count, "op_bytes": 8192} for kind, count in rows)
+
+
+@pytest.mark.parametrize(("changed", "remedy"), [(0, "penstock load --freeze"), (7, "autovacuum_vacuum_scale_factor")])
+@pytest.mark.parametrize(("worker", "code"), [(900, "autovacuum-io"), (300, None)])
+def test_autovacuum_that_moves_more_than_the_sessions_is_named_with_its_table(
+    changed: int, remedy: str, worker: int, code: str | None
+) -> None:
+    """Though no statement names it, if sessions wait for I/O."""
+    samples = [
+        sample(
+            float(t),
+            vacuuming("IO:DataFileRead", table="old", is_forced=False),
+            session("IO:DataFileRead"),
+            counters={
+                "pg_stat_io": moved(t, worker=worker, client=400),
+                "pg_stat_progress_vacuum": (vacuum(t, changed=changed),),
+            },
+        )
+        for t in range(60)
+    ]
+    found = [each for each in diagnose(recording_of(samples)) if each.code.startswith("autovacuum")]
+    assert [each.code for each in found] == ([] if code is None else [code])
+    if code is not None:
+        assert "public.old, which reads and writes 2.2 times as much as" in found[0].claim
+        assert remedy in found[0].remedy
+
+
+def queue(dead: int) -> tuple[dict[str, Any], ...]:
+    """Return the statistics of a queue's table."""
+    return ({"schemaname": "public", "relname": "jobs", "n_live_tup": 100, "n_dead_tup": dead},)
+
+
+@pytest.mark.parametrize(
+    ("holder", "who", "release"),
+    [
+        (
+            {"kind": "backend", "pid": 7, "name": "report", "user_name": "ann", "state": "idle in transaction"},
+            "backend 7 (application report, user ann), idle in transaction, 5,000 transactions old",
+            "pg_terminate_backend(7)",
+        ),
+        ({"kind": "slot", "name": "s1", "state": "inactive"}, "slot s1, inactive", "pg_drop_replication_slot('s1')"),
+        ({"kind": "prepared", "name": "it's"}, "prepared transaction it's", "ROLLBACK PREPARED 'it''s'"),
+        ({"kind": "standby", "name": "b1"}, "feedback of standby b1", "hot_standby_feedback"),
+    ],
+)
+def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who: str, release: str) -> None:
+    """And no remedy for autovacuum, which works in vain."""
+    kept = {"xmin_holders": ({**holder, "datname": None, "xid_age": 5000},), "pg_stat_user_tables": queue(90_000)}
+    taking = session(query="SELECT * FROM jobs ORDER BY id LIMIT 1")
+    worker = vacuuming(table="jobs", is_forced=False)
+    samples = [sample(float(t), taking, worker, counters=kept if t == 59 else {}) for t in range(60)]
+    found = {each.code: each for each in diagnose(recording_of(samples))}
+    assert "public.jobs, whose dead rows" in found["xmin-held"].claim
+    assert who in found["xmin-held"].claim
+    assert release in found["xmin-held"].remedy
+    assert "autovacuum" not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "dead"),
+    [({}, 9000), ({"xid_age": 900}, 90_000), ({"datname": "other"}, 90_000), ({"is_catalog": True}, 90_000)],
+)
+def test_young_transactions_and_those_of_other_databases_keep_no_rows(change: dict[str, Any], dead: int) -> None:
+    """Nor is a table bloated with a few dead rows."""
+    holder = {"kind": "backend", "pid": 7, "name": "report", "datname": "shop", "xid_age": 5000, **change}
+    counters = {"xmin_holders": (holder,), "pg_stat_user_tables": queue(dead)}
+    samples = [sample(float(t), session(query="SELECT FROM jobs"), counters=counters) for t in range(60)]
+    assert "xmin-held" not in [each.code for each in diagnose(recording_of(samples))]
 
 
 @pytest.mark.parametrize(("behind", "codes"), [(64, ["standby-behind", "commit-standby"]), (1, ["commit-standby"])])

@@ -131,13 +131,29 @@ def test_temporary_files_that_come_and_go_or_grow_once_do_not_fill_a_disk(free: 
     assert "temp-space-low" not in [found.code for found in diagnose(recording_of(filling(*free)))]
 
 
-def test_a_disk_that_was_full_is_told_though_the_last_reading_has_space() -> None:
+@pytest.mark.parametrize(("least", "code"), [(5, "temp-space-low"), (0.1, "temp-disk-full")])
+def test_a_disk_that_was_full_is_told_though_the_last_reading_has_space(least: float, code: str) -> None:
     """The statement that filled it has failed, and its files are gone."""
     (found,) = (
-        each for each in diagnose(recording_of(filling(*[60] * 30, 20, 0.1, *[60] * 28))) if "temp" in each.code
+        each for each in diagnose(recording_of(filling(*[60] * 30, 20, least, *[60] * 28))) if "temp" in each.code
     )
-    assert found.code == "temp-space-low"
-    assert {each.name: each.value for each in found.evidence}["least free on device vdb"] == 100
+    assert found.code == code
+    assert {each.name: each.value for each in found.evidence}["least free on device vdb"] == 1000 * least
+
+
+def test_a_disk_that_was_full_between_two_readings_is_the_first_finding() -> None:
+    """No reading has the files, and other sessions wait for the volume for most of the time."""
+    samples = [
+        sample(
+            float(t),
+            session("IO:BufFileWrite" if t % 4 == 0 else "IO:DataFileRead"),
+            counters={"host_devices": ({**device(float(t)), "least_free_bytes": 0 if t == 30 else 50 * GB},)},
+        )
+        for t in range(60)
+    ]
+    first = diagnose(recording_of(samples))[0]
+    assert (first.code, first.share) == ("temp-disk-full", 0.25)
+    assert "vdb, which was full (100 GB)" in first.claim
 
 
 def test_a_disk_with_space_that_nobody_fills_is_nothing() -> None:

@@ -418,6 +418,78 @@ ADVICE: Final = {
         "with other programs stopped, the server's processes are what uses the processors",
         "docs/diagnose.md",
     ),
+    "temp-disk-full": Advice(
+        "active time is of sessions with temporary files on {device}, which was full ({size}): their statements fail, "
+        "and what they used is free again",
+        (
+            _SPILL_LESS,
+            RemedySentence(
+                "A larger disk for temp_tablespaces, or temp_file_limit for these roles, so that one statement does not"
+                " make others fail."
+            ),
+        ),
+        "record again: the device always has a tenth of its space free, and no statement fails with SQLSTATE 53100",
+        _TEMP,
+    ),
+    "autovacuum-io": Advice(
+        "active time is of autovacuum on {table}, which reads and writes {times} all sessions, while processors or I/O "
+        "are short",
+        (RemedySentence("{less}"), RemedySentence("Never turn autovacuum off: what it has not done waits for it.")),
+        "record again: autovacuum reads and writes less than the sessions, at more rows per second",
+        f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
+    ),
+    "autovacuum-wraparound": Advice(
+        "active time is in the way of autovacuum on {table} to prevent wraparound, {progress}",
+        (
+            RemedySentence(
+                "It must end, and begins again if it is cancelled: make it faster, not slower, and do not pause "
+                "it.{held}"
+            ),
+            RemedySentence(
+                "From PostgreSQL 16 on: ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0, and SELECT "
+                "pg_reload_conf(). Before: end the worker, SELECT pg_cancel_backend({pid}), and at once run VACUUM "
+                "(FREEZE) {table} in a session, which does not pause."
+            ),
+            RemedySentence("{less}"),
+        ),
+        "age(relfrozenxid) of the table in pg_class is far below autovacuum_freeze_max_age, and no worker is on it",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-WRAPAROUND",
+    ),
+    "xmin-held": Advice(
+        "active time is of statements on {table}, whose dead rows VACUUM may not remove because of {holder}",
+        (RemedySentence("{release}"), RemedySentence("VACUUM then removes the rows; a faster VACUUM does not.")),
+        "record again: the table has few dead rows (n_dead_tup), and these statements take less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY",
+    ),
+    "foreign-key-unindexed": Advice(
+        "active time is of one statement, which looks for rows of {table} that refer to {referenced} and reads "
+        "all of it for each row: its foreign key has no index",
+        (RemedySentence("CREATE INDEX CONCURRENTLY ON {table} ({columns})."),),
+        "record again: this statement takes a small share, and the table is read by the index",
+        f"{_MANUAL}ddl-constraints.html#DDL-CONSTRAINTS-FK",
+    ),
+    "no-statistics": Advice(
+        "active time is of one statement, whose table {table} has never had a VACUUM or ANALYZE: its plan is a guess",
+        (RemedySentence("VACUUM (ANALYZE) {table}, after each load that fills it; penstock load does so by itself."),),
+        "record again: this statement takes less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",
+    ),
+    "statement-spills": Advice(
+        "active time is of one statement, whose sorts or hashes write temporary files in each call",
+        (_SPILL_LESS,),
+        "record again: temp_blks_written of this statement in pg_stat_statements stays as it is",
+        _TEMP,
+    ),
+    "sequential-scan": Advice(
+        "active time is of one statement, which searches {table} by reading all of it",
+        (
+            RemedySentence(
+                "See the plan of the statement above by {explain}, and create an index on the columns of its WHERE."
+            ),
+        ),
+        "record again: this statement takes less time, and seq_tup_read of the table grows by less",
+        f"{_MANUAL}indexes-intro.html",
+    ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",
         (

@@ -1,4 +1,4 @@
-"""Rules for autovacuum, standbys, commits, and the locks and flushes of WAL."""
+"""Rules for standbys, commits, and the locks and flushes of WAL."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.rates import parse_lsn
 from penstock.watch.waits import (
     COMMIT_WAITS,
-    CPU,
     LOCAL_FLUSH,
     ActivityTally,
     Moment,
-    Ticks,
-    is_active,
-    moment_of,
     name_wait,
-    weight_of,
 )
 
 if TYPE_CHECKING:
@@ -162,84 +157,9 @@ def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
     return int(found[1] or 1), names
 
 
-# Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
-# clients' sessions waits for I/O.
-_BUSY = 0.8
-_LEAST_WAITING = 0.3
-
-_WORKER = "autovacuum worker"
-_ASLEEP = "timeout:vacuumdelay"
-# pg_stat_activity has "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)", with names unquoted.
-_VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))")
-
 # A standby that is further behind than one segment of WAL cannot replay as fast as the primary writes. A standby that
 # is nearer acknowledges each commit after a round trip.
 _FAR_BYTES = 16 * MIB
-
-
-class Autovacuum:
-    """The rule for autovacuum at work on a table that client sessions use, if processors or I/O are short."""
-
-    def __init__(self) -> None:
-        self._workers: dict[str, ActivityTally] = {}
-        self._used: set[str] = set()
-        self._clients, self._waiting = Ticks(), Ticks()
-        self._running = Ticks()
-        self._busy_s = self._seen_s = 0.0
-        self._tick = -1
-
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample. It has the workers of autovacuum even if the workload is the sessions of one application."""
-        self._tick += 1
-        if sample.host_busy_cpus is not None:
-            self._busy_s += sample.host_busy_cpus * sample.interval_s
-            self._seen_s += sample.interval_s
-        names = {}
-        for session in sample.sessions:
-            found = _VACUUMED.match(session.query or "") if session.backend_type == _WORKER else None
-            if found is not None and is_active(session):
-                moment = moment_of(session, self._tick, weight_of(sample))
-                if moment.wait != _ASLEEP:
-                    names[found[1]] = found[2]
-                    self._workers.setdefault(found[1], ActivityTally()).add(moment)
-                    self._count(moment)
-        clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
-        for moment in clients:
-            self._clients.add(moment)
-            self._count(moment)
-            if moment.wait.startswith("io:"):
-                self._waiting.add(moment)
-        for table, name in names.items():
-            word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
-            if any(word.search(moment.session.query or "") for moment in clients):
-                self._used.add(table)
-
-    def _count(self, moment: Moment) -> None:
-        if moment.wait == CPU.lower():
-            self._running.add(moment)
-
-    def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis for the table on which autovacuum works longest, if statements of clients name it."""
-        if not self._used:
-            return []
-        table = max(self._used, key=lambda name: self._workers[name].seconds)
-        part, among = self._workers[table], Ticks()
-        among.join(self._clients)
-        for workers in self._workers.values():
-            among.join(workers)
-        cpus, running = case.header.cpu_count, case.sessions(self._running)
-        # The host's measurement is used if there is one, because samples show a part of the work as waits.
-        busy = self._busy_s / self._seen_s if self._seen_s else running
-        waiting = self._waiting.seconds / self._clients.seconds
-        is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
-        if part.seconds < LEAST_SHARE * among.seconds or not is_short:
-            return []
-        evidence = [
-            number("workers of autovacuum on the table, on average", case.sessions(part)),
-            number("processors in use, or active sessions without a wait", busy),
-            number("of the clients' time waits for I/O", 100 * waiting, "%"),
-        ]
-        return [case.conclude("autovacuum", part, evidence, among=among, table=table)]
 
 
 class StandbysBehind:

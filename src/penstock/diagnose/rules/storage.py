@@ -231,6 +231,9 @@ _KINDS = ("Write", "Read")
 _LEAST_FREE = 0.1
 _FULL_SOON_S = 600.0
 
+# A device was full if less than this share was free: the rest is reserved, or was freed by a statement that failed.
+_FULL = 0.01
+
 
 class TemporaryWork:
     """The rule for sessions that wait for temporary files, and for disks with such files that run out of space."""
@@ -309,9 +312,12 @@ class TemporaryWork:
         names = [name for name in device.tablespaces if name in self._users]
         left_s = device.full_in_s
         is_low = device.least_free_bytes < _LEAST_FREE * device.size_bytes
-        if not names or not (is_low or (left_s is not None and left_s < _FULL_SOON_S)):
+        is_full = device.least_free_bytes < _FULL * device.size_bytes
+        # Files that live for less than a second are in no reading of the tablespaces.
+        is_filled = bool(names) or (is_full and self._spilling.count)
+        if not is_filled or not (is_low or (left_s is not None and left_s < _FULL_SOON_S)):
             return None
-        part = max((self._users[name] for name in names), key=lambda users: users.seconds)
+        part = max((self._users[name] for name in names), key=lambda users: users.seconds, default=self._spilling)
         evidence = [
             number(f"least free on device {device.device}", device.least_free_bytes / MB, "MB"),
             number(f"free on device {device.device} at the end", device.free_bytes / MB, "MB"),
@@ -319,6 +325,9 @@ class TemporaryWork:
         ]
         if case.rates.rollbacks_per_s:
             evidence.append(number("rollbacks, of failed statements too", case.rates.rollbacks_per_s, "/s"))
+        if is_full:
+            size = format_bytes(device.size_bytes)
+            return case.conclude("temp-disk-full", part, evidence, device=device.device, size=size)
         when = "" if left_s is None else f", and full in {format_duration(left_s)} at this rate"
         free = f"{format_bytes(device.least_free_bytes)} of {format_bytes(device.size_bytes)}"
         return case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when)

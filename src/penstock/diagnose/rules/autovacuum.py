@@ -1,0 +1,240 @@
+"""The rule for autovacuum that is in the way of a workload: of locks, or while processors or I/O are short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.core.units import MB, format_count, format_duration
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.storage import Increase
+from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
+from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.diagnose.values import Diagnosis, Evidence
+    from penstock.watch.values import Sample
+
+# Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
+# clients' sessions waits for I/O.
+_BUSY = 0.8
+_LEAST_WAITING = 0.3
+
+_WORKER = "autovacuum worker"
+_ASLEEP = "timeout:vacuumdelay"
+# pg_stat_activity has "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)", with names unquoted.
+_VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))(.*wraparound)?")
+
+# The kind of the sessions' backends in pg_stat_io (PostgreSQL 16 and later), and the counters of what they move.
+_CLIENT = "client backend"
+_MOVES = ("read", "write", "extend")
+
+# A larger ratio of what autovacuum and clients move says no more: clients may read and write nothing at all.
+_MANY = 100.0
+
+# A transaction that is older than this part of the age at which autovacuum freezes leaves it little to freeze.
+_OLD = 0.5
+
+
+class Autovacuum:
+    """The rule for autovacuum that is in the way: of locks, or while processors or I/O are short."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, ActivityTally] = {}
+        self._blocked: dict[str, ActivityTally] = {}
+        self._used: set[str] = set()
+        self._wraparound: set[str] = set()
+        self._pids: dict[str, int] = {}
+        self._progress: dict[str, list[tuple[float, CounterRow]]] = {}
+        self._moved = {_CLIENT: Increase(), _WORKER: Increase()}
+        self._clients, self._waiting = Ticks(), Ticks()
+        self._running = Ticks()
+        self._holder: CounterRow | None = None
+        self._busy_s = self._seen_s = 0.0
+        self._tick = -1
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample. It has the workers of autovacuum even if the workload is the sessions of one application."""
+        self._tick += 1
+        if sample.host_busy_cpus is not None:
+            self._busy_s += sample.host_busy_cpus * sample.interval_s
+            self._seen_s += sample.interval_s
+        if (rows := sample.counters.get("xmin_holders")) is not None:
+            self._holder = find_holder(rows)
+        self._see_io(sample.counters.get("pg_stat_io", ()))
+        names = self._see_workers(sample)
+        clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
+        for moment in clients:
+            self._clients.add(moment)
+            self._count(moment)
+            if moment.wait.startswith("io:"):
+                self._waiting.add(moment)
+        for table, (pid, name) in names.items():
+            blocked = _find_blocked(sample, pid)
+            for moment in clients:
+                if moment.session.pid in blocked:
+                    self._blocked.setdefault(table, ActivityTally()).add(moment)
+            word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+            if any(word.search(moment.session.query or "") for moment in clients):
+                self._used.add(table)
+
+    def _see_workers(self, sample: Sample) -> dict[str, tuple[int, str]]:
+        """Count the workers that do not sleep. Return the tables that have a worker, with its pid and the short name.
+
+        A worker that sleeps uses nothing, but keeps its lock: one that prevents wraparound does not give it up.
+        """
+        names = {}
+        for session in sample.sessions:
+            found = _VACUUMED.match(session.query or "") if session.backend_type == _WORKER else None
+            if found is None or not is_active(session):
+                continue
+            table, name, wraparound = found.groups()
+            moment = moment_of(session, self._tick, weight_of(sample))
+            tally = self._workers.setdefault(table, ActivityTally())
+            if wraparound:
+                self._wraparound.add(table)
+            self._pids[table] = session.pid
+            if wraparound or moment.wait != _ASLEEP:
+                names[table] = (session.pid, name)
+            if moment.wait != _ASLEEP:
+                tally.add(moment)
+                self._count(moment)
+        tables = {pid: table for table, (pid, _) in names.items()}
+        for row in sample.counters.get("pg_stat_progress_vacuum", ()):
+            if (seen := tables.get(read_int(row, "pid"))) is not None:
+                self._progress.setdefault(seen, [])[1:] = [(sample.at_s, row)]
+        return names
+
+    def _see_io(self, rows: Sequence[CounterRow]) -> None:
+        for kind, increase in self._moved.items() if rows else ():
+            increase.see(sum(_moved_bytes(row) for row in rows if row.get("backend_type") == kind))
+
+    def _count(self, moment: Moment) -> None:
+        if moment.wait == CPU.lower():
+            self._running.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for the table on which autovacuum is most in the way."""
+        among = Ticks()
+        among.join(self._clients)
+        for workers in self._workers.values():
+            among.join(workers)
+        blocking = [table for table in self._wraparound if table in self._blocked]
+        if blocking:
+            table = max(blocking, key=lambda name: self._blocked[name].seconds)
+            if self._blocked[table].seconds >= LEAST_SHARE * among.seconds:
+                return [self._conclude_wraparound(case, table, self._blocked[table], among, [])]
+        if not self._workers:
+            return []
+        more = self._io_ratio()
+        known = self._used & self._workers.keys() if more is None else self._workers.keys()
+        table = max(known, key=lambda name: self._workers[name].seconds, default="")
+        waiting, busy = self._waiting.seconds / (self._clients.seconds or 1.0), self._busy(case)
+        cpus = case.header.cpu_count
+        is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
+        part = self._workers.get(table, ActivityTally())
+        if not table or not self._clients.seconds or part.seconds < LEAST_SHARE * among.seconds or not is_short:
+            return []
+        evidence = [
+            number("workers of autovacuum on the table, on average", case.sessions(part)),
+            number("processors in use, or active sessions without a wait", busy),
+            number("of the clients' time waits for I/O", 100 * waiting, "%"),
+        ]
+        if table in self._wraparound:
+            return [self._conclude_wraparound(case, table, part, among, evidence)]
+        if more is None or (table in self._used and self._last(table).get("n_tup_changed") != 0):
+            return [case.conclude("autovacuum", part, evidence, among=among, table=table)]
+        times = f"{more:.1f} times as much as" if more < _MANY else "far more than"
+        moved = number("read and written by autovacuum", self._moved[_WORKER].total / case.elapsed_s / MB, "MB/s")
+        words = {"table": table, "times": times, "less": _less_to_do(table, self._last(table))}
+        return [case.conclude("autovacuum-io", part, [*evidence, moved], among=among, **words)]
+
+    def _busy(self, case: Case) -> float:
+        # The host's measurement is used if there is one, because samples show a part of the work as waits.
+        return self._busy_s / self._seen_s if self._seen_s else case.sessions(self._running)
+
+    def _io_ratio(self) -> float | None:
+        """Return how many times as much autovacuum reads and writes as clients, None if it is less, or not known."""
+        own, clients = self._moved[_WORKER].total, self._moved[_CLIENT].total
+        return own / max(1, clients) if own > clients else None
+
+    def _last(self, table: str) -> CounterRow:
+        readings = self._progress.get(table)
+        return readings[-1][1] if readings else {}
+
+    def _conclude_wraparound(
+        self, case: Case, table: str, part: ActivityTally, among: Ticks, evidence: Sequence[Evidence]
+    ) -> Diagnosis:
+        row = self._last(table)
+        words = {
+            "table": table,
+            "progress": _describe_progress(row, self._progress.get(table, [])),
+            "pid": str(self._pids[table]),
+            "held": self._describe_holder(case),
+            "less": _less_to_do(table, row),
+        }
+        ages = list(_read_ages(row, case))
+        return case.conclude("autovacuum-wraparound", part, [*ages, *evidence], among=among, **words)
+
+    def _describe_holder(self, case: Case) -> str:
+        """Return who keeps the table's rows from being frozen, and how to end that; "" if nobody does."""
+        limit = case.header.settings.get("autovacuum_freeze_max_age", "")
+        if self._holder is None or not limit.isdigit() or read_int(self._holder, "xid_age") < _OLD * int(limit):
+            return ""
+        who = describe_holder(self._holder)
+        return f" First end what keeps rows from being frozen: {who}. {release_holder(self._holder)}"
+
+
+def _find_blocked(sample: Sample, pid: int) -> set[int]:
+    """Return the sessions that wait for a lock of this backend, or behind such a session."""
+    found = {pid}
+    while more := {each.pid for each in sample.sessions if found.intersection(each.blocked_by)} - found:
+        found |= more
+    return found - {pid}
+
+
+def _moved_bytes(row: CounterRow) -> int:
+    """Return the bytes that a row of pg_stat_io counts; before PostgreSQL 18 it counts operations of op_bytes each."""
+    counted = [read_int(row, f"{move}_bytes") for move in _MOVES]
+    return sum(counted) or sum(read_int(row, f"{move}s") for move in _MOVES) * read_int(row, "op_bytes")
+
+
+def _read_ages(row: CounterRow, case: Case) -> Iterator[Evidence]:
+    """Yield the ages of the table that are known, each with its limit."""
+    kinds = [("xid_age", "transactions", "autovacuum_freeze_max_age")]
+    kinds.append(("mxid_age", "multixacts", "autovacuum_multixact_freeze_max_age"))
+    for column, what, setting in kinds:
+        age, limit = read_int(row, column), case.header.settings.get(setting, "")
+        if age and limit.isdigit() and age >= int(limit):
+            yield number(f"age of the table in {what}", age)
+            yield number(setting, int(limit))
+
+
+def _describe_progress(row: CounterRow, readings: Sequence[tuple[float, CounterRow]]) -> str:
+    """Return the phase of a VACUUM, how far it is, and how long the phase still takes at this rate."""
+    phase, total = row.get("phase"), read_int(row, "heap_blks_total")
+    column = "heap_blks_vacuumed" if phase == "vacuuming heap" else "heap_blks_scanned"
+    if phase is None or not total:
+        return "whose progress no sample shows"
+    done, text = read_int(row, column), f"{phase}, {read_int(row, column) / total:.0%} of {format_count(total)} pages"
+    (first_s, first), (last_s, _) = readings[0], readings[-1]
+    before = read_int(first, column)
+    if done > before and last_s > first_s and first.get("phase") == phase:
+        text += f", {format_duration((total - done) * (last_s - first_s) / (done - before))} left at this rate"
+    return text
+
+
+def _less_to_do(table: str, row: CounterRow) -> str:
+    """Return what leaves autovacuum less to do on this table the next time."""
+    if row.get("n_tup_changed") == 0:
+        return (
+            "Rows of this table are only inserted: load them frozen (penstock load --freeze always, or COPY FREEZE), so"
+            f" that nothing is left to freeze. For what is there: ALTER TABLE {table} SET (autovacuum_freeze_min_age ="
+            " 0), so that each earlier VACUUM freezes what it visits."
+        )
+    return (
+        f"Let it come more often, with less to do each time: ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = "
+        "0.02), and autovacuum_freeze_min_age for rows that no longer change."
+    )

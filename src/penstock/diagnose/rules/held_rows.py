@@ -1,0 +1,61 @@
+"""The rule for statements on a table whose dead rows cannot be removed, because a transaction holds back xmin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.statements import Tallies
+from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
+    from penstock.diagnose.values import Diagnosis
+    from penstock.watch.risks import RiskMeter
+    from penstock.watch.values import Sample
+    from penstock.watch.waits import Moment
+
+# A table is bloated if it has at least this many dead rows, and more than live ones.
+_LEAST_DEAD = 10_000
+
+# A younger transaction, by transactions that others began since, keeps few dead rows.
+_LEAST_AGE = 1000
+
+
+class HeldRows:
+    """Concludes from who held xmin, and from the dead rows of tables, at the last reading."""
+
+    def __init__(self, seen: RiskMeter) -> None:
+        self._seen = seen
+        self._tallies = Tallies()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        for moment in moments:
+            self._tallies.add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis for the bloated table whose statements take most of the time, and name the holder."""
+        holder = find_holder(self._seen.rows("xmin_holders"), database=case.header.database)
+        if holder is None or read_int(holder, "xid_age") < _LEAST_AGE:
+            return []
+        rows = [row for row in self._seen.rows("pg_stat_user_tables") if _is_bloated(row)]
+        parts = [(self._tallies.naming(str(row.get("relname"))), row) for row in rows]
+        if not parts:
+            return []
+        part, row = max(parts, key=lambda each: each[0].seconds)
+        if case.share(part) < LEAST_SHARE:
+            return []
+        evidence = [
+            number(f"dead rows of {row.get('relname')} that are kept", read_int(row, "n_dead_tup")),
+            number(f"live rows of {row.get('relname')}", read_int(row, "n_live_tup")),
+            number("age of what holds xmin, in transactions", read_int(holder, "xid_age")),
+        ]
+        table, release = f"{row.get('schemaname')}.{row.get('relname')}", release_holder(holder)
+        return [
+            case.conclude("xmin-held", part, evidence, table=table, holder=describe_holder(holder), release=release)
+        ]
+
+
+def _is_bloated(row: CounterRow) -> bool:
+    return read_int(row, "n_dead_tup") >= max(_LEAST_DEAD, read_int(row, "n_live_tup"))

@@ -1,0 +1,219 @@
+"""What grows on real servers while nobody waits for it, and who keeps it: planted, and found by a recording."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.diagnose.examination import diagnose, examine
+from support.recorded import execute, recording, working
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.lab.embedded import EmbeddedServer
+    from penstock.watch.values import Recording
+
+OF_STATEMENTS = {"sequential-scan", "no-statistics", "statement-spills", "foreign-key-unindexed"}
+
+# More than are needed to claim anything.
+ENOUGH = 40
+
+# Takes a number each, with nothing to write.
+SPEND = "DO $$BEGIN FOR i IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$"
+
+
+def await_row(conninfo: str, query: str) -> None:
+    """Wait until a query returns true."""
+    deadline_s = time.monotonic() + 60
+    with psycopg.connect(conninfo, autocommit=True) as watcher:
+        while watcher.execute(query.encode()).fetchone() != (True,):
+            assert time.monotonic() < deadline_s, query
+            time.sleep(0.1)
+
+
+def codes_of_risks(recorded: Recording) -> set[str]:
+    """Return what is near its limit; the disk is this machine's."""
+    return {each.code for each in examine(recorded).risks} - {"disk-full"}
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_autovacuum_that_prevents_wraparound_is_named_with_its_age(
+    new_server: Callable[..., EmbeddedServer], major: int
+) -> None:
+    """It pauses after each page, and an ALTER TABLE waits for it; behind that wait the readers."""
+    settings = {"autovacuum_freeze_max_age": "100000", "autovacuum_naptime": "1s", "synchronous_commit": "off"}
+    conninfo = new_server(major, **settings).ensure_running()
+    slow = "autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1"
+    execute(conninfo, f"CREATE TABLE orders WITH ({slow}) AS SELECT n FROM generate_series(1, 50000) n")
+    execute(conninfo, SPEND.format(101_000))
+    worker = "autovacuum: VACUUM%public.orders (to prevent wraparound)"
+    await_row(conninfo, f"SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '{worker}'")
+    work = ["ALTER TABLE orders ADD c int", "SELECT count(*) FROM orders"]
+    with recording(conninfo) as taken, working(conninfo, *(lambda each=each: execute(conninfo, each) for each in work)):
+        taken.await_sessions(ENOUGH, lambda session: session.wait_event_type == "Lock")
+    first = diagnose(taken.recording)[0]
+    assert first.code == "autovacuum-wraparound"
+    assert "autovacuum on public.orders to prevent wraparound, " in first.claim
+    numbers = {each.name: each.value for each in first.evidence}
+    assert numbers["age of the table in transactions"] > numbers["autovacuum_freeze_max_age"] == 100_000
+    assert "--freeze always" in first.remedy
+    assert "pause" not in first.remedy.replace("do not pause", "").replace("does not pause", "")
+
+
+def test_transaction_that_keeps_the_dead_rows_of_a_queue_is_named(database: str) -> None:
+    """It has read once, and is idle since: rows that others insert and delete stay."""
+    execute(database, "CREATE TABLE jobs (id int) WITH (autovacuum_enabled = off)")
+    with psycopg.connect(database, application_name="report") as holder:
+        holder.execute("SELECT pg_current_xact_id()")
+        execute(database, SPEND.format(1100), "INSERT INTO jobs SELECT generate_series(1, 20000)", "DELETE FROM jobs")
+        await_row(database, "SELECT n_dead_tup = 20000 FROM pg_stat_user_tables WHERE relname = 'jobs'")
+        ended = threading.Event()
+
+        def take() -> None:
+            while not ended.is_set():
+                execute(database, *["SELECT count(*) FROM jobs"] * 50)
+
+        with recording(database) as taken, working(database, take):
+            try:
+                taken.await_sessions(ENOUGH)
+            finally:
+                ended.set()
+        pid = holder.info.backend_pid
+        holder.rollback()
+    found = {each.code: each for each in diagnose(taken.recording)}
+    assert f"because of backend {pid} (application report, user postgres), idle in tr" in found["xmin-held"].claim
+    assert f"pg_terminate_backend({pid})" in found["xmin-held"].remedy
+    assert {each.name: each.value for each in found["xmin-held"].evidence}["dead rows of jobs that are kept"] == 20_000
+
+
+PLANT = (
+    "ALTER SEQUENCE orders_id_seq RESTART 2000000000",
+    "INSERT INTO orders (n) VALUES (1)",
+    "SELECT pg_create_physical_replication_slot('left', true)",
+    "CREATE TABLE copied (id int, text text) WITH (autovacuum_enabled = off)",
+    "INSERT INTO copied SELECT n, repeat('x', 500) FROM generate_series(1, 20000) n",
+)
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_what_will_stop_the_server_is_named_before_it_does(
+    new_server: Callable[..., EmbeddedServer], major: int
+) -> None:
+    """With its number and limit; the same server has none of these before they are planted."""
+    settings = {"max_connections": "16", "max_wal_size": "64MB", "min_wal_size": "32MB"}
+    settings |= {"autovacuum_freeze_max_age": "100000", "autovacuum_naptime": "1h", "synchronous_commit": "off"}
+    conninfo = new_server(major, **settings).ensure_running()
+    execute(conninfo, "CREATE TABLE orders (id serial PRIMARY KEY, n int)", "VACUUM ANALYZE orders")
+    with recording(conninfo) as taken:
+        execute(conninfo, "INSERT INTO orders (n) SELECT 1 FROM generate_series(1, 20000)", "ANALYZE orders")
+        execute(conninfo, "SELECT count(*) FROM orders")
+        taken.await_samples(30)
+    assert codes_of_risks(taken.recording) == set()
+    execute(conninfo, *PLANT, SPEND.format(85_000))
+    with psycopg.connect(conninfo, autocommit=True) as other, pytest.raises(psycopg.errors.UniqueViolation):
+        other.execute("CREATE UNIQUE INDEX CONCURRENTLY broken ON orders (n)")
+    clients = [psycopg.connect(conninfo) for _ in range(11)]
+    with recording(conninfo) as taken:
+        taken.await_samples(2)
+        execute(conninfo, *["SELECT count(*) FROM copied"] * 5, "INSERT INTO copied SELECT id, text FROM copied")
+        taken.await_samples(30)
+    for client in clients:
+        client.close()
+    risks = {each.code: each for each in examine(taken.recording).risks}
+    assert codes_of_risks(taken.recording) == {
+        *("connections", "invalid-index", "never-analyzed", "sequence-end", "slot-keeps-wal", "transaction-age"),
+    }
+    assert risks["connections"].limit == 13
+    assert risks["invalid-index"].what == "index public.broken of orders"
+    assert risks["never-analyzed"].what == "table public.copied, which is read,"
+    assert (risks["sequence-end"].now, risks["sequence-end"].limit) == (2_000_000_000, 2**31 - 1)
+    assert risks["slot-keeps-wal"].what == "slot left, not in use,"
+    assert risks["slot-keeps-wal"].now > 10_000_000
+    assert (risks["transaction-age"].limit, risks["transaction-age"].now > 80_000) == (100_000, True)
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """A transaction is larger than the memory of decoding; beside it a slot whose transactions fit has none."""
+    settings = {"wal_level": "logical", "logical_decoding_work_mem": "64kB"}
+    conninfo = new_server(major, **settings).ensure_running()
+    execute(
+        conninfo,
+        "CREATE TABLE orders (id int, text text)",
+        "CREATE PUBLICATION all_orders FOR TABLE orders",
+        "SELECT pg_create_logical_replication_slot('replica', 'pgoutput')",
+    )
+    decode = (
+        "SELECT count(*) FROM pg_logical_slot_get_binary_changes('replica', NULL, NULL, 'proto_version', '1',"
+        " 'publication_names', 'all_orders')"
+    )
+    for rows, expected in ((20, set()), (20_000, {"decoding-spills"})):
+        with recording(conninfo) as taken:
+            taken.await_samples(2)
+            execute(conninfo, f"INSERT INTO orders SELECT n, repeat('x', 1000) FROM generate_series(1, {rows}) n")
+            execute(conninfo, decode)
+            taken.await_samples(10)
+        assert codes_of_risks(taken.recording) == expected
+
+
+def computing(conninfo: str, statement: str) -> list[str]:
+    """Return what is found while two sessions run a statement again and again."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            execute(conninfo, *[statement] * 5)
+
+    with recording(conninfo) as taken:
+        taken.await_samples(2)
+        with working(conninfo, run, run):
+            try:
+                taken.await_sessions(2 * ENOUGH, lambda session: session.application == "worker")
+            finally:
+                ended.set()
+    return [each.code for each in diagnose(taken.recording)]
+
+
+def test_search_without_an_index_is_told_from_one_with_an_index(
+    new_server: Callable[..., EmbeddedServer], debian15: int
+) -> None:
+    """By rows read for each row returned; and a table without statistics, and a hash that spills."""
+    settings = {"shared_preload_libraries": "pg_stat_statements", "work_mem": "64kB", "autovacuum": "off"}
+    conninfo = new_server(debian15, **settings).ensure_running()
+    search = "SELECT * FROM orders WHERE customer = 7"
+    execute(
+        conninfo,
+        "CREATE EXTENSION pg_stat_statements",
+        "CREATE TABLE orders AS SELECT n AS id, n % 50000 AS customer FROM generate_series(1, 200000) n",
+    )
+    assert "no-statistics" in computing(conninfo, search)
+    execute(conninfo, "VACUUM ANALYZE orders")
+    assert "sequential-scan" in computing(conninfo, search)
+    found = computing(conninfo, "SELECT count(*) FROM (SELECT DISTINCT id FROM orders OFFSET 0) AS each")
+    assert {"statement-spills", "temp-spill", "temp-spill-on-data-volume", "temp-disk-slow"} & {*found}
+    assert "sequential-scan" not in found
+    execute(conninfo, "CREATE INDEX ON orders (customer)")
+    by_index = "DO $$BEGIN FOR i IN 1..20000 LOOP PERFORM FROM orders WHERE customer = i; END LOOP; END$$"
+    assert not OF_STATEMENTS & {*computing(conninfo, by_index)}
+
+
+def test_foreign_key_without_an_index_is_named_until_it_has_one(database18: str) -> None:
+    """Rows of the referenced table are deleted: each looks for rows that refer to it."""
+    execute(
+        database18,
+        "CREATE TABLE customers (id int PRIMARY KEY)",
+        "CREATE TABLE orders (id int, customer int REFERENCES customers)",
+        "INSERT INTO customers SELECT generate_series(1, 100000)",
+        "INSERT INTO orders SELECT n, n FROM generate_series(1, 50000) n",
+        "VACUUM ANALYZE",
+    )
+    some = "SELECT id FROM customers WHERE id > 50000 LIMIT 50 FOR UPDATE SKIP LOCKED"
+    delete = f"DELETE FROM customers WHERE id IN ({some})"
+    assert computing(database18, delete)[0] == "foreign-key-unindexed"
+    execute(database18, "CREATE INDEX ON orders (customer)")
+    assert "foreign-key-unindexed" not in computing(database18, delete)

@@ -1,0 +1,99 @@
+"""Why a statement takes long, by made-up samples: its keys, its statistics, its memory, or its search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.diagnose.examination import diagnose
+from support.made_samples import recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.diagnose.values import Diagnosis
+
+SEARCH = "SELECT * FROM orders WHERE customer = ?"
+DELETE = "DELETE FROM customers WHERE id = ?"
+
+
+def table(name: str, read: int, scans: int, *, reltuples: float = 50_000) -> dict[str, Any]:
+    """Return what pg_stat_user_tables has of a table of 50,000 rows."""
+    counted = {"seq_scan": scans, "seq_tup_read": read, "idx_scan": 0, "n_live_tup": 50_000, "n_dead_tup": 0}
+    return {"schemaname": "public", "relname": name, "reltuples": reltuples, **counted}
+
+
+def called(calls: int, rows: int, spilled: int = 0) -> dict[str, Any]:
+    """Return what pg_stat_statements has of the statement."""
+    return {"queryid": 7, "calls": calls, "rows": rows, "temp_blks_written": spilled}
+
+
+KEY = {"schemaname": "public", "relname": "orders", "columns": "customer", "referenced": "customers"}
+
+
+def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: Any) -> list[Diagnosis]:
+    """Return the findings of a minute in which two sessions run a statement on two processors.
+
+    `last` is the last reading of the tables; `more` are views, each with a first and a last row.
+    """
+    first = {**last, "seq_scan": 0, "seq_tup_read": 0}
+    rows = {"pg_stat_user_tables": (first, last), **more}
+    samples = [
+        sample(
+            float(t),
+            *[session(wait, query=query, query_id=7)] * 2,
+            counters={name: (each[t > 0],) for name, each in rows.items() if t in (0, 59)},
+        )
+        for t in range(60)
+    ]
+    return list(diagnose(recording_of(samples)))
+
+
+@pytest.mark.parametrize(
+    ("query", "last", "more", "expected"),
+    [
+        (SEARCH, table("orders", 5_000_000, 100), {}, ["sequential-scan", "cpu-bound"]),
+        (SEARCH, table("orders", 5_000_000, 100), {"counted": called(100, 100)}, ["sequential-scan", "cpu-bound"]),
+        # Most rows that are read are returned.
+        (SEARCH, table("orders", 5_000_000, 100), {"counted": called(100, 4_000_000)}, ["cpu-bound"]),
+        # A small table; one that is read by an index; one that the statement does not name; a report of all rows.
+        (SEARCH, table("orders", 500_000, 10_000), {}, ["cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {}, ["cpu-bound"]),
+        (SEARCH, table("order_lines", 5_000_000, 100), {}, ["cpu-bound"]),
+        ("SELECT sum(price) FROM orders", table("orders", 5_000_000, 100), {}, ["cpu-bound"]),
+        (SEARCH, table("orders", 5_000_000, 100, reltuples=-1), {}, ["no-statistics", "cpu-bound"]),
+        (SEARCH, table("orders", 0, 0, reltuples=-1), {}, ["cpu-bound"]),
+        (DELETE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["foreign-key-unindexed", "cpu-bound"]),
+        (DELETE, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 50_000)}, ["statement-spills", "cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 500)}, ["cpu-bound"]),
+    ],
+)
+def test_what_a_statement_lacks_is_named_before_the_processors(
+    query: str, last: dict[str, Any], more: dict[str, Any], expected: list[str]
+) -> None:
+    """Each beside counterparts that are healthy."""
+    views = {name: (row, row) for name, row in more.items() if name != "counted"}
+    if "counted" in more:
+        views["pg_stat_statements"] = (called(0, 0), more["counted"])
+    assert [each.code for each in found_in(query, last, **views)] == expected
+
+
+def test_the_remedy_names_the_index_and_the_command_that_shows_the_plan() -> None:
+    """The statement is in the numbers."""
+    (key, _) = found_in(DELETE, table("orders", 5_000_000, 100), unindexed_keys=(KEY, KEY))
+    assert key.remedy == "CREATE INDEX CONCURRENTLY ON public.orders (customer)."
+    (scan, _) = found_in(SEARCH, table("orders", 5_000_000, 100))
+    assert "by EXPLAIN (GENERIC_PLAN)" in scan.remedy
+    assert f"of this, statement {SEARCH}" in [each.name for each in scan.evidence]
+
+
+def test_statements_that_wait_for_others_are_not_explained_by_their_tables() -> None:
+    """Nor is a load by penstock: its statement reads rows that it has just staged."""
+    last = table("orders", 5_000_000, 100)
+    assert [each.code for each in found_in(SEARCH, last, "Lock:tuple")] == ["lock-wait"]
+
+
+def test_a_cause_comes_first_where_tables_are_read_from_the_disk() -> None:
+    codes = [each.code for each in found_in(SEARCH, table("orders", 5_000_000, 100), "IO:DataFileRead")]
+    assert codes == ["sequential-scan", "data-io"]
