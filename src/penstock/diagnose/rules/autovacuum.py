@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
-from penstock.diagnose.rules.storage import Increase
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
 from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 

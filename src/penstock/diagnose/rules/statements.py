@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
-from penstock.diagnose.rules.storage import Increase
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
 from penstock.watch.holders import read_int
 from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
 
