@@ -51,6 +51,6 @@ def test_program_works_without_a_feature(feature: str, database18: str, tmp_path
         return done.stdout
 
     run("-c", _IMPORT_ALL, str(copy.parent))
-    assert not re.search(rf"^\W*{feature}\b", run("-m", "penstock", "--help"), re.MULTILINE)
+    assert not re.search(rf"^\W*{feature}  ", run("-m", "penstock", "--help"), re.MULTILINE)
     shown = run("-m", "penstock", "load", str(file), "--into", "removed", "--create", "--to", database18)
     assert "loaded 1 row" in shown

@@ -28,11 +28,12 @@ from support.loads import Loads, await_end_of_backends, indexes_of, share_ledger
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.core.values.accounts import StepProgress
     from penstock.core.values.change import Indexes
+    from penstock.lab.embedded import EmbeddedServer
     from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 
@@ -147,6 +148,24 @@ def test_a_btree_is_sorted_in_little_memory_and_gin_has_the_servers(loads: Loads
     # With parallel workers, which machines with many CPUs start, each process has as much.
     assert found.pop("public.g") == "2GB"
     assert {name: memory.endswith("MB") for name, memory in found.items()} == {"public.i": True, "public.t_pkey": True}
+
+
+def test_full_pages_of_an_index_are_compressed_by_lz4_where_the_server_has_it(
+    new_server: Callable[..., EmbeddedServer], debian15: int, path: Path
+) -> None:
+    """Debian's servers have it; the setting of other sessions stays."""
+    conninfo = new_server(debian15).ensure_running()
+    loads = Loads(conninfo, piece_bytes=20, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
+    loads.execute(
+        "CREATE TABLE built (compression text);"
+        "CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql SET search_path = public AS $$ BEGIN"
+        " INSERT INTO built SELECT current_setting('wal_compression')"
+        " FROM pg_event_trigger_ddl_commands() WHERE object_identity LIKE 'public.%'; END $$"
+    )
+    loads.execute("CREATE EVENT TRIGGER note ON ddl_command_end WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION note()")
+    loads.run(target(path), rules=REBUILD)
+    assert loads.execute("SELECT * FROM built") == [("lz4",)]
+    assert loads.execute("SHOW wal_compression") == [("off",)]
 
 
 def test_another_sessions_row_is_held_against_the_key(loads: Loads, path: Path) -> None:

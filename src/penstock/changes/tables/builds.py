@@ -65,14 +65,15 @@ def _describe(name: str, row: BuildRow | None) -> StepProgress:
     return StepProgress(name=name, phase=_WORDS.get(row.phase, ""), fraction=fraction)
 
 
-def set_build_memory(connection: Connection, *, memory_bytes: int, may_lower: bool, workers: int) -> None:
-    """Set the session's maintenance_work_mem and parallel workers for the next index build.
+def set_up_build(connection: Connection, *, memory_bytes: int, may_lower: bool, workers: int) -> None:
+    """Set the session's maintenance_work_mem, parallel workers and wal_compression for the next index build.
 
-    A larger maintenance_work_mem is kept unless `may_lower` is true. Raises ServerError.
+    A larger maintenance_work_mem is kept unless `may_lower` is true. wal_compression becomes lz4 if it is off, and the
+    server and the role's privileges allow it. Raises ServerError.
     """
     with translate_errors("preparing a session that builds indexes"):
         run_query(
-            connection, "changes/build_memory", memory_kb=memory_bytes // 1024, may_lower=may_lower, workers=workers
+            connection, "changes/build_session", memory_kb=memory_bytes // 1024, may_lower=may_lower, workers=workers
         )
 
 
@@ -186,4 +187,4 @@ class Builders:
         table_bytes = self._sizes.get(change.relation_oid, 0)
         workers = choose_workers(self._plan, share=find_share(change, self._changes, self._sizes))
         memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes, workers=workers)
-        set_build_memory(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=workers)
+        set_up_build(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=workers)

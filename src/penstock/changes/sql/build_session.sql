@@ -1,6 +1,6 @@
--- build_memory.sql: set the memory and the parallel workers of the next index build
+-- build_session.sql: set up the session for the next index build
 -- returns (memory, workers); needs no privilege; PostgreSQL 14+
--- psql -v memory_kb=65536 -v may_lower=true -v workers=0 -f build_memory.sql
+-- psql -v memory_kb=65536 -v may_lower=true -v workers=0 -f build_session.sql
 --
 -- A larger maintenance_work_mem is kept unless `may_lower` is true.
 SELECT pg_catalog.set_config(
