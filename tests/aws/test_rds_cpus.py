@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,11 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.job import LoadJob, TargetJob
+from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.instance import plan_by_instance
+from penstock.loading.imports.instance import await_answer, begin_asking, plan_by_instance
 from penstock.loading.loader import Loader
-from penstock.rds.describe import ask_briefly
+from penstock.rds.describe import BriefQuestion
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 from support.files import write_to
 
@@ -42,7 +41,7 @@ def endpoint(name: str, prefix: str = "") -> str:
 
 
 def describe(aws: FakeAws, host: str) -> RdsDescription | None:
-    return ask_briefly(host, now=NOW, patience_s=PATIENCE_S, make_clients=aws.make_clients)
+    return BriefQuestion(host, now=NOW, patience_s=PATIENCE_S, make_clients=aws.make_clients).answer()
 
 
 def ask(aws: FakeAws, host: str) -> str | None:
@@ -60,12 +59,6 @@ def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerF
     with Loader(ConnectionFactory(database18)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         yield plan, plan.server
-
-
-def worth_asking(planned: tuple[LoadPlan, ServerFacts]) -> tuple[LoadPlan, ServerFacts]:
-    """Return the same, as if the load were large enough for AWS to be asked."""
-    plan, server = planned
-    return replace(plan, tuning=LoadTuning(least_asking_bytes=1)), server
 
 
 def test_vcpus_are_those_of_the_class() -> None:
@@ -94,7 +87,7 @@ def test_whatever_aws_refuses_is_no_error() -> None:
 
 def test_answer_over_http(moto_rds: MotoRds) -> None:
     """With the environment's credentials."""
-    found = ask_briefly(moto_rds.instance, now=NOW, patience_s=PATIENCE_S)
+    found = BriefQuestion(moto_rds.instance, now=NOW, patience_s=PATIENCE_S).answer()
     assert found is not None
     assert found.instance is not None
     assert found.instance.instance_class.vcpu_count == 8
@@ -104,7 +97,7 @@ def test_answer_over_http(moto_rds: MotoRds) -> None:
 def test_no_credentials_are_no_error(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads do without."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    assert ask_briefly(endpoint("orders"), now=NOW, patience_s=PATIENCE_S) is None
+    assert BriefQuestion(endpoint("orders"), now=NOW, patience_s=PATIENCE_S).answer() is None
 
 
 @pytest.mark.parametrize("profile", ["dba", "by-way-of-dba"])
@@ -124,7 +117,7 @@ def test_nobody_is_asked_for_the_code_of_a_device(
     monkeypatch.setenv("AWS_PROFILE", profile)
     assert AwsClients(region=REGION).has_prompt()
     # The real prompt would find no terminal here, and raise.
-    assert ask_briefly(moto_rds.instance, now=NOW, patience_s=PATIENCE_S) is None
+    assert BriefQuestion(moto_rds.instance, now=NOW, patience_s=PATIENCE_S).answer() is None
 
 
 def test_answer_that_comes_too_late_is_not_waited_for() -> None:
@@ -137,7 +130,10 @@ def test_answer_that_comes_too_late_is_not_waited_for() -> None:
         raise AwsError("too late")
 
     try:
-        assert ask_briefly(endpoint("orders"), now=NOW, patience_s=0.01, make_clients=hang) is None
+        question = BriefQuestion(endpoint("orders"), now=NOW, patience_s=0.01, make_clients=hang)
+        said: list[str] = []
+        assert await_answer(question, on_notice=said.append) is None
+        assert "not known: AWS has not answered within" in said[0]
         assert began.wait(PATIENCE_S)
         (thread,) = (one for one in threading.enumerate() if one.name == "RDS instance")
         assert thread.daemon
@@ -148,9 +144,9 @@ def test_answer_that_comes_too_late_is_not_waited_for() -> None:
 
 def test_plan_has_the_sessions_of_the_class(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """And says which class that is."""
-    plan, server = worth_asking(planned)
+    plan, server = planned
     aws = FakeAws(instances=[instance("orders")])
-    changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
+    changed = plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW)
     assert changed.sessions.reason.startswith("db.r6g.2xlarge has 8 vCPUs")
     assert changed.sessions.maximum == min(16, server.free_connections)
     assert changed.notices == plan.notices
@@ -158,10 +154,10 @@ def test_plan_has_the_sessions_of_the_class(planned: tuple[LoadPlan, ServerFacts
 
 def test_plan_warns_of_a_window_that_is_near(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """And is as it was otherwise, where the number of sessions was asked for."""
-    plan, server = worth_asking(planned)
+    plan, server = planned
     plan = replace(plan, sessions=replace(plan.sessions, is_adaptive=False))
     aws = FakeAws(instances=[instance("orders", PreferredBackupWindow="13:30-14:00")])
-    changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
+    changed = plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW)
     (notice,) = changed.notices
     assert notice.code == "window"
     assert notice.message == "the backup window of instance orders begins at Sat 13:30 UTC, in 1 h 30 min"
@@ -173,7 +169,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
     monkeypatch.setattr("penstock.core.catalogue.facts.is_local_server", lambda **_: False)
-    tuning = LoadTuning(least_asking_bytes=1, aws_patience_s=PATIENCE_S)
+    tuning, housekeeping = LoadTuning(least_asking_bytes=1), Housekeeping(aws_timeout=PATIENCE_S)
     if pg18.server is None:
         pytest.skip("needs a server that listens on 127.0.0.1")
     settings = conninfo_to_dict(pg18.over_tcp(pg18.fresh_database()))
@@ -182,28 +178,31 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     to = make_conninfo("", **{**settings, "host": moto_rds.instance, "hostaddr": "127.0.0.1", "sslmode": "disable"})
     source = write_to(tmp_path / "t.csv", "a\n1\n")
     target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
-    with Loader(ConnectionFactory(to), tuning=tuning) as loader:
+    with Loader(ConnectionFactory(to), housekeeping, tuning=tuning) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         assert plan.sessions.reason == "db.m6gd.2xlarge has 8 vCPUs, 4 B to read"
         as_asked = loader.plan(LoadJob(targets=(target,), sessions=3))
         assert as_asked.sessions.reason == "as requested"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    said: list[str] = []
+    with Loader(ConnectionFactory(to), housekeeping, tuning=tuning) as loader:
+        plan = loader.plan(LoadJob(targets=(target,)), on_notice=said.append)
+        assert plan.sessions.reason == "server's CPUs unknown, 4 B to read"
+    assert any("the vCPUs and the windows of the instance are not known" in each for each in said)
 
 
-def test_small_loads_and_other_hosts_ask_nothing(planned: tuple[LoadPlan, ServerFacts]) -> None:
-    """They start as before."""
-    plan, server = planned
-
-    def refuse(_: str) -> None:
-        pytest.fail("AWS was asked")
-
-    assert plan_by_instance(plan, server, host=endpoint("orders"), ask=refuse) is plan
-    assert plan_by_instance(plan, server, host="db.example.com", ask=refuse) is plan
+@pytest.mark.parametrize(
+    ("host", "is_worth", "patience_s"),
+    [(endpoint("orders"), False, 5.0), ("db.example.com", True, 5.0), (endpoint("orders"), True, 0.0)],
+)
+def test_small_loads_and_other_hosts_ask_nothing(host: str, is_worth: bool, patience_s: float) -> None:
+    """They start as before, and so does a load with --aws-timeout 0."""
+    assert begin_asking(host, is_worth=is_worth, patience_s=patience_s) is None
 
 
 def test_unknown_cpus_leave_the_plan_as_it_is(planned: tuple[LoadPlan, ServerFacts]) -> None:
     """No answer, or a class without a fixed number."""
-    plan, server = worth_asking(planned)
-    host = endpoint("orders")
-    assert plan_by_instance(plan, server, host=host, ask=lambda _: None) is plan
+    plan, server = planned
+    assert plan_by_instance(plan, server, None) is plan
     aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])
-    assert plan_by_instance(plan, server, host=host, ask=partial(describe, aws), now=NOW) == plan
+    assert plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW) == plan

@@ -69,6 +69,7 @@ class LoadKeywords(TypedDict, total=False):
     reject_file: str | Path | None
     record: str | Path | None
     no_record: bool
+    aws_timeout: float | str
 
 
 class ResumeKeywords(TypedDict, total=False):
@@ -93,6 +94,7 @@ class ResumeKeywords(TypedDict, total=False):
     shared_group: bool
     ledger_schema: str
     reject_file: str | Path | None
+    aws_timeout: float | str
 
 
 class AccessKeywords(TypedDict, total=False):

@@ -26,7 +26,7 @@ ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
 RESUME = (
     *("role", "iam_auth", "tunnel", "read_write", "sessions", "changed", "emptied", "wait", "retry_for"),
     *("ignore_space", "on_error", "max_rejects", "max_record", "warnings", "settings", "shared_group"),
-    *("ledger_schema", "reject_file"),
+    *("ledger_schema", "reject_file", "aws_timeout"),
 )
 RESUME_KEYWORDS = ("pg_bin", *RESUME)
 

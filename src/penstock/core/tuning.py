@@ -88,12 +88,9 @@ class LoadTuning:
     # little to gain.
     least_verdict_s: float = 10.0
     least_verdict_bytes: int = 64 * MIB
-    # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the time of AWS's answer, which is
+    # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the rest of AWS's answer, which is
     # more than a better number of sessions saves in a smaller load.
     least_asking_bytes: int = 64 * MIB
-    # How long a load waits for AWS's description of the instance, including 0.2 s for importing botocore and its model
-    # of RDS. On a private network without a route to AWS, this is the delay of a load.
-    aws_patience_s: float = 1.5
 
 
 DEFAULT_TUNING = LoadTuning()

@@ -130,6 +130,7 @@ class Loader(Closing):
                 sources=self._sources,
                 ledger_schema=self._ledger.schema,
                 tuning=self._tuning,
+                aws_timeout_s=self._housekeeping.aws_timeout,
                 warnings=heard,
                 on_notice=self._on_notice,
             )

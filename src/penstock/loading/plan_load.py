@@ -18,16 +18,18 @@ from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
+from penstock.core.values.job import Housekeeping
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.instance import plan_by_instance
+from penstock.loading.imports.instance import await_answer, begin_asking, plan_by_instance
 from penstock.loading.indexes.plan import plan_indexes
 from penstock.loading.plan.freeze import choose_freeze
 from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.order import order_load, stage_together
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
+from penstock.loading.values.plan import total_size
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class World:
     sources: SourceReader
     ledger_schema: str = "penstock"
     tuning: LoadTuning = DEFAULT_TUNING
+    # How long to wait for AWS's description of an RDS instance.
+    aws_timeout_s: float = Housekeeping().aws_timeout
     # Keeps the warnings of the sources and of the server.
     warnings: WarningLog = field(default_factory=WarningLog)
     # Shows what the planning waits for.
@@ -69,6 +73,14 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             has_ledger=ledgers.exists,
         )
         server = replace(server, is_embedded=world.connect.is_embedded)
+        # AWS answers while the targets and their indexes are planned.
+        size_bytes = total_size(source for gathered in inputs for source in gathered.objects)
+        is_large = size_bytes is None or size_bytes >= world.tuning.least_asking_bytes
+        question = begin_asking(
+            connection.info.host,
+            is_worth=job.rules.via != "client" or (is_large and not server.is_local),
+            patience_s=world.aws_timeout_s,
+        )
         oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
         _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
 
@@ -96,16 +108,17 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         )
         notices = tuple(notice for _, of_target in planned for notice in of_target)
         plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
-        if not server.is_local:
-            plan = plan_by_instance(plan, server, host=connection.info.host)
         if plan.needs_more_than_copy:
             from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
+        described = await_answer(question, on_notice=world.on_notice)
+        if not server.is_local:
+            plan = plan_by_instance(plan, server, described)
         if job.rules.via != "client":
             from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
 
-            plan = plan_route(plan, server, connection, world.sources)
+            plan = plan_route(plan, server, connection, world.sources, described)
     refuse_joint(plan)
     plan = _note_refusal(plan, world.connect)
     if any(target.job.types != "text" or target.job.add_columns for target in plan.targets):

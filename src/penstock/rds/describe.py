@@ -1,4 +1,4 @@
-"""Describes the instance or cluster of an endpoint, and how near it is. A brief description takes at most 1.5 s.
+"""Describes the instance or cluster of an endpoint, and how near it is.
 
 The calls that find the server must succeed, and its identity must match. Any other call that is denied leaves a gap.
 """
@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -23,7 +24,7 @@ from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
 from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError, UsageError
-from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.units import format_duration
 from penstock.rds.metrics import ask_local_storage, ask_recent, newest
 from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, read_cluster, read_instance
 
@@ -327,37 +328,50 @@ def find_host(to: str | None = None) -> str:
 _log = logging.getLogger(__name__)
 
 
-def ask_briefly(
-    host: str,
-    *,
-    now: datetime,
-    patience_s: float = DEFAULT_TUNING.aws_patience_s,
-    make_clients: Callable[..., AwsClients] = AwsClients,
-) -> RdsDescription | None:
-    """Return a brief description of an endpoint's server, or None if AWS does not answer within `patience_s`.
+# How long a recording waits for AWS's description of the instance.
+_PATIENCE_S = 1.5
+
+
+class BriefQuestion:
+    """A thread that asks AWS for a brief description of an endpoint's server. `answer` waits for it.
 
     Never raises, and never prompts the user for an MFA code. Needs rds:DescribeDBInstances, for clusters
-    rds:DescribeDBClusters.
+    rds:DescribeDBClusters. `patience_s` counts from now on, so that other work can be done meanwhile. `refusal` says
+    why there is no answer.
     """
 
-    def make(*, region: str | None, profile: str | None) -> AwsClients:
-        clients = make_clients(region=region, profile=profile, timeout_s=patience_s)
-        if clients.has_prompt():
-            raise AwsError("AWS credentials may need a device code, which a load does not wait for")
-        return clients
+    def __init__(
+        self,
+        host: str,
+        *,
+        now: datetime,
+        patience_s: float = _PATIENCE_S,
+        make_clients: Callable[..., AwsClients] = AwsClients,
+    ) -> None:
+        self._until_s = time.monotonic() + patience_s
+        self._found: RdsDescription | None = None
+        self._done = threading.Event()
+        self.refusal = f"AWS has not answered within {format_duration(patience_s)}"
 
-    found: list[RdsDescription] = []
-    done = threading.Event()
+        def make(*, region: str | None, profile: str | None) -> AwsClients:
+            clients = make_clients(region=region, profile=profile, timeout_s=patience_s)
+            if clients.has_prompt():
+                raise AwsError("AWS credentials may need a device code, which a load does not wait for")
+            return clients
 
-    def ask() -> None:
-        try:
-            found.append(describe_instance(host, now=now, is_brief=True, make_clients=make))
-        except AwsError as error:
-            _log.info("%s: %s", error.message, error.detail)
-        finally:
-            done.set()
+        def ask() -> None:
+            try:
+                self._found = describe_instance(host, now=now, is_brief=True, make_clients=make)
+            except AwsError as error:
+                _log.info("%s: %s", error.message, error.detail)
+                self.refusal = error.message
+            finally:
+                self._done.set()
 
-    # The thread is a daemon: a credential program or service may hang, and the process must still be able to end.
-    threading.Thread(target=ask, name="RDS instance", daemon=True).start()
-    done.wait(patience_s)
-    return found[0] if found else None
+        # The thread is a daemon: a credential program or service may hang, and the process must still be able to end.
+        threading.Thread(target=ask, name="RDS instance", daemon=True).start()
+
+    def answer(self) -> RdsDescription | None:
+        """Return the description, or None if AWS does not answer in time."""
+        self._done.wait(max(0.0, self._until_s - time.monotonic()))
+        return self._found

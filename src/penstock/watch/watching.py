@@ -216,9 +216,9 @@ class LatePoints:
 
 
 def _ask_instance(host: str) -> RdsInstance | None:
-    from penstock.rds.describe import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
+    from penstock.rds.describe import BriefQuestion  # noqa: PLC0415 (56 ms, botocore)
 
-    found = ask_briefly(host, now=datetime.now(UTC))
+    found = BriefQuestion(host, now=datetime.now(UTC)).answer()
     return None if found is None else found.instance
 
 

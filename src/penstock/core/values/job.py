@@ -454,6 +454,12 @@ class Housekeeping:
         "two seconds writes them to a file of your own, and the last 20 of these are kept.",
     )
     no_record: bool = _server(False, SWITCH, "Do not sample the server while the load runs.")
+    aws_timeout: float = _server(
+        5.0,
+        TIME,
+        "How long to wait for AWS's description of an instance of Amazon RDS, which has its vCPUs and windows. AWS is "
+        "asked beside the other planning of a load of 64 MiB or more: 5s, 1min, or 0 not to ask (default: 5s).",
+    )
 
     def __post_init__(self) -> None:
         read_options(self)

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import DataError, SourceError
 from penstock.loading.imports.route import RouteFacts, check_importable, choose_route, keep_client
 from penstock.loading.imports.server import measure_link, read_import_rights
 from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import AssociatedRole
+    from penstock.core.aws.values import AssociatedRole, RdsDescription
     from penstock.core.connect.connection import Connection
     from penstock.core.files.streams import SourceReader
     from penstock.core.values.server import ServerFacts
     from penstock.loading.values.plan import LoadPlan
 
 
-def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sources: SourceReader) -> LoadPlan:
+def plan_route(
+    plan: LoadPlan,
+    server: ServerFacts,
+    connection: Connection,
+    sources: SourceReader,
+    described: RdsDescription | None,
+) -> LoadPlan:
     """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
 
-    The link to the server is measured only for --via auto, by sending 2 MiB to the server. If AWS does not answer, the
-    roles of an RDS instance are not checked. If the server cannot import an object as it is, --via auto chooses the
-    client's route, and --via server fails later.
+    The link to the server is measured only for --via auto, by sending 2 MiB to the server. `described` is AWS's
+    description of the server; without it, the roles of an RDS instance are not checked. If the server cannot import an
+    object as it is, --via auto chooses the client's route, and --via server fails later.
     """
-    instance, roles = _ask_roles(connection.info.host, patience_s=plan.tuning.aws_patience_s)
+    instance, roles = find_roles(described)
     facts = RouteFacts(
         rights=read_import_rights(connection),
         region=AwsCredentials().s3_config().get("region"),
@@ -46,13 +50,8 @@ def plan_route(plan: LoadPlan, server: ServerFacts, connection: Connection, sour
     return chosen
 
 
-def _ask_roles(host: str, *, patience_s: float) -> tuple[str, tuple[AssociatedRole, ...] | None]:
+def find_roles(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:
     """Return the identifier and the roles of an RDS instance or its cluster; None if they are not known."""
-    if not is_rds_endpoint(host):
-        return "", None
-    from penstock.rds.describe import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
-
-    found = ask_briefly(host, now=datetime.now(UTC), patience_s=patience_s)
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
     # Report no roles if the cluster may not be described, because it may have the role that the instance lacks.
     if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):

@@ -15,36 +15,44 @@ if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
     from penstock.core.values.server import ServerFacts
     from penstock.loading.values.plan import LoadPlan
+    from penstock.rds.describe import BriefQuestion
+
+
+def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuestion | None:
+    """Begin to ask AWS about the server of a connection, None if it is not on RDS or if it is not worth the time."""
+    if not is_worth or patience_s <= 0 or not is_rds_endpoint(host):
+        return None
+    from penstock.rds.describe import BriefQuestion  # noqa: PLC0415 (56 ms, botocore)
+
+    return BriefQuestion(host, now=datetime.now(UTC), patience_s=patience_s)
+
+
+def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], None]) -> RdsDescription | None:
+    """Return AWS's answer, None if it is not asked or does not answer, which is said."""
+    if question is None:
+        return None
+    found = question.answer()
+    if found is None:
+        on_notice(
+            f"the vCPUs and the windows of the instance are not known: {question.refusal} (--aws-timeout is how long "
+            "to wait; 0 does not ask)"
+        )
+    return found
 
 
 def plan_by_instance(
-    plan: LoadPlan,
-    server: ServerFacts,
-    *,
-    host: str,
-    ask: Callable[[str], RdsDescription | None] | None = None,
-    now: datetime | None = None,
+    plan: LoadPlan, server: ServerFacts, found: RdsDescription | None, *, now: datetime | None = None
 ) -> LoadPlan:
     """Return the plan with as many sessions as fit the CPUs of an RDS instance, and a notice for each near window.
 
-    If the user gave the number of sessions, it is not changed. `host` is the host of the connection. The plan is
-    returned unchanged if the load is small, if the host is not an endpoint of RDS, or if AWS does not answer within 1.5
-    s. Never fails.
+    If the user gave the number of sessions, it is not changed. The plan is returned unchanged if AWS has described
+    nothing. Never fails.
     """
-    is_small = plan.size_bytes is not None and plan.size_bytes < plan.tuning.least_asking_bytes
-    if is_small or not is_rds_endpoint(host):
-        return plan
-    now = now or datetime.now(UTC)
-    if ask is None:
-        from penstock.rds.describe import ask_briefly  # noqa: PLC0415 (56 ms, botocore)
-
-        found = ask_briefly(host, now=now, patience_s=plan.tuning.aws_patience_s)
-    else:
-        found = ask(host)
     if found is None:
         return plan
     from penstock.core.aws.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
 
+    now = now or datetime.now(UTC)
     near = [Notice(code="window", message=text) for text in describe_near(found.windows, now=now)]
     plan = replace(plan, notices=(*plan.notices, *near))
     known = None if found.instance is None else found.instance.instance_class
