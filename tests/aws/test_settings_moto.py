@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from penstock.cli.main import main
 from penstock.rds.parameter_groups import RdsParameterGroups
+from support.moto_rds import applied_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,45 @@ def test_parameters_and_tags_of_a_group(moto_rds: MotoRds) -> None:
     groups.remove_tags(group, ["penstock:lease:1", "penstock:prior:max_wal_size"])
     assert groups.read_tags(group) == {}
     groups.close()
+
+
+def test_reset_of_one_parameter_leaves_the_others(moto_rds: MotoRds) -> None:
+    """By default RDS resets the whole group."""
+    with applied_groups(lambda _: None):
+        groups = RdsParameterGroups(moto_rds.instance)
+        group = groups.describe()
+        before = groups.read_values(group)
+        groups.write(group, {"checkpoint_timeout": "900", "wal_compression": "1"})
+        groups.write(group, {"wal_compression": None})
+        assert groups.read_values(group) == {**before, "checkpoint_timeout": "900"}
+        groups.write(group, {"checkpoint_timeout": None})
+        assert groups.read_values(group) == before
+        groups.close()
+
+
+@pytest.mark.part("rest")
+def test_restore_resets_what_apply_has_set(
+    reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
+) -> None:
+    """The group had no value of its own, so that the parameter is reset, and the server has the default again."""
+    conninfo = reach()
+    with psycopg.connect(conninfo, autocommit=True) as admin, applied_groups(partial(_apply, admin)):
+        admin.execute("CREATE ROLE rds_superuser")
+        assert main(["settings", "apply", "checkpoint_timeout=15min", "--shared-group", "--to", conninfo]) == 0
+        assert admin.execute("SHOW checkpoint_timeout").fetchone() == ("15min",)
+        assert main(["settings", "restore", "--to", conninfo]) == 0
+        assert admin.execute("SHOW checkpoint_timeout").fetchone() == ("5min",)
+    groups = RdsParameterGroups(moto_rds.instance)
+    assert "checkpoint_timeout" not in groups.read_values(groups.describe())
+    groups.close()
+
+
+def _apply(admin: psycopg.Connection[Any], values: dict[str, str | None]) -> None:
+    """Change the settings of a server as RDS does when a parameter of its group is changed."""
+    for name, value in values.items():
+        target = sql.SQL("ALTER SYSTEM SET {} = DEFAULT" if value is None else "ALTER SYSTEM SET {} = {}")
+        admin.execute(target.format(sql.Identifier(name), *([] if value is None else [sql.Literal(value)])))
+    admin.execute("SELECT pg_reload_conf()")
 
 
 @pytest.mark.part("rest")

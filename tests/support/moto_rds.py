@@ -1,10 +1,11 @@
-"""What moto's RDS lacks for imports from S3, added to the classes of moto's server, and what reaches it, counted.
+"""What moto's RDS lacks, added to the classes of moto's server, and what reaches it, counted.
 
-moto has no RemoveRoleFromDBInstance and no RemoveRoleFromDBCluster, makes a role ACTIVE at once, adds roles that do not
-exist, and deletes policies that have several versions; `lacking_parts` gives it what AWS does. IAM in moto allows
-everything: `Events` denies calls before they are sent, notes which calls change something, and kills the process before
-one of them. It acts in this process, or in one that runs this module with the number of a call and the arguments of
-penstock.
+moto has no RemoveRoleFromDBInstance, RemoveRoleFromDBCluster and ResetDBParameterGroup, makes a role ACTIVE at once,
+adds roles that do not exist, deletes policies that have several versions, and applies no parameter to a server.
+`lacking_parts` and `applied_groups` are stand-ins for these, by the operations, errors and defaults of botocore's model
+of RDS. IAM in moto allows everything: `Events` denies calls before they are sent, notes which calls change something,
+and kills the process before one of them. It acts in this process, or in one that runs this module with the number of a
+call and the arguments of penstock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import botocore.session
 from botocore.awsrequest import AWSResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _READS = ("Get", "List", "Describe")
 
@@ -94,8 +95,12 @@ def lacking_parts() -> Iterator[Parts]:
 
     def remove(response: Any, kind: str) -> Any:
         name, arn = response.params[f"DB{kind}Identifier"], response.params["RoleArn"]
-        found = response.backend.databases[name] if kind == "Instance" else response.backend.clusters[name]
-        kept = [role for role in found._associated_roles if role.role_arn != arn]
+        describe = (
+            response.backend.describe_db_instances if kind == "Instance" else response.backend.describe_db_clusters
+        )
+        (found,) = describe(name)
+        feature = response.params.get("FeatureName", "")
+        kept = [role for role in found._associated_roles if (role.role_arn, role.feature_name or "") != (arn, feature)]
         if len(kept) == len(found._associated_roles):
             raise RDSClientError(f"DB{kind}RoleNotFound", f"{arn} is not at {name}")
         found._associated_roles[:] = kept
@@ -131,6 +136,49 @@ def lacking_parts() -> Iterator[Parts]:
         for name, add in plain.items():
             setattr(RDSBackend, name, add)
         del AssociatedRole.status, RDSResponse.remove_role_from_db_instance, RDSResponse.remove_role_from_db_cluster
+
+
+@contextmanager
+def applied_groups(apply: Callable[[dict[str, str | None]], None]) -> Iterator[None]:
+    """Let moto's RDS reset parameters while the block runs, and call `apply` with the parameters that change.
+
+    A parameter of None is reset.
+    """
+    from moto.core.responses import ActionResult
+    from moto.rds.exceptions import DBParameterGroupNotFoundError, InvalidParameterValue
+    from moto.rds.models import RDSBackend
+    from moto.rds.responses import RDSResponse
+
+    def reset(response: Any) -> Any:
+        name = response.params["DBParameterGroupName"]
+        if name not in response.backend.db_parameter_groups:
+            raise DBParameterGroupNotFoundError(name)
+        group = response.backend.db_parameter_groups[name].parameters
+        named = [parameter.original_dict() for parameter in response.params.get("Parameters", [])]
+        if len(named) > 20:
+            raise InvalidParameterValue("A maximum of 20 parameters can be modified in a single request.")
+        # The model: "By default, all parameters in the DB parameter group are reset to default values."
+        is_all = response.params.get("ResetAllParameters", True)
+        names = list(group) if is_all else [each["ParameterName"] for each in named]
+        for each in names:
+            group.pop(each, None)
+        apply(dict.fromkeys(names))
+        return ActionResult({"DBParameterGroupName": name})
+
+    modify = RDSBackend.modify_db_parameter_group
+
+    def modify_and_apply(backend: Any, name: str, given: Any) -> Any:
+        found = modify(backend, name, given)
+        apply({each["ParameterName"]: each["ParameterValue"] for each in given})
+        return found
+
+    RDSResponse.reset_db_parameter_group = reset
+    RDSBackend.modify_db_parameter_group = modify_and_apply
+    try:
+        yield
+    finally:
+        RDSBackend.modify_db_parameter_group = modify
+        del RDSResponse.reset_db_parameter_group
 
 
 if __name__ == "__main__":
