@@ -68,6 +68,21 @@ def test_server_behind_a_socket_is_local(user_connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "relation", "expected"),
+    [("rds_aurora", "limitless_subclusters", "limitless"), ("sys", "iam_pg_role_mappings", "dsql")],
+)
+def test_distributed_auroras_are_told_by_their_catalogues(
+    connection: Connection, user_connection: Connection, schema: str, relation: str, expected: str
+) -> None:
+    """Stand-ins in a schema that the user may not use."""
+    assert read_server_facts(user_connection).distributed is None
+    connection.execute(f"CREATE SCHEMA {schema}")
+    connection.execute(f"CREATE VIEW {schema}.{relation} AS SELECT 1 AS id")
+    assert read_server_facts(user_connection).distributed == expected
+    connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.mark.parametrize(
     ("server_address", "dialled_address", "named_host", "is_local"),
     [
         (None, "", "/run/postgresql", True),

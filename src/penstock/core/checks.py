@@ -6,11 +6,20 @@ The argument `deed` is the refused action. It completes the message "cannot ..."
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.values.names import init_command, quote_name, upgrade_command
-from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, refusal, warning
+from penstock.core.values.server import (
+    DSQL_LOADER,
+    Distributed,
+    Finding,
+    LedgerRights,
+    PoolerFacts,
+    ServerFacts,
+    refusal,
+    warning,
+)
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import Receiver
@@ -26,7 +35,12 @@ MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of 
 
 def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Finding]:
     """Yield the findings about the server that make every load into it impossible."""
-    checks = (check_version(server), check_standby(server.is_in_recovery, receiver=receiver), check_connections(server))
+    checks = (
+        check_version(server),
+        check_distributed(server),
+        check_standby(server.is_in_recovery, receiver=receiver),
+        check_connections(server),
+    )
     yield from filter(None, checks)
 
 
@@ -35,6 +49,24 @@ def check_version(server: ServerFacts) -> Finding | None:
     if server.major >= OLDEST_MAJOR:
         return None
     return refusal("server", f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}", "Upgrade the server.")
+
+
+# What the two distributed Auroras are called, and the loaders that AWS has for them.
+_OWN_LOADERS: Mapping[Distributed, tuple[str, str]] = {
+    "dsql": ("Aurora DSQL", DSQL_LOADER),
+    "limitless": (
+        "Aurora Limitless Database",
+        "Use its data loading utility, CALL rds_aurora.limitless_data_load_start(...), or COPY by psql.",
+    ),
+}
+
+
+def check_distributed(server: ServerFacts) -> Finding | None:
+    """Refuse an Aurora that distributes its rows: penstock's ledger needs transactions and locks of one server."""
+    if server.distributed is None:
+        return None
+    name, loader = _OWN_LOADERS[server.distributed]
+    return refusal("server", f"cannot load into {name}", loader)
 
 
 def warn_of_version(server: ServerFacts) -> Finding | None:

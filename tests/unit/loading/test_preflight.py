@@ -267,6 +267,15 @@ def test_server_newer_than_the_tested_ones_is_warned_of() -> None:
     assert server_notices(replace(SERVER, version_num=NEWEST_TESTED_MAJOR * 10_000)) == []
 
 
+def test_distributed_auroras_are_refused_with_their_own_loaders() -> None:
+    """By doctor and by loads, which raise the same finding."""
+    (dsql,) = check_server(replace(SERVER, distributed="dsql"))
+    (limitless,) = check_server(replace(SERVER, distributed="limitless"))
+    assert (dsql.text, limitless.text) == ("cannot load into Aurora DSQL", "cannot load into Aurora Limitless Database")
+    assert "aurora-dsql-loader" in (dsql.remedy or "")
+    assert "limitless_data_load_start" in (limitless.remedy or "")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

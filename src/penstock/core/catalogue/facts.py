@@ -11,7 +11,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.route import is_loopback
 from penstock.core.frozen import frozen
 from penstock.core.sql import send_query
-from penstock.core.values.server import ServerFacts
+from penstock.core.values.server import Distributed, ServerFacts
 
 
 @frozen
@@ -30,6 +30,7 @@ class ServerRow:
     may_checkpoint: bool
     is_aurora: bool
     wal_level: str
+    distributed: Distributed | None
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:

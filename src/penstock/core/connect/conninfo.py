@@ -12,7 +12,9 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from penstock.core.connect.endpoints import is_dsql_endpoint
 from penstock.core.errors import UsageError
+from penstock.core.values.server import DSQL_LOADER
 
 
 def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:
@@ -162,8 +164,8 @@ def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) 
     """Raise UsageError if sessions with these settings cannot do anything, or cannot write although `writes` is true.
 
     A session for replication runs no statements. If `read_write` is true, transactions can write although they are
-    read-only by default. A connection string that was given as the database name is refused, because libpq would send
-    it and the server would write it to its log, password included.
+    read-only by default. Aurora DSQL is refused by its host name. A connection string that was given as the database
+    name is refused, because libpq would send it and the server would write it to its log, password included.
     """
     if given.get("replication", "").lower() not in _NO_REPLICATION:
         raise UsageError(
@@ -171,6 +173,9 @@ def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) 
             detail=f"replication={given['replication']}: such a session runs no statements.",
             hint="Take replication out of the connection string or the service file.",
         )
+    if any(map(is_dsql_endpoint, given.get("host", "").split(","))):
+        # Its connections are refused here, because DSQL lacks functions that every command calls first.
+        raise UsageError("penstock does not work with Aurora DSQL", hint=DSQL_LOADER)
     kind = given.get("target_session_attrs")
     if writes and (kind == "standby" or (kind == "read-only" and not read_write)):
         raise UsageError(

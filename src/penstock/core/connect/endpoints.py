@@ -96,6 +96,19 @@ def is_rds_proxy(host: str) -> bool:
     return found is not None and found.kind == "proxy"
 
 
+# Matches the endpoints of Aurora DSQL (its user guide, "Accessing Aurora DSQL").
+_DSQL = re.compile(r"[a-z0-9-]+\.dsql(?:-[a-z0-9]+)?\.[a-z0-9-]+\.on\.aws")
+
+
+def is_dsql_endpoint(host: str) -> bool:
+    """Return whether a host name is a cluster's of Aurora DSQL.
+
+    >>> is_dsql_endpoint("foo0bar1baz2quux3quuux4.dsql.us-east-1.on.aws")
+    True
+    """
+    return _DSQL.fullmatch(_plain(host)) is not None
+
+
 def region_of(host: str) -> str | None:
     """Return the AWS region in an endpoint's name, or None if it contains none.
 

@@ -45,4 +45,12 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version_num,
                OR (r.rolname = 'pg_checkpoint' AND pg_catalog.pg_has_role(r.oid, 'USAGE'))
        ) AS may_checkpoint,
        pg_catalog.to_regproc('pg_catalog.aurora_version') IS NOT NULL AS is_aurora,
-       pg_catalog.current_setting('wal_level') AS wal_level;
+       pg_catalog.current_setting('wal_level') AS wal_level,
+       -- AWS's ODBC driver tells Limitless by the same relation; DSQL's guide names the other one
+       (
+           SELECT pg_catalog.min(CASE n.nspname WHEN 'sys' THEN 'dsql' ELSE 'limitless' END)
+             FROM pg_catalog.pg_class AS c
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE (n.nspname = 'rds_aurora' AND c.relname = 'limitless_subclusters')
+               OR (n.nspname = 'sys' AND c.relname = 'iam_pg_role_mappings')
+       ) AS distributed;

@@ -55,6 +55,12 @@ def refuse(finding: Finding | None, error: type[PenstockError] = TargetError, *,
         raise error(finding.text, detail=finding.detail, hint=finding.remedy, sqlstate=sqlstate)
 
 
+# Aurora DSQL, and Aurora PostgreSQL Limitless Database.
+Distributed = Literal["dsql", "limitless"]
+
+DSQL_LOADER = "Use AWS's own loader: github.com/aws-samples/aurora-dsql-loader."
+
+
 @frozen
 class ServerFacts:
     """The facts of a server that a load needs."""
@@ -75,6 +81,8 @@ class ServerFacts:
     may_checkpoint: bool = False
     is_aurora: bool = False
     wal_level: str = "replica"
+    # The Aurora that distributes its rows over many servers, None for all other servers.
+    distributed: Distributed | None = None
     # The address of the connection, with the port.
     host: str = ""
     # Whether the server is penstock's own.
