@@ -20,8 +20,11 @@ from penstock.commits.probe import probe_commits
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
 from penstock.core.host import find_device, process_cpu_s
+from penstock.core.values.device import TieredCache
 from penstock.watch import activity
+from penstock.watch.activity import ask_tiered_cache
 from penstock.watch.sampler import Sampler, sample_on_clock
+from penstock.watch.view import View, describe_tiered_cache
 from support.stopped import stopped_backend
 
 if TYPE_CHECKING:
@@ -319,8 +322,22 @@ def test_commits_of_auroras_storage_are_read_by_its_function(database18: str) ->
             "CREATE FUNCTION pg_catalog.aurora_stat_get_db_commit_latency(oid) RETURNS bigint LANGUAGE sql"
             " AS $$ SELECT CASE datname WHEN current_database() THEN 1234 END FROM pg_database WHERE oid = $1 $$"
         )
+        admin.execute(
+            "CREATE FUNCTION pg_catalog.aurora_stat_optimized_reads_cache(OUT total_size bigint, OUT used_size bigint)"
+            " RETURNS SETOF record LANGUAGE sql AS $$ SELECT 1054000000000, 975000000000 $$"
+        )
     with sampling(database18) as sampler:
-        rows = sampler.sample().counters["aurora_commits"]
+        read = sampler.sample()
+        rows = read.counters["aurora_commits"]
+        seen = View.of(sampler.header, [read])
+    assert seen.tiered_cache == TieredCache(total_bytes=1054 * 10**9, used_bytes=975 * 10**9)
+    assert describe_tiered_cache(seen.tiered_cache) == "tiered cache: 975 GB of 1.05 TB used (93%)"
+    with psycopg.connect(database18, autocommit=True) as admin:
+        assert ask_tiered_cache(admin) == seen.tiered_cache
+        admin.execute("SET allow_system_table_mods = on")
+        # Aurora's own function raises an error if the cache is off.
+        admin.execute("DROP FUNCTION pg_catalog.aurora_stat_optimized_reads_cache()")
+        assert ask_tiered_cache(admin) is None
     assert sampler.header.flavour == "aurora"
     (own,) = [row for row in rows if row["datname"] == sampler.header.database]
     assert own["commit_latency_us"] == 1234

@@ -12,6 +12,7 @@ from penstock.core.values.temp_place import TABLESPACE, CheckReport, Placement, 
 from penstock.core.words import line_up, shorten_right
 from penstock.rds.view import describe_local_storage
 from penstock.temp.statements import shorten
+from penstock.watch.view import describe_tiered_cache
 
 if TYPE_CHECKING:
     from penstock.temp.usage.values import LoggedFiles, StatementUse, UsageReport
@@ -53,6 +54,8 @@ def describe_usage(report: UsageReport) -> list[str]:
     if report.local_storage is not None:
         work = describe_local_storage(report.local_storage.values)
         lines += ["", f"Local storage of {report.local_storage.instance} (CloudWatch)", f"  {work}"]
+    if report.tiered_cache is not None:
+        lines += ["", f"Aurora's {describe_tiered_cache(report.tiered_cache)}"]
     lines += [*_describe_builds(report), *_describe_log(report), "", *_describe_gain(report)]
     if report.missing:
         lines += ["", "Not known", *(f"  {text}" for text in report.missing)]

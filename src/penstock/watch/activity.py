@@ -16,6 +16,7 @@ from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, run_query, send_query
+from penstock.core.values.device import TIERED_CACHE, TieredCache, read_tiered_cache
 from penstock.core.values.server import Clock, Unread
 from penstock.watch.values import Progress, SessionSample
 
@@ -81,6 +82,10 @@ _AURORA_COMMITS: Final = (
     "SELECT pg_catalog.jsonb_build_object('datname', d.datname, 'commit_latency_us',"
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
+
+# Source: Aurora User Guide, aurora_stat_optimized_reads_cache. It exists from 14.9 and 15.4 on, and is an error if the
+# instance has no such cache.
+_TIERED_CACHE: Final = "SELECT pg_catalog.to_jsonb(v) FROM pg_catalog.aurora_stat_optimized_reads_cache() AS v"
 
 # The settings that decide what a commit waits for, when checkpoints start, what the figures of statements mean, and how
 # many sessions there may be.
@@ -258,6 +263,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     }
     if is_aurora:
         queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
+        queries[TIERED_CACHE] = sql.SQL(_TIERED_CACHE)
     if rights.statements_schema is None:
         unread.append(Unread(what=STATEMENTS, why="the extension is not installed in this database"))
     else:
@@ -279,6 +285,15 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     return ActivityReader(connection, readable), tuple(unread)
 
 
+def ask_tiered_cache(connection: Connection) -> TieredCache | None:
+    """Return the tiered cache of an instance of Aurora, None if it has none. Raises ServerError."""
+    found: list[Cursor] = []
+    if _try(lambda: found.append(connection.execute(_TIERED_CACHE))) is not None:
+        return None
+    row = found[0].fetchone()
+    return read_tiered_cache(None if row is None else row[0])
+
+
 def flush_statistics(connection: Connection) -> None:
     """Report the session's statistics now, so that later readings do not count its earlier work as new.
 
@@ -298,7 +313,7 @@ def _find_views(connection: Connection) -> set[str]:
         return {name for (name,) in connection.execute(query, [list(_VIEWS)]).fetchall()}
 
 
-def _try(send: Callable[[], Cursor]) -> str | None:
+def _try(send: Callable[[], object]) -> str | None:
     """Return the error message of a query, or None if it succeeds. Raises errors that may be temporary."""
     try:
         with translate_errors("checking what can be read"):

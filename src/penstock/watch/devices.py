@@ -12,11 +12,14 @@ from penstock.core.frozen import frozen
 from penstock.core.values.device import (
     LOCAL_METRICS,
     LOCAL_STORAGE,
+    TIERED_CACHE,
     CounterRow,
     DeviceCounters,
     DeviceRates,
+    TieredCache,
     is_reset,
     rates,
+    read_tiered_cache,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +104,12 @@ def find_local_storage(samples: Sequence[Sample]) -> dict[str, object] | None:
     rows = (row for sample in reversed(samples) for row in sample.counters.get(LOCAL_STORAGE, ()))
     newest = next(rows, None)
     return None if newest is None else dict(newest)
+
+
+def find_tiered_cache(samples: Sequence[Sample]) -> TieredCache | None:
+    """Return the newest reading of Aurora's tiered cache."""
+    rows = (row for sample in reversed(samples) for row in sample.counters.get(TIERED_CACHE, ()))
+    return read_tiered_cache(next(rows, None))
 
 
 def local_metrics(row: Mapping[str, object]) -> dict[str, float]:

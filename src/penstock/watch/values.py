@@ -82,7 +82,7 @@ class Sample:
     # - once a minute: pg_stat_slru, pg_stat_replication_slots, pg_stat_user_tables with reltuples (tables.sql), and the
     #   rows of xmin_holders.sql, database_ages.sql, sequences.sql, invalid_indexes.sql, unindexed_keys.sql; slots and
     #   archiver are the rows of inspect_slots.sql and inspect_archiver.sql
-    # - aurora_commits
+    # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes
     # - connections with application, user, connections, idle, of_all (the server's): the 20 with most of them
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host

@@ -10,13 +10,21 @@ from penstock.core.frozen import frozen
 from penstock.core.units import count_nouns, format_bytes, format_duration
 from penstock.core.words import pad, shorten_right, visible, width_of
 from penstock.rds.view import describe_local_storage
-from penstock.watch.devices import DATA, WAL, DeviceUse, find_local_storage, local_metrics, measure_devices
+from penstock.watch.devices import (
+    DATA,
+    WAL,
+    DeviceUse,
+    find_local_storage,
+    find_tiered_cache,
+    local_metrics,
+    measure_devices,
+)
 from penstock.watch.rates import Rates, Work, find_work, measure_rates, parse_lsn
 from penstock.watch.risks import Risk, describe_risk
 from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import CounterRow
+    from penstock.core.values.device import CounterRow, TieredCache
     from penstock.watch.values import RecordingHeader, Sample
 
 Span = tuple[str, str]
@@ -63,6 +71,7 @@ class View:
     standbys: tuple[Standby, ...]
     devices: tuple[DeviceUse, ...]
     local_storage: dict[str, object] | None
+    tiered_cache: TieredCache | None
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
     work: tuple[Work, ...]
@@ -86,6 +95,7 @@ class View:
             ),
             devices=measure_devices(samples),
             local_storage=find_local_storage(samples),
+            tiered_cache=find_tiered_cache(samples),
             busy_cpus=_average_busy(samples),
             blocking=find_blocking(last),
             work=find_work(samples),
@@ -108,6 +118,7 @@ def as_object(view: View) -> dict[str, object]:
         "standbys": [asdict(standby) for standby in view.standbys],
         "devices": [{**asdict(use), "metrics": use.as_metrics()} for use in view.devices],
         "local_storage": view.local_storage,
+        "tiered_cache": None if view.tiered_cache is None else asdict(view.tiered_cache),
         "host_busy_cpus": view.busy_cpus,
         "blocking": [asdict(blocked) for blocked in view.blocking],
         "progress": [asdict(work) for work in view.work],
@@ -164,6 +175,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         *([(_describe_standby(standby), "")] for standby in view.standbys),
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
+        *([(describe_tiered_cache(cache), "")] for cache in (view.tiered_cache,) if cache is not None),
         *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
         *([(shorten_right(visible(describe_risk(risk)), width), "")] for risk in view.risks[:_WORK_SHOWN]),
         *_draw_blocking(view.blocking, width),
@@ -262,6 +274,12 @@ def _describe_device(use: DeviceUse) -> str:
 def _describe_local_storage(row: Mapping[str, object]) -> str:
     measured = str(row.get("measured_at"))
     return visible(f"local storage (CloudWatch, {measured[:16]}): {describe_local_storage(local_metrics(row))}")
+
+
+def describe_tiered_cache(cache: TieredCache) -> str:
+    """Return how much of Aurora's cache on local storage is used."""
+    share = cache.used_bytes / cache.total_bytes
+    return f"tiered cache: {format_bytes(cache.used_bytes)} of {format_bytes(cache.total_bytes)} used ({share:.0%})"
 
 
 def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:

@@ -151,6 +151,26 @@ def count_bytes(each: DeviceRates) -> float:
 # A row of a statistics view, with the columns of the server's version.
 CounterRow: TypeAlias = Mapping[str, object]
 
+# A sample has the row of Aurora's function of this name, with total_size and used_size in bytes.
+TIERED_CACHE = "aurora_stat_optimized_reads_cache"
+
+
+@frozen
+class TieredCache:
+    """Aurora's cache of pages on the local storage of an instance with Optimized Reads."""
+
+    total_bytes: int
+    used_bytes: int
+
+
+def read_tiered_cache(row: CounterRow | None) -> TieredCache | None:
+    """Return the cache that a row describes, None if the instance has none."""
+    total, used = (None, None) if row is None else (row.get("total_size"), row.get("used_size"))
+    if not isinstance(total, int) or not isinstance(used, int) or total <= 0:
+        return None
+    return TieredCache(total_bytes=total, used_bytes=used)
+
+
 # A sample has CloudWatch's metrics of local storage under this name.
 LOCAL_STORAGE = "rds_local_storage"
 

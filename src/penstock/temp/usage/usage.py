@@ -44,6 +44,7 @@ from penstock.temp.usage.values import (
     UsageReading,
     UsageReport,
 )
+from penstock.watch.activity import ask_tiered_cache
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
@@ -313,12 +314,14 @@ def temp_usage(
         explained = tuple(_explain(connection, each, facts.user, facts.database) for each in report.statements)
         missing: list[str] = []
         log = read_log_end(connection, missing=missing)
+        cache = ask_tiered_cache(connection) if facts.is_aurora else None
     return replace(
         report,
         statements=explained,
         log_path=None if log is None else log.path,
         logged=() if log is None else find_logged(log, top=top),
         local_storage=None if host is None else _ask_local_storage(host, missing=missing),
+        tiered_cache=cache,
         missing=(*report.missing, *missing),
     )
 

@@ -9,7 +9,7 @@ from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import LocalStorageMetrics
-    from penstock.core.values.device import DeviceCounters, DeviceRates
+    from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
 
 # The formats of the server's log, as pg_current_logfile names them.
 LogFormat = Literal["jsonlog", "csvlog", "stderr"]
@@ -206,3 +206,5 @@ class UsageReport:
     logged: tuple[LoggedFiles, ...] = ()
     # CloudWatch's metrics of an RDS instance.
     local_storage: LocalStorageMetrics | None = None
+    # Aurora's cache of pages, which is on the same local storage as temporary files.
+    tiered_cache: TieredCache | None = None
