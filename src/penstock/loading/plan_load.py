@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from penstock.core.files.streams import SourceReader
     from penstock.core.values.accounts import UnreadableObject
     from penstock.core.values.job import LoadJob, LoadRules
+    from penstock.core.values.server import ServerFacts
     from penstock.ledger.lookup import Ledgers
     from penstock.loading.plan.target import TargetInput
     from penstock.loading.values.plan import LoadPlan
+    from penstock.rds.describe import BriefQuestion
 
 
 @frozen
@@ -73,14 +75,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             has_ledger=ledgers.exists,
         )
         server = replace(server, is_embedded=world.connect.is_embedded)
-        # AWS answers while the targets and their indexes are planned.
-        size_bytes = total_size(source for gathered in inputs for source in gathered.objects)
-        is_large = size_bytes is None or size_bytes >= world.tuning.least_asking_bytes
-        question = begin_asking(
-            connection.info.host,
-            is_worth=job.rules.via != "client" or (is_large and not server.is_local),
-            patience_s=world.aws_timeout_s,
-        )
+        question = _begin_asking(job, inputs, server, connection, world)
         oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
         _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
 
@@ -113,8 +108,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
         described = await_answer(question, on_notice=world.on_notice)
-        if not server.is_local:
-            plan = plan_by_instance(plan, server, described)
+        plan = plan if server.is_local else plan_by_instance(plan, server, described)
         if job.rules.via != "client":
             from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
 
@@ -126,6 +120,19 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 
         plan = find_columns(plan, _reading_tools(plan, world))
     return choose_freeze(choose_formats(plan))
+
+
+def _begin_asking(
+    job: LoadJob, inputs: tuple[TargetInput, ...], server: ServerFacts, connection: Connection, world: World
+) -> BriefQuestion | None:
+    """Begin to ask AWS about the server, which answers while the targets and their indexes are planned."""
+    size_bytes = total_size(source for gathered in inputs for source in gathered.objects)
+    is_large = size_bytes is None or size_bytes >= world.tuning.least_asking_bytes
+    return begin_asking(
+        connection.info.host,
+        is_worth=job.rules.via != "client" or (is_large and not server.is_local),
+        patience_s=world.aws_timeout_s,
+    )
 
 
 def _look_into_ledgers(
