@@ -47,7 +47,7 @@ _TEXTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "src/**/*.py", "man/**/*.1", "Makefile", ".ci/*")
     for path in _ROOT.glob(pattern)
-    if path.name != "CHANGELOG.md" and "decisions" not in path.parts
+    if path.is_file() and path.name != "CHANGELOG.md" and "decisions" not in path.parts
 )
 _PIP = re.compile(r"""\bpip install ((?:'[^'\n]*'|"[^"\n]*"|[^`'"\n&;.]|\.(?![ \n"'`]|$))+)""")
 _NAME = re.compile(r"(?P<name>[\w.-]*)(?:\[(?P<extras>[\w,-]+)\])?(?:[=<>!~].*)?")

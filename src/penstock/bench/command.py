@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -467,16 +467,26 @@ def self_test(
     Exit codes: 0 no step failed, 4 the report cannot be written, 5 a step failed, 6 the role may not create a schema, 7
     the server refused.
     """
+    from penstock.core.files.newfile import check_writable
+
+    check_writable(output)
+    report = _test_server(options, s3=s3, output=output)
+    write_result(report if as_json else [f"{report['state']}: wrote {output}"])
+    if report["state"] != "ok":
+        raise typer.Exit(PROBLEMS)
+
+
+def _test_server(options: Mapping[str, Any], *, s3: str | None, output: Path) -> dict[str, object]:
+    """Run the steps, and write and return the report, also if the test does not end. Raises PenstockError."""
     from tempfile import TemporaryDirectory
 
     from penstock.bench.self_test.report import describe_step, make_report
     from penstock.bench.self_test.run import STEPS, SelfTestFindings, run_self_test
     from penstock.cli.options import open_target
     from penstock.core.connect.conninfo import given_settings, parse_conninfo
-    from penstock.core.files.newfile import check_writable, write_file
+    from penstock.core.files.newfile import write_file
     from penstock.core.host import host_name
 
-    check_writable(output)
     connect, found = open_target(options), SelfTestFindings()
     settings = given_settings(parse_conninfo(options.get("to") or ""), os.environ)
     names = [*settings.values(), *map(str, options.values()), s3 or "", host_name()]
@@ -501,9 +511,7 @@ def self_test(
         )
         if found.steps:
             write_file(output, f"{json.dumps({'format': JSON_FORMAT, **report}, indent=1)}\n".encode())
-    write_result(report if as_json else [f"{report['state']}: wrote {output}"])
-    if report["state"] != "ok":
-        raise typer.Exit(PROBLEMS)
+    return report
 
 
 app = typer.Typer(
