@@ -21,6 +21,7 @@ use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::kept::ColumnType;
 use crate::lanes;
+use crate::plain::{write_plain, Marks};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
@@ -175,6 +176,25 @@ impl Rewriter {
             runs => self.0.rewrite(&runs.concat(), line_end, &tail),
         })?;
         Ok(PyBytes::new(py, &rewritten))
+    }
+
+    /// `marks` are the delimiter, the quote and the null of what is written.
+    #[pyo3(signature = (segments, line_end, records, *, marks, columns))]
+    fn write_plain<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+        records: usize,
+        marks: [u8; 3],
+        columns: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let line_end = to_line_end(line_end)?;
+        let [delimiter, quote, null] = marks;
+        let marks = Marks { delimiter, quote, null };
+        let runs = to_runs(&segments)?;
+        let written = py.detach(|| write_plain(&self.0, &join(&runs), line_end, marks, columns));
+        Ok(written.filter(|(_, count)| *count == records).map(|(rows, _)| PyBytes::new(py, &rows)))
     }
 
     /// `segments` are (buffer, start, end) runs that together hold whole records.

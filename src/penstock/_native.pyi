@@ -104,6 +104,20 @@ class Rewriter:
         `extra` are constants of these records alone. They follow the rewriter's own.
         """
 
+    def write_plain(
+        self,
+        segments: Sequence[tuple[bytes, int, int]],
+        line_end: LineEnd,
+        records: int,
+        *,
+        marks: bytes,
+        columns: int,
+    ) -> bytes | None:
+        """Return the records as csv without quotes, None if they cannot be written so; constants are left out.
+
+        `marks` are its delimiter, its quote, which does not occur, and its null. Each record gets `columns` fields.
+        """
+
     def find_changes(
         self,
         segments: Sequence[tuple[bytes, int, int]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypothesis.strategies import DrawFn
+
+    from penstock.loading.values.block import LineEnd, Segment
 
 Format = Literal["csv", "text", "tsv"]
 Row = tuple[str | None, ...]
@@ -132,36 +134,43 @@ def _copy_original(connection: Connection, file: File) -> list[Row] | None:
     ]
 
 
-def _copy_rewritten(
-    connection: Connection, file: File, *, keep: list[int] | None, constants: Sequence[str | None]
-) -> list[Row] | None:
-    """Cut the file, rewrite it in two segments, and load what comes out."""
-    delimiter = file.delimiter.encode()
-    quote = file.quote.encode() if file.quote else None
-    escape = file.escape.encode() if file.escape else None
-    rewriter = Rewriter(
+def _make_rewriter(file: File, *, keep: list[int] | None, constants: Sequence[str | None] = ()) -> Rewriter:
+    return Rewriter(
         format=file.format,
-        delimiter=delimiter,
-        quote=quote,
-        escape=escape,
+        delimiter=file.delimiter.encode(),
+        quote=file.quote.encode() if file.quote else None,
+        escape=file.escape.encode() if file.escape else None,
         nulls=[null.encode() for null in file.nulls],
         keep=keep,
         constants=[None if constant is None else constant.encode() for constant in constants],
         field_count=None if keep is None else file.width,
     )
+
+
+def _cut(connection: Connection, file: File) -> tuple[list[Segment], LineEnd, int]:
+    """Return two segments that hold the file's records, how the records end, and how many there are."""
     cutter = RecordCutter(
         format=file.format,
-        delimiter=delimiter,
-        quote=quote,
-        escape=escape,
+        delimiter=file.delimiter.encode(),
+        quote=file.quote.encode() if file.quote else None,
+        escape=file.escape.encode() if file.escape else None,
         checks_end_marker=connection.info.server_version < 180000,
     )
     middle = len(file.data) // 2
+    cuts = (cutter.feed(file.data), cutter.finish())
+    assume(not any(cut.is_end for cut in cuts))
+    segments = [(file.data, 0, middle), (file.data, middle, len(file.data))]
+    return segments, cutter.line_end or "lf", sum(cut.records for cut in cuts)
+
+
+def _copy_rewritten(
+    connection: Connection, file: File, *, keep: list[int] | None, constants: Sequence[str | None]
+) -> list[Row] | None:
+    """Cut the file, rewrite it in two segments, and load what comes out."""
+    rewriter = _make_rewriter(file, keep=keep, constants=constants)
     try:
-        cuts = (cutter.feed(file.data), cutter.finish())
-        assume(not any(cut.is_end for cut in cuts))
-        segments = [(file.data, 0, middle), (file.data, middle, len(file.data))]
-        rewritten = rewriter.rewrite(segments, cutter.line_end or "lf")
+        segments, line_end, _ = _cut(connection, file)
+        rewritten = rewriter.rewrite(segments, line_end)
     except RecordError as error:
         # The server drops what stands behind the end marker; the cutter refuses it.
         assume("end-of-copy marker" not in error.args[0])
@@ -190,3 +199,34 @@ def test_kept_fields_and_constants_load_as_chosen(
     original = _copy_original(connection, file)
     expected = original and [(*(row[index] for index in keep), *constants) for row in original]
     assert _copy_rewritten(connection, file, keep=keep, constants=constants) == expected
+
+
+# The marks of csv without quotes, in some examples bytes that the files have.
+_MARKS = ("\x1f\x1e\x1d", "\x1f\x1e\x1d", "41N", "|a-")
+
+
+@AGAINST_SERVER
+@given(file=_files(), marks=st.sampled_from(_MARKS), keeps=st.booleans())
+def test_records_without_quotes_load_as_the_originals(
+    connection: Connection, file: File, marks: str, keeps: bool
+) -> None:
+    """What is written has neither quote nor backslash to COPY; what cannot be written so is declined."""
+    keep = [*reversed(range(file.width))] if keeps else None
+    try:
+        segments, line_end, records = _cut(connection, file)
+    except RecordError:
+        return
+    rewriter = _make_rewriter(file, keep=keep)
+    written = rewriter.write_plain(segments, line_end, records, marks=marks.encode(), columns=file.width)
+    if written is None:
+        return
+    delimiter, quote, null = marks
+    as_csv = replace(file, format="csv", delimiter=delimiter, quote=quote, escape=quote)
+    if connection.info.server_version < 180000:
+        # Such a line would end the data of csv.
+        assume(b"\\." not in written.splitlines())
+    loaded = _copy(connection, written, file=as_csv, file_format="csv", null=null, width=file.width)
+    original = _copy_original(connection, file)
+    assert original is not None
+    assert loaded == [tuple(row[index] for index in keep) if keep else row for row in original]
+    assert quote.encode() not in written

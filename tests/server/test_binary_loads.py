@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.values.job import CopyFormat, TargetJob
     from penstock.loading.values.outcome import LoadOutcome
     from penstock.loading.values.plan import CopyChoice
+    from support.servers import PgServer
 
 ROWS = 2000
 _TABLE = "CREATE TABLE t (n int NOT NULL, d date, x numeric(9,2), w varchar(20))"
@@ -368,6 +369,19 @@ def test_auto_weighs_types_and_widths(loads: Loads, tmp_path: Path) -> None:
     odd = write(tmp_path / "g.csv", {900: "1,31.1.2026,1,w"})
     choice = plan_choice(loads, job(odd, "auto"))
     assert 'line 902, column "d"' in choice.reason
+
+
+def test_plan_says_when_quotes_are_left_out(pg: PgServer, tmp_path: Path) -> None:
+    """Not before PostgreSQL 19, nor as text, nor where an option requires the lines of the file."""
+    loads = Loads(pg.fresh_database(), setup="CREATE TABLE t (n int, d date, x numeric, w json)", least_binary_bytes=0)
+    path = write(tmp_path / "f.csv")
+    choice = plan_choice(loads, job(path, "auto"))
+    assert choice.is_plain == (pg.major >= 19) == ("without quotes" in choice.reason)
+    assert not plan_choice(loads, job(path, "text")).is_plain
+    assert not plan_choice(loads, job(path, "auto", force_null=("*",))).is_plain
+    assert not plan_choice(loads, job(path, "auto"), replace(IMPATIENT, on_error="reject")).is_plain
+    loads.tune(least_binary_bytes=1 << 30)
+    assert not plan_choice(loads, job(path, "auto")).is_plain
 
 
 def _make_table(rng: random.Random, columns: int) -> tuple[str, list[str]]:

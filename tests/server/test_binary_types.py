@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from penstock import _native
-from penstock.loading.copy.payload import KINDS
+from penstock.loading.copy.encoded import KINDS
 from support.binary_values import STREAMS, TYPES, mutate
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ _LONGEST_DELAY_S = 15.0
 _DEADLOCK = "40P01"
 
 
-class RefusedInBinaryError(PenstockError):
-    """The server refused a batch with blocks of `objects` in the binary format. They are sent again as text."""
+class RefusedEncodedError(PenstockError):
+    """The server refused a batch with encoded blocks of `objects`. They are sent again as text."""
 
     def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
         super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
@@ -102,7 +102,7 @@ class NextAttempt:
     """
 
     sessions: SessionPlan
-    # The objects to send as text, because the server has refused a batch of them in the binary format.
+    # The objects to send as text, because the server has refused a batch with encoded blocks of them.
     as_text: frozenset[int] = frozenset()
     # The objects that cannot be read to their end, each with its error. They are not loaded.
     unreadable: Mapping[int, PenstockError] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Retrying:
 
     def wait(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error if there must not be one."""
-        if isinstance(error, RefusedInBinaryError):
+        if isinstance(error, RefusedEncodedError):
             # The number of such attempts needs no limit: each sends further objects as text, and if the server refuses
             # text, an ordinary error is raised.
             self._notice(f"{error.message}: sending the objects of this batch as text")

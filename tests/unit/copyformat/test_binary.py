@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap
-from penstock.loading.copy.payload import GAINS, KINDS, BinaryBlocks, gain_per_row, make_binary
+from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, find_gains, gain_per_row, make_binary
 from penstock.loading.values.block import Block, CopySpec
 
 _CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
@@ -23,7 +23,7 @@ _SPEC = CopySpec(
 )
 
 
-def make_encoder() -> BinaryBlocks:
+def make_encoder() -> EncodedBlocks:
     """Return the encoder of an object with one column of integers."""
     column = Column(name="n", type_name="integer", type_oid=23)
     made = make_binary(_CSV, ColumnMap(columns=("n",)), [column], _SPEC)
@@ -82,10 +82,19 @@ def test_the_command_says_the_types_that_rows_are_encoded_for() -> None:
 
 def test_a_gain_is_known_for_each_kind() -> None:
     """Texts by their width, all others by the kind."""
-    assert set(KINDS.values()) == {*GAINS.by_kind, "text"}
+    for gains in GAINS.values():
+        assert set(KINDS.values()) == {*gains.by_kind, "text"}
 
 
-def test_wide_texts_gain_and_short_ones_lose() -> None:
+@pytest.mark.parametrize(("major", "first"), [(14, 14), (18, 14), (19, 19), (20, 19)])
+def test_gains_are_those_of_the_server(major: int, first: int) -> None:
+    """A new version is taken for the last one that was measured."""
+    assert find_gains(major) is GAINS[first]
+
+
+@pytest.mark.parametrize(("major", "expected"), [(18, [-24, -24, -10, 29, 358]), (19, [-45, -45, -45, -35, 175])])
+def test_wide_texts_gain_and_short_ones_lose(major: int, expected: list[int]) -> None:
     """By the figures in docs/copy-format.md."""
-    gains = [gain_per_row([25], [(10, 10 * width)], records=10) for width in (0, 4, 12, 32, 200)]
-    assert [round(gain) for gain in gains] == [-24, -24, -10, 29, 358]
+    widths = (0, 4, 12, 32, 200)
+    gains = [gain_per_row([25], [(10, 10 * width)], records=10, gains=find_gains(major)) for width in widths]
+    assert [round(gain) for gain in gains] == expected

@@ -144,7 +144,7 @@ def test_session_that_sends_a_table_sends_all_of_it() -> None:
         feed.take(session=2, prefer=None, patience_s=0)
     feed.set_sessions(1)
     block: Any = SimpleNamespace(size_bytes=1)
-    reading: Any = SimpleNamespace(encoder=SimpleNamespace(spec=None), binary=None)
+    reading: Any = SimpleNamespace(encoder=SimpleNamespace(spec=None), encoded=None)
     feed._active[0].reading = reading
     feed._active[0].queue.append(block)
     assert feed.take(session=0, prefer=None, patience_s=0) is None

@@ -20,7 +20,8 @@ from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
 from penstock.ledger.rejects import RecordForm
-from penstock.loading.copy.payload import BinaryBlocks, Encoder
+from penstock.loading.copy.encoded import EncodedBlocks
+from penstock.loading.copy.payload import Encoder
 from penstock.loading.values.block import Block, CopySpec
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan
@@ -68,12 +69,12 @@ class NothingReady(Exception):
 class Reading:
     """The encoder and the record form of an open object.
 
-    `binary` encodes its blocks in the binary format, None if all of them are sent as text.
+    `encoded` encodes its blocks before they are sent, None if all of them are sent as text.
     """
 
     encoder: Encoder
     form: RecordForm
-    binary: BinaryBlocks | None = None
+    encoded: EncodedBlocks | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -107,16 +108,16 @@ class OpenObject:
         return self._opened().form
 
     @property
-    def binary(self) -> BinaryBlocks | None:
-        """Return the encoder of the object's blocks in the binary format, None if they are sent as text."""
-        binary = self._opened().binary
-        return binary if binary is not None and binary.is_active else None
+    def encoded(self) -> EncodedBlocks | None:
+        """Return what encodes the object's blocks, None if they are sent as text."""
+        encoded = self._opened().encoded
+        return encoded if encoded is not None and encoded.is_active else None
 
     @property
     def spec(self) -> CopySpec:
         """Return the COPY command that the next block probably needs."""
-        binary = self.binary
-        return self.encoder.spec if binary is None else binary.spec
+        encoded = self.encoded
+        return self.encoder.spec if encoded is None or not encoded.is_expected else encoded.spec
 
     def _opened(self) -> Reading:
         if self.reading is None:
@@ -148,8 +149,8 @@ class OpenObject:
 OpenBlocks: TypeAlias = "Callable[[ObjectWork], Opened]"
 
 
-# Returns the encoder of an object's blocks in the binary format, None if they are sent as text.
-OpenBinary = Callable[[ObjectWork, Encoder, RecordForm], BinaryBlocks | None]
+# Returns what encodes an object's blocks, None if they are sent as text.
+OpenEncoded = Callable[[ObjectWork, Encoder, RecordForm], EncodedBlocks | None]
 
 
 class BlockFeed:
@@ -174,7 +175,7 @@ class BlockFeed:
         is_open: bool = False,
         least_claim_bytes: int = 0,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
-        open_binary: OpenBinary | None = None,
+        open_encoded: OpenEncoded | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
@@ -186,7 +187,7 @@ class BlockFeed:
         self._done: list[FileProgress] = []
         self._done_bytes = 0
         self._open_blocks = open_blocks
-        self._open_binary = open_binary
+        self._open_encoded = open_encoded
         self._on_object_failed = on_object_failed
         self._reader_limit = reader_limit
         self._is_in_job_order = is_in_job_order
@@ -505,8 +506,8 @@ class BlockFeed:
         spent = ReaderSeconds()
         making_s = 0.0
         with stream:
-            binary = None if self._open_binary is None else self._open_binary(opened.work, encoder, form)
-            opened.stream, opened.reading = stream, Reading(encoder, form, binary)
+            encoded = None if self._open_encoded is None else self._open_encoded(opened.work, encoder, form)
+            opened.stream, opened.reading = stream, Reading(encoder, form, encoded)
             try:
                 for block in blocks:
                     making_s += watch.lap()

@@ -12,7 +12,7 @@ from penstock.loading.copy.copy import CopySession
 from penstock.loading.read.feed import BlockFeed, OpenObject, reader_limit
 from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
-from penstock.loading.send.formats import open_binary
+from penstock.loading.send.formats import open_encoded
 from penstock.loading.send.session import LoadSession
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class BlockUnit:
             is_open=member.is_joint,
             least_claim_bytes=plan.tuning.least_claim_bytes,
             on_object_failed=self._leave_out if plan.job.rules.skips_unreadable else None,
-            open_binary=partial(open_binary, as_text=given.as_text),
+            open_encoded=partial(open_encoded, as_text=given.as_text),
             clock=tools.clock,
         )
 

@@ -1,25 +1,39 @@
-"""Decides for each table whether its files are sent as text or in COPY's binary format.
+"""Decides for each table whether its files are sent as text, as csv without quotes, or in COPY's binary format.
 
-The result of a load does not depend on the format. If the server refuses a batch with blocks in the binary format, the
-batch is undone. The next attempt sends its objects as text, so that the error names file, line and column.
+The result of a load does not depend on the format. If the server refuses a batch with encoded blocks, the batch is
+undone. The next attempt sends its objects as text, so that the error names file, line and column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.loading.copy.payload import BinaryBlocks, Encoder, find_obstacle, gain_per_row, make_binary, make_native
+from penstock.loading.copy.encoded import (
+    EncodedBlocks,
+    find_gains,
+    find_obstacle,
+    find_plain_obstacle,
+    gain_per_row,
+    make_binary,
+    make_native,
+    make_plain,
+)
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.values.table import Column
     from penstock.ledger.rejects import RecordForm
+    from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.work import ObjectWork
+
+# Since PostgreSQL 19, lines are scanned by SIMD up to the first quote or backslash of a COPY command
+# (copyfromparse.c, CopyReadLineText). Earlier versions gain nothing.
+_FAST_SCAN_MAJOR: Final = 19
 
 
 def choose_formats(plan: LoadPlan) -> LoadPlan:
@@ -37,29 +51,40 @@ def _choose(target: TargetPlan, plan: LoadPlan) -> CopyChoice:
     if target.refusal is not None or asked == "text":
         return CopyChoice(reason="as requested" if asked == "text" else "every object is loaded already")
     columns = _find_columns(target, target.column_map.columns)
-    obstacle = _find_rule(target, plan) or find_obstacle(target.dialect, target.column_map, columns)
-    if obstacle is not None:
-        if asked == "binary":
-            raise _refuse_binary(target, columns, obstacle)
-        return CopyChoice(reason=obstacle)
+    rule = _find_rule(target, plan)
+    obstacle = rule or _find_encoding(plan) or find_obstacle(target.dialect, target.column_map, columns)
     if asked == "binary":
+        if obstacle is not None:
+            raise _refuse_binary(target, columns, obstacle)
         return CopyChoice(format="binary", reason="as requested")
     size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_binary_bytes
-    if size_bytes is not None and size_bytes < least_bytes:
-        return CopyChoice(reason="the load is too small to gain from another format")
-    return _weigh(target, [column for column in columns if column is not None])
+    is_small = size_bytes is not None and size_bytes < least_bytes
+    if obstacle is not None:
+        choice = CopyChoice(reason=obstacle)
+    elif is_small:
+        choice = CopyChoice(reason="the load is too small to gain from another format")
+    else:
+        choice = _weigh(target, [column for column in columns if column is not None], major=plan.server.major)
+    is_fast = plan.server.major >= _FAST_SCAN_MAJOR and not is_small and rule is None
+    if choice.format == "text" and is_fast and find_plain_obstacle(target.dialect, target.column_map) is None:
+        words = f"{choice.reason}; written without quotes and backslashes, which this server scans faster"
+        return CopyChoice(reason=words, is_plain=True)
+    return choice
 
 
 def _find_rule(target: TargetPlan, plan: LoadPlan) -> str | None:
-    """Return the rule or option that requires text, None if none does."""
-    encoding = plan.server.server_encoding
+    """Return the rule or option that requires text as it is in the files, None if none does."""
     rules = (
         ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
         ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
         ("a source can be read only once, and a refused batch is sent again as text", not plan.is_repeatable),
-        (f"the database's encoding is {encoding}", encoding != "UTF8"),
     )
     return next((words for words, is_so in rules if is_so), None)
+
+
+def _find_encoding(plan: LoadPlan) -> str | None:
+    encoding = plan.server.server_encoding
+    return None if encoding == "UTF8" else f"the database's encoding is {encoding}"
 
 
 def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacle: str) -> PenstockError:
@@ -70,7 +95,7 @@ def _refuse_binary(target: TargetPlan, columns: Sequence[Column | None], obstacl
     return error(message, detail=f"{obstacle[:1].upper()}{obstacle[1:]}.", hint=hint)
 
 
-def _weigh(target: TargetPlan, columns: Sequence[Column]) -> CopyChoice:
+def _weigh(target: TargetPlan, columns: Sequence[Column], *, major: int) -> CopyChoice:
     """Choose the format by the cost model, the widths of values in the sample, and whether the encoder accepts them."""
     dialect, sample = target.dialect, target.sample
     head = sample.head
@@ -93,7 +118,8 @@ def _weigh(target: TargetPlan, columns: Sequence[Column]) -> CopyChoice:
         name = "" if index is None else f', column "{target.column_map.columns[index]}"'
         place = f"line {records[min(number, len(records) - 1)].line}{name}" if index is not None else "the sample"
         return CopyChoice(reason=f"{place} of the first file is not in a form that is encoded ({rule})")
-    gain = gain_per_row([column.type_oid for column in columns], widths, records=count)
+    gains = find_gains(major)
+    gain = gain_per_row([column.type_oid for column in columns], widths, records=count, gains=gains)
     if gain <= 0:
         return CopyChoice(reason="the binary format would not save time by the cost model")
     return CopyChoice(format="binary", reason=f"saves about {gain:.0f} ns for each row by the cost model")
@@ -104,12 +130,16 @@ def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | Non
     return [table.column(name) for name in names]
 
 
-def open_binary(
+def open_encoded(
     work: ObjectWork, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
-) -> BinaryBlocks | None:
-    """Return the encoder of an object's blocks, None if the object is sent as text, as are the objects in `as_text`."""
-    target = work.target
-    if target.copy.format != "binary" or work.has_positions or work.number in as_text:
+) -> EncodedBlocks | None:
+    """Return what encodes an object's blocks, None if they are sent as text, as those of the objects in `as_text`."""
+    choice = work.target.copy
+    if work.has_positions or work.number in as_text:
         return None
-    columns = _find_columns(target, form.column_map.columns)
+    if choice.is_plain:
+        return make_plain(form.dialect, form.column_map, encoder)
+    if choice.format != "binary":
+        return None
+    columns = _find_columns(work.target, form.column_map.columns)
     return make_binary(form.dialect, form.column_map, columns, encoder.spec)

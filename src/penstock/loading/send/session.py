@@ -16,7 +16,7 @@ from penstock.core.errors import FileLocation, PenstockError, ServerError
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.ledger.committed import insert_ranges, lacks_object
 from penstock.ledger.ledger import Ledger, taken_over
-from penstock.loading.context import LoadTools, RefusedInBinaryError
+from penstock.loading.context import LoadTools, RefusedEncodedError
 from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.loading.formats.blocks import make_cutter, record_error
 from penstock.loading.formats.sent import explain_line
@@ -97,8 +97,8 @@ class LoadSession:
         self._seals = seals
         self._value_check = value_check
         self._opened: dict[int, OpenObject] = {}
-        # The objects that have blocks in the binary format in the present batch.
-        self._binary: set[int] = set()
+        # The objects that have encoded blocks in the present batch.
+        self._encoded: set[int] = set()
         # Rejected records, which are written to the ledger only after the COPY command has ended.
         self._unwritten: list[Reject] = []
         self._clock = clock
@@ -153,7 +153,7 @@ class LoadSession:
     def _end_batch(self) -> None:
         self.totals.rows_committed += self._batch.rows
         self._batch = Batch()
-        self._binary.clear()
+        self._encoded.clear()
 
     def _is_batch_due(self) -> bool:
         plan = self._batch_plan
@@ -191,7 +191,7 @@ class LoadSession:
             self._batch.add(opened.work.number, block, header=form.header)
             self._feed.note_sent(opened, 0)
             return
-        rows, spec = self._encode_binary(opened, block)
+        rows, spec = self._encode_rows(opened, block)
         is_untouched = rows is None and encoder.is_untouched(block)
         line_end: LineEnd = block.line_end if is_untouched else "lf"
         command = self._command
@@ -206,7 +206,7 @@ class LoadSession:
             parts = self._encode(command.chunk, opened, block)
         else:
             parts = [rows]
-            self._binary.add(opened.work.number)
+            self._encoded.add(opened.work.number)
             # Keep no lines, because an error is located when the object is sent again as text.
             command.chunk.count(block, uri=opened.source.uri, records=block.records)
         self._batch.add(opened.work.number, block, header=form.header)
@@ -223,12 +223,16 @@ class LoadSession:
         if is_due:
             self._commit_batch()
 
-    def _encode_binary(self, opened: OpenObject, block: Block) -> tuple[bytes | None, CopySpec]:
-        """Return a block's rows in the binary format (None if it is sent as text), and the COPY command for it."""
-        binary = opened.binary
-        rows = None if binary is None else binary.encode(block)
+    def _encode_rows(self, opened: OpenObject, block: Block) -> tuple[bytes | None, CopySpec]:
+        """Return a block's encoded rows (None if it is sent as text), and the COPY command for it."""
+        encoded = opened.encoded
+        rows = None if encoded is None else encoded.encode(block)
+        spec = opened.encoder.spec if encoded is None or rows is None else encoded.spec
+        if rows is not None and spec.format != "binary":
+            # The encoder of the binary format declines blocks with values that columns change.
+            self._look(opened, block)
         self.totals.seconds.encoding_s += self._watch.lap()
-        return rows, opened.encoder.spec if binary is None or rows is None else binary.spec
+        return rows, spec
 
     def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
         """Add a block to the chunk, and return its payload.
@@ -333,11 +337,11 @@ class LoadSession:
             error = self._explain(failure)
             is_lasting = not error.is_transient or error.sqlstate == _PROTOCOL_VIOLATION
             is_refusal = is_lasting and not (error.sqlstate or "").startswith(_INTERVENTION_CLASS)
-            if self._binary and is_refusal and not failure.is_disconnect:
-                raise RefusedInBinaryError(error, self._binary) from failure
+            if self._encoded and is_refusal and not failure.is_disconnect:
+                raise RefusedEncodedError(error, self._encoded) from failure
             raise error from failure
         except OtherTypes as exc:
-            raise RefusedInBinaryError("columns have other types than when the load began", self._binary) from exc
+            raise RefusedEncodedError("columns have other types than when the load began", self._encoded) from exc
         except Superseded as exc:
             raise taken_over(self._claim.load_id) from exc
 

@@ -36,6 +36,8 @@ class CopyChoice:
 
     format: Literal["text", "binary"] = "text"
     reason: str = ""
+    # Whether blocks with quotes or backslashes are written as csv that has none.
+    is_plain: bool = False
 
 
 @frozen

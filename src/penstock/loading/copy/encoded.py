@@ -1,0 +1,274 @@
+"""Encodes blocks of text before they are sent: in COPY's binary format, or as csv that has no quotes.
+
+Both save the server work, and the rows stored are those of the text. A block that an encoder declines is sent as text,
+in a COPY command of its own. Which encoder a table has is decided in send/formats.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock import _native
+from penstock.core.frozen import frozen
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.table import Column, ColumnMap
+from penstock.loading.copy.payload import Encoder, find_kept_type
+from penstock.loading.values.block import Block, CopySpec
+
+# The encoder's kind for each type, by pg_type.oid. Domains and enums have other oids, and are sent as text. Source:
+# pg_type.dat; tests/server/test_binary_types.py compares the oids with pg_type on every version.
+KINDS: Final = {
+    16: "bool",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    25: "text",
+    700: "float4",
+    701: "float8",
+    1042: "text",
+    1043: "text",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+}
+
+
+@frozen
+class GivingUp:
+    """When to send the rest of an object as text. A block that the encoder declines needs its own COPY command."""
+
+    declined_in_a_row: int = 3
+    # The encoder gives up after `declined_in_a_row` declined blocks if also one in this many blocks was declined.
+    blocks_per_declined: int = 10
+
+
+class EncodedBlocks:
+    """Encodes the blocks of one object until too many of them are declined. `spec` describes the COPY command.
+
+    Sessions share it without a lock. If a block is counted twice, or not at all, the encoder only gives up sooner or
+    later.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[Block], bytes | None],
+        spec: CopySpec,
+        *,
+        rule: GivingUp | None = None,
+        # A byte. Blocks are sent as text until one has it. From then on blocks are encoded, because a change between
+        # text and encoded blocks costs a COPY command.
+        awaited: bytes = b"",
+    ) -> None:
+        self.spec = spec
+        self.is_active = True
+        self.encoded = 0
+        self.declined = 0
+        self._in_a_row = 0
+        self._encode = encode
+        self._rule = rule if rule is not None else GivingUp()
+        self._awaited = awaited
+
+    @property
+    def is_expected(self) -> bool:
+        """Return whether the next block probably is encoded."""
+        return self.is_active and not self._awaited
+
+    def encode(self, block: Block) -> bytes | None:
+        """Return a block's rows, encoded. Return None if the block must be sent as text."""
+        if not self.is_active or block.fault is not None:
+            return None
+        if self._awaited:
+            if not any(buffer.find(self._awaited, start, end) >= 0 for buffer, start, end in block.segments):
+                return None
+            self._awaited = b""
+        rows = self._encode(block)
+        if rows is not None:
+            self.encoded += 1
+            self._in_a_row = 0
+            return rows
+        self.declined += 1
+        self._in_a_row += 1
+        least, share = self._rule.declined_in_a_row, self._rule.blocks_per_declined
+        is_frequent = self.declined >= least and self.declined * share >= self.declined + self.encoded
+        self.is_active = self._in_a_row < least and not is_frequent
+        return None
+
+
+def make_binary(
+    dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None], spec: CopySpec
+) -> EncodedBlocks | None:
+    """Return the encoder of an object's blocks in the binary format, None if they must be sent as text.
+
+    `spec` describes the COPY of text.
+    """
+    if find_obstacle(dialect, column_map, columns) is not None:
+        return None
+    known = [column for column in columns if column is not None]
+    encoder = make_native(dialect, known)
+    return EncodedBlocks(
+        lambda block: encoder.encode(block.segments, block.line_end, block.records),
+        replace(spec, format="binary", type_oids=tuple(column.type_oid for column in known)),
+    )
+
+
+# The delimiter, the quote and the null of csv without quotes: control characters, which text hardly has.
+_MARKS: Final = "\x1f\x1e\x1d"
+
+
+def make_plain(dialect: Dialect, column_map: ColumnMap, encoder: Encoder) -> EncodedBlocks | None:
+    """Return the encoder that writes an object's blocks as csv without quotes, None if they must be sent as text.
+
+    It begins with the first block that has a quote or, in text and tsv, a backslash.
+    """
+    delimiter, quote, null = _MARKS
+    spec, rewriter = encoder.spec, encoder.rewriter
+    if find_plain_obstacle(dialect, column_map) is not None or not isinstance(rewriter, _native.Rewriter):
+        return None
+    marks, width = _MARKS.encode(), len(spec.columns)
+    return EncodedBlocks(
+        lambda block: rewriter.write_plain(block.segments, block.line_end, block.records, marks=marks, columns=width),
+        replace(spec, format="csv", delimiter=delimiter, quote=quote, escape=quote, null=null),
+        awaited=b"\\" if dialect.quote is None else dialect.quote.encode(),
+    )
+
+
+def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
+    """Return the Rust encoder for columns without an obstacle. It declines values that the columns would change."""
+    return _native.BinaryEncoder(
+        format=dialect.format,
+        delimiter=dialect.delimiter.encode(),
+        quote=None if dialect.quote is None else dialect.quote.encode(),
+        null=dialect.nulls[0].encode(),
+        kinds=[KINDS[column.type_oid] for column in columns],
+        column_types=[find_kept_type(column) for column in columns],
+    )
+
+
+def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None]) -> str | None:
+    """Return why records of a dialect cannot be encoded in the binary format for columns, None if they can.
+
+    Records are encoded only unchanged: no field is skipped, added, or ambiguous.
+    """
+    for column in columns:
+        if column is None or column.type_oid not in KINDS:
+            named = (
+                "a column that is not known" if column is None else f'column "{column.name}", type {column.type_name}'
+            )
+            return f"{named}, has no binary encoder"
+    obstacles = (
+        *_find_common_obstacles(dialect, column_map),
+        ("columns of the files are skipped (--skip)", column_map.keep is not None),
+        ("an empty field behind the last one is dropped", column_map.ends_empty),
+        ("there are several null strings (--null)", len(dialect.nulls) != 1),
+        ("the null string is not \\N and has a backslash", _has_odd_null(dialect)),
+        ("quote and escape of the files differ", dialect.quote != dialect.escape),
+        ("the files are not in UTF8", dialect.encoding != "UTF8"),
+    )
+    return next((words for words, is_so in obstacles if is_so), None)
+
+
+def find_plain_obstacle(dialect: Dialect, column_map: ColumnMap) -> str | None:
+    """Return why records of a dialect cannot be written as csv without quotes, None if they can."""
+    return next((words for words, is_so in _find_common_obstacles(dialect, column_map) if is_so), None)
+
+
+def _find_common_obstacles(dialect: Dialect, column_map: ColumnMap) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("there are no columns", not column_map.columns),
+        ("records are JSON Lines", column_map.names is not None),
+        ("values of --set go as text", bool(column_map.constants)),
+        ("quoted fields may be null (--force-null)", bool(dialect.force_null)),
+    )
+
+
+def _has_odd_null(dialect: Dialect) -> bool:
+    return dialect.format == "text" and "\\" in dialect.nulls[0] and dialect.nulls[0] != "\\N"
+
+
+@frozen
+class CellGains:
+    """What a value in the binary format saves, in ns: the server's time minus the encoder's time.
+
+    A null saves nothing.
+
+    The figures depend on the machine's speed, but their signs hardly do.
+    """
+
+    # The gain of each kind whose gain does not depend on the width.
+    by_kind: Mapping[str, float]
+    # A text gains `text_ns_per_byte` for each byte, because the server need not read each byte, minus `text_ns` for its
+    # length, but at least `least_text_ns`. The figures are from the line through texts of 12 and 200 bytes.
+    text_ns: float
+    text_ns_per_byte: float
+    least_text_ns: float
+
+
+# By the first version of PostgreSQL that they are about. Those of 14 are medians of several runs of
+# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are not from an idle machine yet: of each kind they
+# are those of 14 less 1.75 ns a byte, which is what its scan of csv saved; of texts they are the line through -35 ns at
+# 32 bytes and 175 ns at 200.
+GAINS: Final = {
+    14: CellGains(
+        by_kind={
+            "bool": 12.0,
+            "int2": 0.0,
+            "int4": 23.0,
+            "numeric": -3.0,
+            "int8": 45.0,
+            "float4": 33.0,
+            "float8": 120.0,
+            "date": 110.0,
+            "timestamp": 292.0,
+            "timestamptz": 286.0,
+            "uuid": 392.0,
+        },
+        text_ns=33.5,
+        text_ns_per_byte=1.96,
+        least_text_ns=-24.0,
+    ),
+    19: CellGains(
+        by_kind={
+            "bool": 8.0,
+            "int2": -11.0,
+            "int4": 4.0,
+            "numeric": -21.0,
+            "int8": 10.0,
+            "float4": 17.0,
+            "float8": 87.0,
+            "date": 91.0,
+            "timestamp": 245.0,
+            "timestamptz": 234.0,
+            "uuid": 327.0,
+        },
+        text_ns=75.0,
+        text_ns_per_byte=1.25,
+        least_text_ns=-45.0,
+    ),
+}
+
+
+def find_gains(major: int) -> CellGains:
+    """Return the gains on a server of a major version."""
+    return GAINS[max(first for first in GAINS if first <= max(major, min(GAINS)))]
+
+
+def gain_per_row(oids: Sequence[int], widths: Sequence[tuple[int, int]], *, records: int, gains: CellGains) -> float:
+    """Return how many ns a row saves on average.
+
+    `widths` has, for each column, the number of values that are not null, and their total bytes.
+
+    >>> round(gain_per_row([23, 25], [(10, 40), (5, 50)], records=10, gains=GAINS[14]), 2)
+    16.05
+    """
+    return sum(_gain(oid, *width, gains) for oid, width in zip(oids, widths, strict=True)) / max(records, 1)
+
+
+def _gain(oid: int, values: int, length_bytes: int, gains: CellGains) -> float:
+    kind = KINDS[oid]
+    if kind != "text":
+        return values * gains.by_kind[kind]
+    return max(values * gains.least_text_ns, length_bytes * gains.text_ns_per_byte - values * gains.text_ns)
