@@ -1,8 +1,9 @@
-"""Rows sent as text and in COPY's binary format: tables that suit it and that do not, and what a value of a type saves.
+"""Rows sent as text, as csv with and without quotes, and in COPY's binary format; and what a value of a type saves.
 
-Each table is loaded as text, in the binary format, by --copy-format auto, and by `zcat | psql`. Then tables of ten
-columns of one type tell what one value saves of CPU, client and server together: loading/copy/payload.py has these
-figures.
+Each shape of table is stored by the server's own COPY of each form, and by penstock, of which the server's share is
+shown beside. Then whole processes load a `.csv.gz`. Tables of ten columns of one type tell what one value in the binary
+format saves of CPU, client and server together: loading/copy/encoded.py has these figures. All is done on the default
+server and, in turn, on those of `--pg-bin`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import gzip
 import random
 import statistics
 import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from benchmarks.cpu import run_once, summarize_runs
 from benchmarks.data import PENSTOCK
-from benchmarks.record import save
+from benchmarks.record import markdown, save
 from benchmarks.server import Target, bench_server, make_open_dir
 from benchmarks.tpch import lineitem_rows, write_lineitem
-from penstock.loading.copy.payload import GAINS
+from penstock.lab.installations import default_installation, installation_at, read_version
+from penstock.loading.copy.encoded import find_gains
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from benchmarks.cpu import Run
@@ -32,13 +35,11 @@ if TYPE_CHECKING:
 
 _SEED = 20_261_125
 _SCHEMA = "copy_format"
-_FORMATS = ("text", "binary", "auto")
 _PSQL = "zcat | psql"
-_RANDOM_TABLES = 3
-# Seconds are noisier than CPU: tables are loaded so many times as often as those of one type.
-_MORE_RUNS = 2
 # So many values of one type in a row that the row itself counts little.
 _CELLS = 10
+# Texts are cut from it: to draw each letter would take minutes.
+_POOL = "".join(random.Random(_SEED).choices("abcdefghijklmnopqrstuvwxyz ", k=1 << 20))
 
 _LINEITEM = (
     "l_orderkey bigint NOT NULL, l_partkey bigint NOT NULL, l_suppkey bigint NOT NULL, l_linenumber integer NOT NULL, "
@@ -54,7 +55,11 @@ def _moment(rng: random.Random) -> datetime:
 
 
 def _letters(count: int) -> Callable[[random.Random], str]:
-    return lambda rng: "".join(rng.choices("abcdefghijklmnopqrstuvwxyz ", k=count))
+    def cut(rng: random.Random) -> str:
+        at = rng.randrange(len(_POOL) - count)
+        return _POOL[at : at + count]
+
+    return cut
 
 
 # Of each type: its name in SQL, and how a value is made. Texts are named by their width.
@@ -74,35 +79,61 @@ _TYPES: dict[str, tuple[str, Callable[[random.Random], str]]] = {
     "text 12": ("text", _letters(12)),
     "text 32": ("text", _letters(32)),
     "text 200": ("text", _letters(200)),
+    "text 1000": ("text", _letters(1000)),
 }
-_MIXED = ("int4", "int8", "float8", "timestamptz", "numeric", "uuid")
-# So many rows of these types are a block. A sign in front of a number makes a block go as text.
-_BLOCK_ROWS = 4_400
-_SIGN = "+"
+_LINEITEM_SHAPE = "lineitem"
+_TITLES = "IMDb's titles"
+# Each shape's types, and which share of the rows of a whole process it has. A type with ? is null in half of the rows.
+_SHAPES: dict[str, tuple[tuple[str, ...], int]] = {
+    "mixed": (("int4", "int8", "float8", "timestamptz", "numeric", "uuid"), 10),
+    "six texts of 4": (("text 4",) * 6, 3),
+    "six texts of 32": (("text 32",) * 6, 10),
+    "six texts of 200": (("text 200",) * 6, 30),
+    "one text of 1000": (("text 1000",), 30),
+    _LINEITEM_SHAPE: ((), 15),
+    _TITLES: (("text 12", "text 4", "text 32", "text 32", "bool", "int4", "int2?", "int2?", "text 12?"), 10),
+}
+# The options of the server's COPY, and of penstock, of each form of a file. The server reads the binary format too.
+_FORMS = {
+    "text": ("FORMAT text", ["--format", "text"]),
+    "csv": ("FORMAT csv", ["--format", "csv"]),
+    "quoted csv": ("FORMAT csv", ["--format", "csv"]),
+}
+# The shapes that whole processes load, in which form, and which share of the rows.
+_WHOLE = (
+    ("mixed", "csv", 2),
+    ("lineitem", "csv", 2),
+    ("six texts of 32", "quoted csv", 3),
+    ("six texts of 200", "csv", 10),
+    ("six texts of 200", "quoted csv", 10),
+)
+_WHOLE_WAYS = ("text", "auto", _PSQL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A file and the table that it fills; `key` is a primary key that is kept."""
+    """A table and the ways to fill it: by name, the arguments of a process and a file that it gets decompressed."""
 
     name: str
     columns: str
-    path: Path
     rows: int
-    key: str = ""
+    files: dict[str, Path]
+    ways: Callable[[EmbeddedServer], dict[str, tuple[list[str], Path | None]]]
 
 
 class _Tables(Target):
-    """The table of the case that runs."""
+    """The table of the case that runs, on one server."""
 
-    case: _Case
+    def __init__(self, server: EmbeddedServer) -> None:
+        super().__init__(server.conninfo())
+        self.server = server
+        self.major = server.spec.installation.major
 
-    def renew_case(self) -> None:
+    def renew_case(self, case: _Case) -> None:
         """Drop the case's table, and create it, empty."""
-        key = f", PRIMARY KEY ({self.case.key})" if self.case.key else ""
         self._connection.execute(f"DROP SCHEMA IF EXISTS {_SCHEMA} CASCADE")
         self._connection.execute(f"CREATE SCHEMA {_SCHEMA}")
-        self._connection.execute(f"CREATE TABLE {_SCHEMA}.t ({self.case.columns}{key})".encode())
+        self._connection.execute(f"CREATE TABLE {_SCHEMA}.t ({case.columns})".encode())
         self._connection.execute("CHECKPOINT")
 
     def count(self) -> int:
@@ -111,133 +142,260 @@ class _Tables(Target):
         assert row is not None
         return int(row[0])
 
+    def write_binary(self, case: _Case, path: Path) -> None:
+        """Write a case's rows in the binary format."""
+        self.renew_case(case)
+        self._connection.execute(f"COPY {_SCHEMA}.t FROM '{case.files['csv']}' (FORMAT csv)".encode())
+        copied = f"COPY {_SCHEMA}.t TO STDOUT (FORMAT binary)"
+        with path.open("wb") as file, self._connection.cursor().copy(copied) as copy:
+            for part in copy:
+                file.write(part)
+
+
+_Found = dict[tuple[str, int], dict[str, list["Run"]]]
+
 
 def run(options: Options) -> None:
     """Run it and write the results."""
     make_open_dir(options.data)
     rows = lineitem_rows(options.scale)
-    cases = [*_tables(options.data, rows), *(_cells(options.data, rows, name) for name in _TYPES)]
-    found: dict[str, dict[str, list[Run]]] = {}
-    with bench_server(options.data) as server, _Tables(server.conninfo()) as tables:
+    installations = [default_installation(), *map(installation_at, options.pg_bin)]
+    with ExitStack() as stack:
+        servers = []
+        for each in installations:
+            server = stack.enter_context(bench_server(options.data, name=f"server{each.major}", installation=each))
+            servers.append(stack.enter_context(_Tables(server)))
+        parts = [
+            [_make_shape(options.data, name, rows) for name in _SHAPES],
+            [_make_whole(options.data, *each, rows=rows) for each in _WHOLE],
+            [_make_cells(options.data, name, rows) for name in _TYPES if name != "text 1000"],
+        ]
+        cases = [case for part in parts for case in part]
+        for case in parts[0]:
+            if not case.files["binary"].exists():
+                servers[0].write_binary(case, case.files["binary"])
+        found = {}
         for case in cases:
-            tables.case = case
-            ways = _ways(case, server)
-            runs = found[case.name] = {name: [] for name in ways}
-            for number in range(-1, options.runs if case.name in _TYPES else _MORE_RUNS * options.runs):
-                for name, (argv, packed) in ways.items():
-                    tables.renew_case()
-                    cost = run_once(argv, server, tables, rows=case.rows, gunzip=packed)
-                    print(f"{case.name}, {name}: {cost.seconds:.2f} s, CPU {cost.cpu_s:.2f} s", flush=True)
-                    if number >= 0:
-                        runs[name].append(cost)
-        settings = tables.settings()
+            found |= _measure(case, servers, runs=options.runs)
+        settings = servers[0].settings()
+    majors = [each.major for each in servers]
+    shapes, whole, cells = parts
     save(
         "copy_format",
         options=options,
-        postgresql=settings,
-        settings={case.name: {"rows": case.rows, "bytes": case.path.stat().st_size} for case in cases},
-        results={
-            name: {way: summarize_runs(runs) for way, runs in found_of.items()} for name, found_of in found.items()
+        postgresql={**settings, "server_version": ", ".join(map(read_version, installations))},
+        settings={
+            case.name: {"rows": case.rows, "bytes": {name: path.stat().st_size for name, path in case.files.items()}}
+            for case in cases
         },
-        table=_table(cases, found),
+        results={
+            f"{name}, PostgreSQL {major}": {way: summarize_runs(runs) for way, runs in ways.items()}
+            for (name, major), ways in found.items()
+        },
+        table=_tell_shapes(shapes, majors, found),
         notes=[
-            f"Each way is a process of its own. Tables are loaded {_MORE_RUNS} times as often as those of one type.",
-            "They have no index, keyed keeps its key; penstock does no VACUUM.",
+            "CPU of the server, ns a row: of its own COPY of a file in each form, and of loads by penstock.",
+            "",
+            *markdown(_tell_whole(whole, majors, found)),
+            "",
+            "Whole processes that load a `.csv.gz`, medians; CPU in ns a row.",
+            "",
+            *markdown(_tell_cells(cells, majors, found)),
+            "",
             (
-                "A value's gain is the CPU of client and server as text minus that in the binary format. Beside it is "
-                "the constant of src/penstock/load/copy/payload.py, the median of several runs of this benchmark."
+                "CPU in ns that a value in the binary format saves, client and server together. Beside it is the "
+                "constant of src/penstock/loading/copy/encoded.py."
             ),
+            "No table has an index; penstock does no VACUUM.",
         ],
     )
 
 
-def _ways(case: _Case, server: EmbeddedServer) -> dict[str, tuple[list[str], Path | None]]:
-    load = [PENSTOCK, "load", str(case.path), "--into", f"{_SCHEMA}.t", "--to", server.conninfo(), "--quiet"]
-    load += ["--again", "--no-vacuum", "--no-header", "--format", "csv", "--indexes", "keep", "--copy-format"]
-    is_cells = case.name in _TYPES
-    ways: dict[str, tuple[list[str], Path | None]] = {
-        name: ([*load, name], None) for name in (_FORMATS[:2] if is_cells else _FORMATS)
+def _measure(case: _Case, servers: list[_Tables], *, runs: int) -> _Found:
+    """Run each way on each server in turn, after a warm-up."""
+    found: _Found = {(case.name, tables.major): {} for tables in servers}
+    for number in range(-1, runs):
+        for tables in servers:
+            for name, (argv, packed) in case.ways(tables.server).items():
+                tables.renew_case(case)
+                cost = run_once(argv, tables.server, tables, rows=case.rows, gunzip=packed)
+                print(f"{case.name}, {tables.major}, {name}: {cost.seconds:.2f} s, CPU {cost.cpu_s:.2f} s", flush=True)
+                if number >= 0:
+                    found[case.name, tables.major].setdefault(name, []).append(cost)
+    return found
+
+
+# ---------------------------------------------------------------- ways
+
+
+def _load(path: Path, server: EmbeddedServer, form: str, *, copy_format: str = "auto") -> list[str]:
+    load = [PENSTOCK, "load", str(path), "--into", f"{_SCHEMA}.t", "--to", server.conninfo(), "--quiet", "--again"]
+    load += ["--no-vacuum", "--no-header", "--indexes", "keep", "--copy-format", copy_format]
+    return [*load, *_FORMS[form][1]]
+
+
+def _psql(server: EmbeddedServer, command: str) -> list[str]:
+    return server.psql_argv(["--no-psqlrc", "--dbname=postgres", "--command", command])
+
+
+def _shape_ways(server: EmbeddedServer, files: dict[str, Path]) -> dict[str, tuple[list[str], Path | None]]:
+    forms = {**{name: options for name, (options, _) in _FORMS.items()}, "binary": "FORMAT binary"}
+    ways = {
+        name: _psql(server, f"COPY {_SCHEMA}.t FROM '{files[name]}' ({options})") for name, options in forms.items()
     }
-    if not is_cells:
-        statement = f"COPY {_SCHEMA}.t FROM STDIN (FORMAT csv)"
-        ways[_PSQL] = (server.psql_argv(["--no-psqlrc", "--dbname=postgres", "--command", statement]), case.path)
-    return ways
+    ways |= {f"penstock, {form}": _load(files[form], server, form) for form in ("text", "quoted csv")}
+    return {name: (argv, None) for name, argv in ways.items()}
 
 
-def _table(cases: list[_Case], found: dict[str, dict[str, list[Run]]]) -> list[tuple[str, ...]]:
-    heading: tuple[str, ...] = ("table", "way", "median s", "as text / this", "client CPU ns/row", "server CPU ns/row")
-    heading += ("ns/value saved", "in choose.py")
-    table: list[tuple[str, ...]] = [heading]
+def _whole_ways(server: EmbeddedServer, packed: Path, form: str) -> dict[str, tuple[list[str], Path | None]]:
+    psql = _psql(server, f"COPY {_SCHEMA}.t FROM STDIN ({_FORMS[form][0]})")
+    return {way: (_load(packed, server, form, copy_format=way), None) for way in _WHOLE_WAYS[:2]} | {
+        _PSQL: (psql, packed)
+    }
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _median_ns(runs: list[Run], case: _Case, measure: str) -> float:
+    return 1e9 * statistics.median(getattr(run, measure) for run in runs) / case.rows
+
+
+def _tell_shapes(cases: list[_Case], majors: list[int], found: _Found) -> list[tuple[str, ...]]:
+    names = [*found[cases[0].name, majors[0]]]
+    table: list[tuple[str, ...]] = [("table", "PostgreSQL", *names)]
     for case in cases:
-        of_case = found[case.name]
-        text_s = statistics.median(run.seconds for run in of_case["text"])
-        for way, runs in of_case.items():
-            seconds = statistics.median(run.seconds for run in runs)
-            client, server = (
-                f"{1e9 * statistics.median(values) / case.rows:.0f}"
-                for values in ([run.client_cpu_s for run in runs], [run.server_cpu_s for run in runs])
-            )
-            saved, used = "", ""
-            if case.name in _TYPES and way == "binary":
-                before, after = (statistics.median(run.cpu_s for run in of_case[name]) for name in ("text", "binary"))
-                saved, used = f"{1e9 * (before - after) / case.rows / _CELLS:.0f}", f"{_gain_in_use(case.name):.0f}"
-            table.append((case.name, way, f"{seconds:.2f}", f"{text_s / seconds:.2f}", client, server, saved, used))
+        for major in majors:
+            ways = found[case.name, major]
+            values = [f"{_median_ns(ways[name], case, 'server_cpu_s'):.0f}" for name in names]
+            table.append((case.name, str(major), *values))
     return table
 
 
-def _gain_in_use(name: str) -> float:
+def _tell_whole(cases: list[_Case], majors: list[int], found: _Found) -> list[tuple[str, ...]]:
+    table: list[tuple[str, ...]] = [("file", "PostgreSQL", "way", "s", f"{_PSQL} / this", "client", "server")]
+    for case in cases:
+        for major in majors:
+            ways = found[case.name, major]
+            seconds = {name: statistics.median(run.seconds for run in runs) for name, runs in ways.items()}
+            for name, runs in ways.items():
+                cpu = [f"{_median_ns(runs, case, measure):.0f}" for measure in ("client_cpu_s", "server_cpu_s")]
+                ratio = f"{seconds[_PSQL] / seconds[name]:.2f}"
+                table.append((case.name, str(major), name, f"{seconds[name]:.2f}", ratio, *cpu))
+    return table
+
+
+def _tell_cells(cases: list[_Case], majors: list[int], found: _Found) -> list[tuple[str, ...]]:
+    heading = [text for major in majors for text in (f"saves on {major}", f"constant for {major}")]
+    table: list[tuple[str, ...]] = [("type", *heading)]
+    for case in cases:
+        row = [case.name]
+        for major in majors:
+            ways = found[case.name, major]
+            before, after = (_median_ns(ways[name], case, "cpu_s") for name in ("text", "binary"))
+            row += [f"{(before - after) / _CELLS:.0f}", f"{_gain_in_use(case.name, major):.0f}"]
+        table.append(tuple(row))
+    return table
+
+
+def _gain_in_use(name: str, major: int) -> float:
     """Return what a value of a type saves by the constants with which penstock chooses a format."""
+    gains = find_gains(major)
     kind, _, width = name.partition(" ")
     if kind != "text":
-        return GAINS.by_kind[kind]
-    return max(GAINS.least_text_ns, GAINS.text_ns_per_byte * int(width) - GAINS.text_ns)
+        return gains.by_kind[kind]
+    return max(gains.least_text_ns, gains.text_ns_per_byte * int(width) - gains.text_ns)
 
 
 # ---------------------------------------------------------------- files
 
 
-def _tables(data: Path, rows: int) -> Iterable[_Case]:
-    yield _made(data, "mixed", _MIXED, rows)
-    yield _made(data, "alternating", _MIXED, rows, signed=2 * _BLOCK_ROWS)
-    yield _made(data, "every 11th", _MIXED, rows, signed=11 * _BLOCK_ROWS)
-    lineitem = _pack(_write_lineitem(data, rows))
-    yield _Case(name="lineitem", columns=_LINEITEM, path=lineitem, rows=rows // 2)
-    yield _Case(name="keyed", columns=_LINEITEM, path=lineitem, rows=rows // 2, key="l_orderkey, l_linenumber")
-    yield _made(data, "short texts", ("text 4",) * 6, rows)
-    rng = random.Random(_SEED)
-    for number in range(1, _RANDOM_TABLES + 1):
-        yield _made(data, f"random {number}", rng.choices([*_TYPES], k=10), rows // 4)
+def _make_shape(data: Path, name: str, rows: int) -> _Case:
+    """Return a shape's case, with a file of each form."""
+    rows = max(4, rows // _SHAPES[name][1] // 4 * 4)
+    files = {form: _write(data, name, form, rows) for form in _FORMS}
+    files["binary"] = files["csv"].with_suffix(".binary")
+    return _Case(
+        name=name,
+        columns=_columns(name),
+        rows=rows,
+        files=files,
+        ways=lambda server: _shape_ways(server, files),
+    )
 
 
-def _write_lineitem(data: Path, rows: int) -> Path:
-    """Return lineitem.csv with half as many rows as the other tables have."""
-    return write_lineitem(data, rows / 2 / 27_000_000)
+def _make_whole(data: Path, name: str, form: str, share: int, *, rows: int) -> _Case:
+    """Return the case of whole processes that load one compressed file."""
+    rows = max(4, rows // share // 4 * 4)
+    packed = _pack(_write(data, name, form, rows))
+    return _Case(
+        name=f"{name}, {form}",
+        columns=_columns(name),
+        rows=rows,
+        files={form: packed},
+        ways=lambda server: _whole_ways(server, packed, form),
+    )
 
 
-def _cells(data: Path, rows: int, name: str) -> _Case:
+def _make_cells(data: Path, name: str, rows: int) -> _Case:
     """Return the case of a table of one type, so large that starting penstock counts little."""
-    return _made(data, name, (name,) * _CELLS, max(100, rows // (50 if name == "text 200" else 10)))
+    rows = max(100, rows // (50 if name == "text 200" else 10))
+    path = _pack(_write(data, name, "csv", rows))
+    ways = ("text", "binary")
+    return _Case(
+        name=name,
+        columns=_columns(name),
+        rows=rows,
+        files={"csv": path},
+        ways=lambda server: {way: (_load(path, server, "csv", copy_format=way), None) for way in ways},
+    )
 
 
-def _made(data: Path, name: str, types: Iterable[str], rows: int, *, signed: int = 0) -> _Case:
-    """Return the case of a table of these types; its file is written once. One of `signed` rows begins with a sign."""
-    types = tuple(types)
-    path = data / f"copy-format-{name.replace(' ', '-')}-{rows}.csv.gz"
+def _types(name: str) -> tuple[str, ...]:
+    return _SHAPES[name][0] if name in _SHAPES else (name,) * _CELLS
+
+
+def _columns(name: str) -> str:
+    if name == _LINEITEM_SHAPE:
+        return _LINEITEM
+    types = [_TYPES[each.rstrip("?")][0] for each in _types(name)]
+    return ", ".join(f"c{number} {each}" for number, each in enumerate(types))
+
+
+def _write(data: Path, name: str, form: str, rows: int) -> Path:
+    """Return a file of a shape or a type in a form; it is written once. The rows of each form are the same."""
+    word = name.replace(" ", "-").replace("'", "")
+    path = data / f"copy-format-{word}-{rows}.{form.replace(' ', '-')}"
     if not path.exists():
-        rng = random.Random(f"{_SEED} {name}")
-        makers = [_TYPES[each][1] for each in types]
         unfinished = path.with_suffix(".new")
-        with gzip.open(unfinished, "wt", compresslevel=1, encoding="ascii") as file:
-            for number in range(1, rows + 1):
-                sign = _SIGN if signed and number % signed == 0 else ""
-                file.write(sign + ",".join(make(rng).lstrip("-" if sign else "") for make in makers) + "\n")
+        with unfinished.open("w", encoding="ascii") as file:
+            file.writelines(_spell(values, form) for values in _draw(data, name, rows))
         unfinished.replace(path)
-    columns = ", ".join(f"c{number} {_TYPES[each][0]}" for number, each in enumerate(types))
-    return _Case(name=name, columns=columns, path=path, rows=rows)
+    return path
+
+
+def _draw(data: Path, name: str, rows: int) -> Iterator[list[str]]:
+    """Yield the values of each row; an empty one is null. None has a delimiter, a quote or a backslash."""
+    if name == _LINEITEM_SHAPE:
+        with write_lineitem(data, rows / 27_000_000).open(encoding="ascii") as file:
+            yield from (line.rstrip("\n").split(",") for line in file)
+        return
+    rng = random.Random(f"{_SEED} {name}")
+    makers = [(_TYPES[each.rstrip("?")][1], each.endswith("?")) for each in _types(name)]
+    for _ in range(rows):
+        yield ["" if is_nullable and rng.random() < 0.5 else make(rng) for make, is_nullable in makers]
+
+
+def _spell(values: Iterable[str], form: str) -> str:
+    if form == "text":
+        return "\t".join(value or "\\N" for value in values) + "\n"
+    if form == "csv":
+        return ",".join(values) + "\n"
+    return ",".join(f'"{value}"' if value else "" for value in values) + "\n"
 
 
 def _pack(path: Path) -> Path:
-    packed = path.with_suffix(".csv.gz")
+    packed = path.with_name(f"{path.name}.gz")
     if not packed.exists():
-        packed.write_bytes(gzip.compress(path.read_bytes(), compresslevel=6))
+        packed.write_bytes(gzip.compress(path.read_bytes(), compresslevel=1))
     return packed

@@ -29,6 +29,7 @@ class Options:
     pollock: Path | None = None
     peers: Path | None = None
     packages: Path | None = None
+    pg_bin: tuple[Path, ...] = ()
     record: Path | None = None
     command: str = ""
     commit: str = ""
@@ -52,6 +53,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     parser.add_argument("--pollock", type=Path, help="a checkout of Pollock; without it, it is left out")
     parser.add_argument("--peers", type=Path, help="python of an environment with the other tools, for parquet")
     parser.add_argument("--packages", type=Path, help="a site-packages folder, for real_types; see there")
+    parser.add_argument("--pg-bin", type=Path, action="append", default=[], help="another PostgreSQL, for copy_format")
     parser.add_argument("--record", type=Path, help="compute a record again from its runs; measure nothing")
     typed = sys.argv[1:] if arguments is None else arguments
     given = parser.parse_args(typed)
@@ -65,6 +67,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         pollock=given.pollock,
         peers=given.peers,
         packages=given.packages,
+        pg_bin=tuple(given.pg_bin),
         record=given.record,
         command=shlex.join(["python", "-m", "benchmarks", *typed]),
     )

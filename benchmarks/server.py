@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.lab.installations import Installation
+
 SCHEMA = "staging"
 TABLE = "title_principals"
 COLUMNS = IMDB_TABLES["title.principals"]
@@ -33,12 +35,16 @@ _SHOWN = ("server_version", *SETTINGS, "synchronous_commit", "wal_level", "full_
 
 @contextmanager
 def bench_server(
-    data: Path, *, name: str = "server", settings: Mapping[str, str] | None = None
+    data: Path,
+    *,
+    name: str = "server",
+    settings: Mapping[str, str] | None = None,
+    installation: Installation | None = None,
 ) -> Iterator[EmbeddedServer]:
-    """Provide a running server of its own below `data`; it is stopped at the end."""
+    """Provide a running server of its own below `data`; it is stopped at the end. It is the default installation's."""
     make_open_dir(data)
     server = EmbeddedServer.create(
-        data / name, default_installation(), {**SETTINGS, **(settings or {})}, listens_on_tcp=True
+        data / name, installation or default_installation(), {**SETTINGS, **(settings or {})}, listens_on_tcp=True
     )
     # One that an interrupted benchmark left has perhaps other settings.
     server.stop()
