@@ -206,9 +206,10 @@ class LedgerView(Closing):
     def find_resumed(
         self, beginning: str, options: Mapping[str, Any], *, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Return the id that `find_unfinished` finds, and the job that resumes the load with other options.
+        """Return the id of the load that `find_unfinished` finds, and its job with `options` instead of those recorded.
 
-        Transient faults are retried for the time that the option retry_for gives. Also raises UsageError.
+        Transient faults are retried for the time that the option retry_for gives. Raises UsageError, and the errors of
+        `find_unfinished`.
         """
         rules = pick(LoadRules, options)
         # The load has its own --retry-for, but only its job shows it. Until the job is read, use the caller's.

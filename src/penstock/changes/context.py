@@ -160,7 +160,7 @@ class Context:
     leaving: Collection[str] = ()
     # Selects the changes of the store to restore; by default those of tables.
     concerns: Callable[[Change], bool] = is_at_table
-    # The identity of this server if holds of another server must not be touched, otherwise None.
+    # The identity of this server. If it is set, holds whose changes were made on another server are not touched.
     server: ServerIdentity | None = None
 
     @property

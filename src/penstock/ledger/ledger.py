@@ -127,8 +127,7 @@ class Ledger:
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
                 begun = run_query(connection, "ledger/begin", **values)
-                # Record the objects and the member after the load, because the row security of their tables must see
-                # its row.
+                # Insert the row of the load first: the policies of tables objects and members look it up.
                 run_query(connection, "ledger/begin_objects", **values)
                 run_query(connection, "ledger/begin_member", **values | {"lock": process.lock, "version": VERSION})
             if begun.fetchone() is None:

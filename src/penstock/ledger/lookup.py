@@ -106,7 +106,7 @@ class OtherLedger:
     schema: str
     # The comment on the ledger's table loads.
     comment: str | None
-    # The comment on the ledger's table objects.
+    # The comment on the ledger's table `objects`, which names the penstock that created the ledger.
     creator: str | None
     # Whether this role may read the ledger's table objects.
     may_read: bool

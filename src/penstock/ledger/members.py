@@ -52,7 +52,7 @@ def register(connection: Connection, schema: str, load_id: str, *, lock: str, cl
     return int(row[0])
 
 
-# The constraint of table members that a process of an older version violates.
+# The CHECK constraint on table `members` that fails if the process knows an older version of the ledger.
 _OLDER = "members_version"
 
 

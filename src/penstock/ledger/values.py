@@ -168,7 +168,7 @@ class MembersLook:
     is_member: bool
     # How many sessions all members together may have; None if there is no limit.
     session_limit: int | None
-    # The numbers of members that have died while the server has not yet ended their open transactions.
+    # The dead members (members.number) with transactions that the server has not ended yet.
     dying: list[int]
 
 

@@ -79,9 +79,9 @@ def repair(context: Context, done: Restored) -> None:
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
     """Remove the records of indexes and keys that are missing because a rebuild failed. The tables are not changed.
 
-    `names` are the names of these indexes and keys, as TABLE.NAME if two tables lack the same name. Raises TargetError
-    if an index or key is not missing, if only another role may restore it, or if its table is being loaded. Raises
-    ServerError.
+    `names` are the names of these indexes and keys. A name that is missing from two tables is given as TABLE.NAME.
+    Raises TargetError if an index or key is not missing, if only another role may restore it, or if its table is being
+    loaded. Raises ServerError.
     """
     connection, schema = context.connection, context.schema
     chosen = _choose_missing(names, read_failed(connection, schema))

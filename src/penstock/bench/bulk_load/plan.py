@@ -97,7 +97,7 @@ FIRST = "gp2:250GiB:spent"
 LARGE = "gp2:1500GiB:spent"
 PROVISIONED = "io1:1500GiB:10000"
 
-# The difference in the steps in which the server imports title.principals with the article's own call.
+# How the step that makes the article's own call of aws_s3 differs from the article's.
 _OWN_CALL_DIFFERS = (
     "as in the article, FORMAT csv takes \\N for text and removes quotes; the functions are the lab's stand-in"
 )

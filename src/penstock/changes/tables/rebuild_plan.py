@@ -40,7 +40,7 @@ _METHOD_COSTS = {"btree": 1.0, "hash": 0.8, "gin": 4.0, "gist": 5.0, "spgist": 4
 _TEXT_COST = 2.0
 _TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
 
-# The number of CPUs to assume if the server runs on another machine, and for a repair, which need not be as fast.
+# The number of CPUs to assume if it is not known, for example because the server runs on another machine.
 _UNKNOWN_CPUS = 2
 
 

@@ -283,7 +283,10 @@ class LoadedTable(NamedTuple):
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for the table and columns that have these names now. `check_look` compares its result."""
+    """Return the query for the OID of the table that has this name now, and for the numbers and types of its columns.
+
+    `check_look` compares the result with the table as it was when the load began.
+    """
     name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 

@@ -109,7 +109,7 @@ _DEFAULTS = {
     "tcp_user_timeout": "600000",
 }
 
-# Values of replication with which libpq opens an ordinary session.
+# The values of the connection parameter `replication` with which libpq opens an ordinary session.
 _NO_REPLICATION = ("", "0", "off", "no", "false")
 
 # Settings for the embedded server that switch off requirements which users set by variable for all their servers

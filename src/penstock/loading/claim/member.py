@@ -53,8 +53,8 @@ Turn = Literal["load", "end", "complete", "lead"]
 # How often to look at the other members. A look costs the server about a millisecond.
 _LOOK_S = 1.0
 
-# A waiting member checks the ledger at this interval, multiplied by the number of members. So many members together
-# check no more often than a few.
+# A waiting member checks the ledger at this interval, multiplied by the number of members, but at least every _LOOK_S.
+# Up to 20 members together therefore check no more often than one.
 _TURN_S = 0.05
 
 # Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.

@@ -88,7 +88,7 @@ class Encoder:
     rewriter: _native.Rewriter | _native.JsonRewriter
     passes_plain: bool
     passes_all: bool
-    # The object's number if each record must carry it and its block's offset, otherwise None.
+    # The object's number. If it is set, each record is sent with this number and the offset of its block.
     positions: int | None = None
     # The types of the columns that may change values, () if none does.
     kept: Sequence[KeptType] = ()

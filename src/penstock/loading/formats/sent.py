@@ -91,8 +91,8 @@ _HELD_BYTES: Final = 64 * MIB
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
     """Yield an object's blocks.
 
-    Raises DataError if the first 1,000 records have a wrong number of fields. If the object has 2 to 999 records, all
-    of them count.
+    Raises DataError if no record of the first blocks has the right number of fields: of blocks with 1,000 records or
+    more together, or of all blocks if the object has 2 to 999 records.
     """
     encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)
