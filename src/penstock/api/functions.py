@@ -126,7 +126,7 @@ def _read_request(
 
 @contextmanager
 def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
-    """Change errors of the block so that they name the copied source, such as a DataFrame, not the temporary file."""
+    """In errors that the block raises, name the copied source, such as a DataFrame, instead of the temporary file."""
     try:
         yield
     except PenstockError as error:
@@ -177,7 +177,8 @@ def _copy_table(source: Any, stack: ExitStack) -> Path:
 def _read(source: Any) -> bytes | str:
     """Return the next piece of a file object, empty at its end."""
     piece: bytes | str | None = source.read(_PIECE)
-    # A non-blocking file returns None if it has no data yet. A text file above it returns "" in this case.
+    # A non-blocking file returns None if it has no data yet. A text file object that reads from a non-blocking file
+    # returns "" in this case.
     if piece is None or (piece == "" and hasattr(source, "buffer") and source.buffer.read(1) != b""):
         raise SourceError(
             f"file object {source!r} has no data at the moment",
@@ -274,10 +275,11 @@ def rejects(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[RejectCause]:
-    """Return why records of a load were rejected, the most frequent cause first, for loads of this role only.
+    """Return why records of a load were rejected, the most frequent cause first. The load must be this role's.
 
-    `load_id` is as in `retry`. With `file`, also write the rejected records to it. If headers, dialects or tables
-    differ, more files are written, with its name and a number. Raises SourceError, ServerError, TargetError.
+    `load_id` is as in `retry`. With `file`, also write the rejected records to this file. If headers, dialects or
+    tables differ, write one file for each; their names are that of `file` with a number. Raises SourceError,
+    ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         whole_id = view.find_rejecting(load_id)

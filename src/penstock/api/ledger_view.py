@@ -64,7 +64,11 @@ class LedgerView(Closing):
     def loads(
         self, *, since: datetime | None = None, into: str | None = None, limit: int | None = None
     ) -> list[LoadRecord]:
-        """Return the loads, the newest last: those that began at `since` or later, `into` a table, at most `limit`."""
+        """Return loads, the newest last.
+
+        If `since` is given, only those that began at that time or later; if `into` is given, only those into that
+        table; if `limit` is given, only the newest ones.
+        """
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
@@ -117,7 +121,7 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove details of loads from the ledger that have been complete for `age_s` seconds.
+        """Remove the details of old loads from the ledger: of those that have been complete for `age_s` seconds.
 
         Staging tables of that age are dropped too.
         """
@@ -206,13 +210,14 @@ class LedgerView(Closing):
     def find_resumed(
         self, beginning: str, options: Mapping[str, Any], *, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Return the id of the load that `find_unfinished` finds, and its job with `options` instead of those recorded.
+        """Return the id of the load that `find_unfinished` finds, and its job. `options` replace options of the job.
 
         Transient faults are retried for the time that the option retry_for gives. Raises UsageError, and the errors of
         `find_unfinished`.
         """
         rules = pick(LoadRules, options)
-        # The load has its own --retry-for, but only its job shows it. Until the job is read, use the caller's.
+        # The load was started with its own --retry-for, which only its job shows. Until the job is read, use the
+        # caller's.
         retry_for_s = LoadRules(**{name: rules[name] for name in ("retry_for",) if name in rules}).retry_for
 
         def look() -> tuple[str, LoadJob]:
@@ -224,7 +229,7 @@ class LedgerView(Closing):
         return load_id, replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
 
     def rejects(self, load_id: str) -> list[RejectCause]:
-        """Return why records of a load were rejected, the most frequent cause first, for loads of this role only."""
+        """Return why records of a load were rejected, the most frequent cause first. The load must be this role's."""
         with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
@@ -276,7 +281,7 @@ class LedgerView(Closing):
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-        """Remove a load that is not running from the ledger. Return how many rows of the load stay in which tables.
+        """Remove a load that is not running from the ledger. Return how many of its rows remain in each table.
 
         The load's objects then count as not loaded. If rows stay, the call is refused unless `keeps_rows` is true.
         """

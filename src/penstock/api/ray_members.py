@@ -1,9 +1,10 @@
 """Members of a load on the nodes of a Ray cluster.
 
 Ray places, restarts and watches the members. Each member is a process that loads with --join. The ledger alone decides
-which member loads which rows, so the load does not depend on Ray to be correct. Ray keeps the arguments of an actor to
-restart it. The order may contain a password, so it is not an argument of the actor. A method call passes it after each
-start, and no output of the actor is forwarded.
+which member loads which rows, so the load does not depend on Ray to be correct.
+
+Ray keeps the arguments of an actor to restart it. An `Order` may contain a password, so it is not an argument of the
+actor. Instead, a method call passes the order after each start, and no output of the actor is forwarded.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _END_PATIENCE_S = 30.0
 
 
 class Stopped(Exception):
-    """The command that started the members requests that they stop."""
+    """The command that started the members has asked them to stop."""
 
 
 @frozen
 class Order:
-    """What a member loads, and how it connects. Its repr shows no values, because one may be a password."""
+    """What a member loads, and how it connects. The repr shows no values, because one may be a password."""
 
     job: str
     access: dict[str, Any]
@@ -181,7 +182,10 @@ class RayMembers:
         return show
 
     def _look(self) -> tuple[int, int, int, int]:
-        """Return the sums over the members, read once a second. Members that do not answer at once are not included."""
+        """Return rows, bytes and sessions, added up over the members and read at most once a second.
+
+        Members that do not answer within 0.1 s are not included.
+        """
         if time.monotonic() - self._last_look_s >= _LOOK_S:
             self._last_look_s = time.monotonic()
             with suppress(self._ray.exceptions.RayError):
@@ -198,7 +202,7 @@ class RayMembers:
         If the load is not complete, the members are asked to commit their batches first. Members that take longer than
         _END_PATIENCE_S are killed.
 
-        Raises LeftOutError if the load is complete, but does not contain some objects that a member lists.
+        Raises LeftOutError if the load is complete, but a member listed more objects than the load had when it began.
         """
         self._is_closing.set()
         if not is_complete:

@@ -143,7 +143,10 @@ def describe_bulk_load(result: BulkLoadResult) -> list[str]:
 
 
 def describe_scale(result: BulkLoadResult) -> list[str]:
-    """Return the two factors and what follows from them, in one line; no line without a lab."""
+    """Return one line with the factors by which the lab scales the experiment, and the scaled memory and max_wal_size.
+
+    Without a lab nothing is scaled, so the list is empty.
+    """
     from penstock.bench.bulk_load.plan import MEMORY_BYTES, VCPUS
 
     scaled = result.scaled
@@ -223,7 +226,7 @@ def demo(
     write_result(as_object(result) if as_json else [*describe_bulk_load(result), *kept])
 
 
-# In each of these topologies, a commit waits for something else.
+# A commit waits for different things in each of these topologies.
 _COMMITS_SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
 # With volumes, multi-az is measured too, because it replicates the volume.
 _COMMITS_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")

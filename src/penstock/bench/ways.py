@@ -1,7 +1,7 @@
-"""The ways to load files in experiment A, each as one call, and the tables that they load. `bulk_load` measures them.
+"""The ways to load files in experiment A, each as one function, and the tables to load. `bulk_load` measures the ways.
 
-A benchmark's schema and the demo's database are marked as penstock's, and used by one run at a time. The schema is
-dropped in every case. The database is created in place of the last run's, and kept.
+A benchmark uses its own schema, and the demo its own database. Both are marked as penstock's by a comment, and only one
+run at a time may use them. The schema is dropped in every case. The database is kept until the next run replaces it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _DATABASE_LOCK = 0x64656D6F
 def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Iterator[Connection]:
     """Create SCHEMA, run the statements of `setup` in it, and provide a session in its database.
 
-    `purpose` is what is measured, as in "measure commits". The schema of a run that was killed is replaced. Needs
-    CREATE on the database. Raises TargetError if the schema exists and is not penstock's, and ServerError for a pooler,
-    for a standby, or if another benchmark is running.
+    `purpose` says what the caller does, as in "measure commits". A schema that a killed run has left is replaced. Needs
+    CREATE on the database. Raises TargetError if the schema exists and is not penstock's. Raises ServerError if the
+    connection goes to a pooler or a standby, or if another benchmark is running.
     """
     with factory.connect(label="bench") as control:
         factory.refuse_unwritable(purpose)
@@ -104,7 +104,7 @@ def _create_schema(control: Connection, setup: str) -> None:
 
 @contextmanager
 def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
-    """Create an empty database in place of the one that an earlier run has kept.
+    """Create an empty database. It replaces the database that an earlier run has kept.
 
     `factory` connects to another database of the server. Needs CREATEDB. Raises TargetError if the database is not
     penstock's, and ServerError if another run is in progress or a session is connected to the database.
@@ -137,15 +137,16 @@ def _create_database(control: Connection, name: str) -> None:
     control.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(database, sql.Literal(_DATABASE_MARK)))
 
 
-# In this format a backslash N is text, and quotes are not data. IMDb's files have both.
+# This format reads a backslash N as text and removes quotes. IMDb's files contain both as data.
 _OPTIONS = r"(FORMAT csv, HEADER true, DELIMITER E'\t')"
 
 
 def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]]) -> None:
-    """Create empty, unindexed text tables (name to columns), in place of those of the last run.
+    """Create empty tables with text columns and without indexes, in place of those of the last run.
 
-    The schema or the database is the benchmark's own, so nothing else is replaced. Needs CREATE on the schema, or on
-    the database if the schema does not exist. Raises ServerError.
+    `tables` gives the columns of each table name. Nothing of the user is replaced, because the schema or the database
+    is the benchmark's own. Needs CREATE on the schema, or on the database if the schema does not exist. Raises
+    ServerError.
     """
     with in_transaction(connection, f"creating the tables of schema {schema}"):
         for name, columns in tables.items():
@@ -207,29 +208,29 @@ def import_as_published(connection: Connection, schema: str, table: str, place: 
         )
 
 
-# COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
-# FORMAT csv would load \N as text and remove quotes, so rows could not be compared.
+# COPY has no option for "no quoting", so this names as the quote a byte that does not occur in IMDb's files. The
+# article's own FORMAT csv would load \N as text and remove quotes, so the rows would differ between the ways.
 _QUOTE = "\x01"
 
-# The expected WAL of text that is loaded into tables without indexes, as a multiple of the text.
+# How many bytes of WAL are expected for each byte of text that is loaded into tables without indexes.
 _WAL_OF_TEXT = 2
 
 
 @frozen
 class LoadTask:
-    """What every function of this module loads: these files, into existing empty tables."""
+    """The files to load into existing empty tables, the tables' schema, and how to reach the server."""
 
     files: tuple[DataFile, ...]
     schema: str
     psql: Psql
     connect: ConnectionFactory
     open_settings: Callable[[], SettingsBackend]
-    # The place in S3 of each file that the server can import, by the name of its table. Empty without S3.
+    # For each table name, the S3 object that the server can import. Empty without S3.
     objects: Mapping[str, S3Object] = field(default_factory=dict)
 
 
 def table_of(file: DataFile) -> str:
-    """Return the name of a file's table: title_principals for title.principals."""
+    """Return the name of the table for a file: title_principals for title.principals."""
     return file.table.replace(".", "_")
 
 
@@ -301,7 +302,7 @@ def load_frozen(setting: LoadTask) -> LoadCounts | None:
 
 @contextmanager
 def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
-    """Change the server's settings by profile bulk-load, and restore them at the end of the block."""
+    """Give the server the settings of profile bulk-load, and restore the old ones at the end of the block."""
     wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
     request = LeaseRequest(
         profile=BULK_LOAD,
@@ -318,7 +319,7 @@ def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
                 backend.release(lease_id)
 
 
-# Every round loads the same files into new tables. psql does not run VACUUM either.
+# `again` is set because every round loads the same files into new tables. VACUUM is skipped because psql runs none.
 _RULES = LoadRules(again=True, vacuum=False)
 _SETTLING = LoadRules(again=True, checkpoint=True)
 
@@ -362,7 +363,7 @@ def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) 
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
-    """Return the staging table of each file with its columns."""
+    """Return the columns of each file's staging table, by the table's name."""
     return {table_of(file): IMDB_TABLES[file.table] for file in files}
 
 

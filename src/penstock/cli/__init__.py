@@ -1,1 +1,1 @@
-"""The command line: finds a command and runs it. Has what commands share: options, output and exit codes."""
+"""The command line: finds a command and runs it. It has the options, output and exit codes of all commands."""

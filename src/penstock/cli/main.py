@@ -75,7 +75,7 @@ class TextCommand(typer.core.TyperCommand):
 def interrupting_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt at SIGTERM and SIGHUP.
 
-    Outside the main thread nothing is set, because only it can do this.
+    Outside the main thread no handler is set, because Python allows only the main thread to set one.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -131,13 +131,15 @@ _HEADINGS = MappingProxyType(
 )
 COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
 
-# Commands with arguments that need no conversion, so they start faster.
+# The arguments of these commands need no conversion, so `TextCommand` parses them. The commands start sooner with it
+# than with typer's own class.
 _TEXT_COMMANDS = ("load", "resume")
 
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
-# The text that rich reads as markup, with the backslashes before it (rich.markup.escape, without its import).
+# Text that rich would read as markup, with the backslashes before it. The expression is that of rich.markup.escape,
+# copied because importing rich takes time.
 _MARKUP = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
 
 # The variable that the shell's completion sets, by typer's naming.
@@ -236,7 +238,7 @@ def _penstock(
         bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version)
     ] = False,
     as_json: Annotated[
-        # Eager, so that it is known when --version is handled.
+        # This option is eager, so that its value is known when --version is handled.
         bool,
         typer.Option(
             "--json",

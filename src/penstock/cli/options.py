@@ -1,6 +1,6 @@
 """Options of commands: declared ones as typer's options, those that commands share, and what the shell completes.
 
-It also opens the server or the ledger that a command's options name.
+The module also opens the server or the ledger that a command's options name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import ConnectionFactory
 
-# How long Tab waits for the server's answer.
+# How long completion with the Tab key waits for the server's answer.
 _LIMIT_S = 2.0
 _LOADS = 50
 
@@ -107,7 +107,7 @@ def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> lis
 
 
 def _leave() -> None:
-    """End the process with what is printed so far, although libpq or the resolver is still waiting."""
+    """Print what was written so far and end the process, even if libpq or the name resolver is still waiting."""
     sys.stdout.flush()
     os._exit(0)
 

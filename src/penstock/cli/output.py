@@ -3,9 +3,9 @@
 Text for people is made safe for the terminal here. JSON has its own escapes. In JSON, dataclasses are objects, and each
 object that --json prints has the number of its format.
 
-Hints are written so that they can be typed as shown: commands with the options that name the server and the ledger. In
-a load of a job file, options that belong in a [[target]] are written as the file's keys. The packages below the command
-line compose hints without knowing these options, or whether there is a job file.
+Users can type the commands in hints as they are shown. The packages that compose hints do not know how this run reaches
+its server, or whether there is a job file. So this module adds the options that name the server and the ledger to the
+commands in hints. If a job file is loaded, it writes options that belong in a [[target]] as keys of that file.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from penstock.core.words import hide_secrets, visible, visible_lines
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Matches the commands that find a load, a change or a lease, with the beginning of a load's id or ID if one follows,
-# and whole commands that load. A command that has these options already is skipped.
+# Matches two kinds of commands: those that find a load, a change or a lease, with a load's id or the word ID behind
+# them, and those that load. Commands that name their server or ledger already do not match.
 _COMMAND = re.compile(
     r"\bpenstock (resume|retry|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
     r"|load(?= --into ))\b"
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
 
-# Matches an option and its value: quoted, with = or a comma inside, in capitals or digits, or a word.
+# Matches an option and its value. The value is in quotes, contains = or a comma, has only capitals and digits, or is a
+# word.
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b|[a-z-]+\b))?")
 
-# The number of the format of what --json prints, for all commands. Raise it if a field is removed, or gets another
-# meaning or type. A new field does not raise it.
+# The number of the format of the objects that --json prints, for all commands. Raise it if a field is removed, or gets
+# another meaning or type. A new field does not raise it.
 JSON_FORMAT = 1
 
 _named: dict[str, Any] = {}
@@ -218,7 +219,7 @@ def _to_fields(value: DataclassInstance) -> dict[str, object]:
 
 
 def write_drawn(text: str, *, done: str | None = None) -> None:
-    """Print a result unchanged. Its parts are already safe for a terminal, and it may have penstock's own colours."""
+    """Print a result unchanged. The caller has made it safe for a terminal. It may contain penstock's colours."""
     _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)

@@ -12,7 +12,7 @@ from penstock.ledger.schema import VERSION
 
 
 def describe_versions() -> dict[str, object]:
-    """Return the versions. None stands for what is not known, or not installed. No name of a host or user is in it."""
+    """Return the versions; None for what is unknown or not installed. No names of hosts or users are included."""
     return {
         "penstock": __version__,
         "ledger": VERSION,

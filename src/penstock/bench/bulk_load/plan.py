@@ -1,8 +1,9 @@
 """Scales the published steps of experiment A to this machine, and finds which resource limited a run. Pure.
 
-There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
-cores here over the vCPUs there. The factor for data and memory, and so for max_wal_size, is the size of
-title.principals here over the article's. It changes only the duration.
+Experiment A repeats an article of the AWS Database Blog (`SOURCE`). There are two factors, both fixed before anything
+runs. The factor for rates (IOPS, bytes a second) is the number of this machine's cores divided by the number of the
+article's vCPUs. The factor for data, memory and max_wal_size is the size of this machine's file of title.principals
+divided by the size of the article's file. This second factor changes only how long the steps take.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ SHORT_SOURCE = "RDS for PostgreSQL 14, db.r6g.2xlarge"
 VCPUS = 8
 MEMORY_BYTES = 64 * GIB
 
-# The gzip file of title.principals. The scale of data and memory is the size of the file here over this size.
+# The size of the article's gzip file of title.principals. The factor for data and memory is the size of this machine's
+# file divided by this size.
 PRINCIPALS_BYTES = 361 * MB
 
-# The most that the instance class transfers between the instance and its volumes.
+# The most bytes a second that the article's instance class transfers between the instance and its volumes.
 INSTANCE_BYTES_PER_S = 593_750_000
 
-# RDS's default of max_wal_size, which holds data.
+# The default of max_wal_size on RDS. It is scaled by the factor for data.
 MAX_WAL_BYTES = 2048 * MIB
 
 Load = Literal[
@@ -53,13 +55,13 @@ Load = Literal[
     "penstock that freezes",
 ]
 
-# The loads that end when nothing of the table is left to be written.
+# The loads after which the table is frozen and analyzed, and a checkpoint is written.
 SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
 
 
 @frozen
 class BulkLoadStep:
-    """One load of the article, in its order."""
+    """One load of the article. The steps have the article's order."""
 
     name: str
     load: Load
@@ -71,8 +73,8 @@ class BulkLoadStep:
     published_queue: int | None = None
     # What else the article says about this load.
     published: str = ""
-    # How the step differs from the article's. In every step, the article also imports inside the server, which is not
-    # repeated.
+    # How the step differs from the article's. This text does not repeat that the article imports inside the server in
+    # every step.
     differs: str = ""
     # Whether the server is killed at the end of the load, to measure a recovery.
     crashes: bool = False
@@ -97,7 +99,7 @@ FIRST = "gp2:250GiB:spent"
 LARGE = "gp2:1500GiB:spent"
 PROVISIONED = "io1:1500GiB:10000"
 
-# How the step that makes the article's own call of aws_s3 differs from the article's.
+# How a step differs from the article's although it imports by the article's own call of aws_s3.
 _OWN_CALL_DIFFERS = (
     "as in the article, FORMAT csv takes \\N for text and removes quotes; the functions are the lab's stand-in"
 )
@@ -187,7 +189,7 @@ STEPS = (
 RECOVERY = "recovery of 10 minutes or more is possible with the settings"
 
 
-# IMDb's table in the steps of one file.
+# The only IMDb table that is loaded by the steps with one file.
 PRINCIPALS = "title.principals"
 
 
@@ -195,26 +197,27 @@ PRINCIPALS = "title.principals"
 class BulkLoadExperiment:
     """The size of the experiment."""
 
-    # The part of IMDb's data; 1 is its 186 million rows.
+    # The share of IMDb's data that is loaded. 1 is all 186 million rows.
     imdb_scale: float
     rounds: int
 
 
-# About 8 minutes for a round on two cores.
+# A round takes about 8 minutes on two cores.
 FULL = BulkLoadExperiment(imdb_scale=0.1, rounds=3)
 
-# Less than two minutes on two cores.
+# The experiment takes less than two minutes on two cores.
 QUICK = BulkLoadExperiment(imdb_scale=0.055, rounds=1)
 
 _FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
 
-# PostgreSQL needs two segments of 16 MiB. With four segments there can still be two checkpoints' distances.
+# PostgreSQL needs at least two WAL segments of 16 MiB. With four segments, max_wal_size still has room for the WAL of
+# two checkpoints.
 _LEAST_WAL_BYTES = 64 * MIB
 
-# The servers' processes need this much, however small the data are.
+# The servers' processes need this much memory, however small the data are.
 _LEAST_MEMORY_BYTES = 512 * MIB
 
-# Room for the tables with their WAL: text takes up to twice its size in a table, and again in WAL.
+# The disk has room for this many times the text. Text takes up to twice its size in a table, and again in WAL.
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 12 * GIB
 
@@ -232,7 +235,7 @@ _ONE_SESSION = 1.5
 
 @frozen
 class BulkLoadMachine:
-    """The article's machine at this size."""
+    """The article's machine, scaled down to this machine and these files."""
 
     # The factor for rates.
     rate_scale: float
@@ -244,12 +247,12 @@ class BulkLoadMachine:
 
     @property
     def unlimited(self) -> str:
-        """Return a volume of this size without limits, for what is not measured."""
+        """Return a volume of the same size without limits. It is used while nothing is measured."""
         return f"gp3:{self.disk_gib}GiB:1000000:100000"
 
     @property
     def disk_gib(self) -> int:
-        """Return the volume's size."""
+        """Return the volume's size in GiB, rounded up."""
         return -(-self.disk_bytes // GIB)
 
     def limits(self, volume: str) -> VolumeLimits:
@@ -264,7 +267,7 @@ class BulkLoadMachine:
         )
 
     def volume(self, volume: str) -> str:
-        """Return one of the article's volumes at this size, as `lab up --volume` takes it. Raises UsageError."""
+        """Return one of the article's volumes, scaled, as `lab up --volume` takes it. Raises UsageError."""
         limits = self.limits(volume)
         assert limits.bytes_per_s is not None
         assert limits.instance_bytes_per_s is not None
@@ -290,7 +293,10 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> B
 
 
 def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
-    """Return the article's steps; with `volumes`, one file on each of them and the seven files on the last one."""
+    """Return the article's steps. `volumes` replace the article's volumes.
+
+    In this case one file is loaded on each of them, and the seven files on the last one.
+    """
     if volumes is None:
         return STEPS
     for volume in volumes:
@@ -362,7 +368,8 @@ class StepRuns:
         return statistics.median(run.seconds for run in self.runs)
 
 
-# The diagnoses that name each bottleneck. Forced checkpoints come before the volume that they fill.
+# The codes of the diagnoses that are right for each bottleneck. If forced checkpoints use up the volume, the first
+# diagnosis names the checkpoints, so that code is right too.
 NAMED_BY = {
     "IOPS": ("volume-iops", "checkpoints-forced"),
     "throughput": ("volume-throughput", "instance-limit", "checkpoints-forced"),
@@ -372,7 +379,7 @@ NAMED_BY = {
 
 
 def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str, ...]:
-    """Return which resources a run used up, by the device's and the processors' counters, the most used first.
+    """Return the resources that limited a run, by the counters of the device and the processors, the most used first.
 
     A single session is a bottleneck if it computes, or waits for its client, for most of its time.
 

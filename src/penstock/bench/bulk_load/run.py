@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
     from penstock.lab.topology.shapes import Shape
 
-# A quick run of one file takes two seconds.
+# The intervals are short because a quick run of one file takes two seconds.
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
@@ -98,12 +98,12 @@ WAYS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
 
 
 def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, ...]:
-    """Return the files of a step."""
+    """Return the files that a step loads."""
     return tuple(file for file in files if not is_one or file.table == PRINCIPALS)
 
 
 def make_tables(setting: LoadTask) -> None:
-    """Create empty tables in place of those of the last run. Flush what that run left unwritten. Raises TargetError."""
+    """Create empty tables in place of those of the last run, and write that run's dirty pages. Raises TargetError."""
     with setting.connect.connect(label="bench") as connection:
         make_staging(connection, setting.schema, staging_tables(setting.files))
         checkpoint(connection)
@@ -173,7 +173,7 @@ def summarize(
 
 
 def _measure_device(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the rates of the device with the data. The peak of the queue is the mean queue of the worst second."""
+    """Return the rates of the device with the data. The peak queue is the largest mean queue of an interval."""
     meter = DeviceIntervals()
     for sample in samples:
         meter.see(sample, 0.0)
@@ -278,9 +278,10 @@ def measure_bulk_load(
 
 @contextmanager
 def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iterator[Target]:
-    """Provide the embedded server for the steps with seven files, with its own settings and a new database that stays.
+    """Provide the embedded server, unchanged, for the steps with seven files.
 
-    The new database has no tables of the user and no ledger of another version. Raises TargetError, ServerError.
+    The tables are in a new database, which is kept at the end. It has no tables of the user and no ledger of another
+    version. Raises TargetError, ServerError.
     """
     conninfo = over_own_socket(server.ensure_running())
     with new_database(ConnectionFactory(conninfo), DEMO_DATABASE):
@@ -295,7 +296,7 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
 def users_target(
     connect: ConnectionFactory, to: str, files: tuple[DataFile, ...], *, open_settings: Callable[[], SettingsBackend]
 ) -> Iterator[Target]:
-    """Provide the server that a connection string names, with the storage that it has. Drop the schema at the end.
+    """Provide the server that a connection string names, with its present storage. Drop the schema at the end.
 
     Raises UsageError, TargetError, ServerError.
     """
@@ -359,7 +360,7 @@ def _topology(
 
 
 def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> dict[str, S3Object]:
-    """Upload files to a lab's S3, create the functions that import them, and return each file's place by its table."""
+    """Upload files to a lab's S3, and create the functions that import them. Return the S3 object of each table."""
     access = lab.s3_access()
     folder = S3Folder(f"s3://{access.bucket}", access)
     for file in files:
@@ -371,7 +372,8 @@ def _offer(lab: Lab, connect: ConnectionFactory, files: Sequence[DataFile]) -> d
 
 def _measure(target: Target, experiment: BulkLoadExperiment, say: Callable[[str], None]) -> BulkLoadTargetResult:
     say(f"{target.name}: warming up")
-    # The first load would be slower, because WAL files are new and caches are cold.
+    # This load is not measured. The first load is slower than later ones, because WAL files are new and caches are
+    # cold.
     make_tables(target.setting)
     load_in_parallel(target.setting)
     runs: Mapping[str, list[BulkLoadRun]] = {step.name: [] for step in target.steps}
@@ -400,7 +402,7 @@ def _measure(target: Target, experiment: BulkLoadExperiment, say: Callable[[str]
 
 
 def _run_step(target: Target, step: BulkLoadStep, recoveries: list[Recovery]) -> BulkLoadRun:
-    """Run a step. If the step crashes the server, add the recovery. The rows are counted afterwards."""
+    """Run a step. If the step crashes the server, add the time of its recovery to `recoveries`."""
     setting = replace(target.setting, files=choose_files(target.setting.files, is_one=step.is_one_file))
     limits = None if target.scaled is None else target.scaled.limits(step.volume)
 

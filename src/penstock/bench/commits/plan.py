@@ -56,7 +56,7 @@ class Sweep:
     rounds: int
     # About how long a run may take at most. It determines how many rows a run inserts.
     limit_s: float
-    # How many rows the article's own check inserts, with a commit after every 1,000. It runs first.
+    # How many rows the article's own check inserts, with a commit after every 1,000. The check runs before the rounds.
     check_rows: int
     watch_s: float
     # How long after the first round another one may begin.
@@ -158,7 +158,8 @@ class SizeResult:
 def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ...]:
     """Return the sizes to run.
 
-    Rows are fewer if a run would exceed the limit with these costs of a row and of a commit.
+    A size has fewer rows than the sweep if all rows would take longer than the sweep's limit. A row takes `row_s`, and
+    a commit `commit_s`.
 
     >>> plan_sizes(QUICK, row_s=1e-5, commit_s=1e-3)[-1]
     Size(rows_per_commit=1, rows=297, total_rows=100000)
@@ -182,9 +183,9 @@ def multiples(results: Sequence[SizeResult], *, base: int | None = None) -> list
 
 
 def published_multiple(rows_per_commit: int, *, base: int | None = None) -> float | None:
-    """Return the article's time as a multiple of its time at `base`, or of its largest batch's if `base` is None.
+    """Return the article's time for a batch size, divided by its time for the batch size `base`.
 
-    Returns None if the article did not measure it.
+    If `base` is None, it is the article's largest batch. Returns None if the article did not measure `rows_per_commit`.
 
     >>> published_multiple(100), published_multiple(100, base=10_000)
     (2.748..., 2.633...)
@@ -194,12 +195,12 @@ def published_multiple(rows_per_commit: int, *, base: int | None = None) -> floa
 
 
 def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
-    """Return the article's shares of samples, in the order of `SizeResult.shares`; None if it has no such batch."""
+    """Return the article's shares of samples for a batch size, as `SizeResult.shares`; None if it has no such batch."""
     samples = SAMPLES.get(rows_per_commit)
     return None if samples is None else tuple(count / sum(samples) for count in samples)
 
 
 def advise(results: Sequence[SizeResult]) -> int:
-    """Return the smallest batch size that takes at most ADVISED_OVER_BEST times as long as the best."""
+    """Return the smallest batch size that takes at most ADVISED_OVER_BEST times as long as the fastest one."""
     best_s = min(result.median_s for result in results)
     return min(result.size.rows_per_commit for result in results if result.median_s <= best_s * ADVISED_OVER_BEST)

@@ -50,8 +50,8 @@ begin for i in 1..rows_per_call loop
 $$ language plpgsql;
 """
 
-# How long to wait until a session that has ended has reported its counters, including to PostgreSQL 14's statistics
-# collector.
+# How long to wait until the database's counters include a session that has ended. On PostgreSQL 14 they pass through
+# the statistics collector.
 _COUNTED_TIMEOUT_S = 15
 _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10
@@ -59,7 +59,7 @@ _CANCEL_TIMEOUT_S = 10
 
 @frozen
 class DatabaseCounters:
-    """The row of database_counters.sql."""
+    """The row that database_counters.sql returns."""
 
     xact_commit: int
     tup_inserted: int
@@ -82,7 +82,7 @@ class CallResult:
     rows: int
     # The number of transactions that inserted the rows.
     commits: int
-    # The counters of the database for the time of the call, including other sessions.
+    # How much the counters of the database grew during the call. They include what other sessions did.
     counted: DatabaseCounters
 
 
@@ -115,7 +115,7 @@ class CommitExperiment:
         return CallResult(pid=pid, elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
 
     def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
-        # Closing the connection makes the session report its counters, which do not change during the call.
+        # The session reports its counters when the connection is closed, and not during the call.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
             # my_insert names its table without a schema, as in the article. A SET clause of the procedure would forbid
             # COMMIT in it, so the session sets search_path.
@@ -125,7 +125,7 @@ class CommitExperiment:
                 connection.execute("CALL my_insert(%s::int, %s::int)", [rows, rows_per_commit])
             except BaseException:
                 if not is_usable(connection):
-                    # Otherwise the server would continue the call and keep the schema locked.
+                    # If the call is not cancelled, the server continues it and keeps the schema locked.
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
                 raise
             return connection.info.backend_pid, clock() - began_s
@@ -152,7 +152,7 @@ class CommitExperiment:
 
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
-    """Create the experiment in its own schema, and drop it in every case. own_schema explains rights and errors."""
+    """Create the experiment in its own schema, and drop it in every case. See own_schema for rights and errors."""
     with own_schema(factory, purpose="measure commits", setup=MY_INSERT) as control:
         yield CommitExperiment(factory, control)
 
@@ -170,7 +170,7 @@ _SAMPLE_INTERVAL_S = 0.1
 
 @frozen
 class Check:
-    """The article's check: what pg_stat_database counted, compared with what was done."""
+    """The article's check: compares what pg_stat_database counted with the rows and commits that were made."""
 
     # How many rows were inserted.
     rows: int

@@ -72,8 +72,8 @@ def rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
 def overview(result: CommitsResult, *, base: int | None = None) -> list[tuple[str, ...]]:
     """Return the multiples of all targets beside the published ones, each median with its lowest and highest.
 
-    They are multiples of the time of each target's largest batch, or of `base` rows per commit. With `base`, larger
-    batches are not shown.
+    They are multiples of the time of each target's largest batch, or of its batch of `base` rows. If `base` is given,
+    batches that are larger are not shown.
     """
     names = [target.name for target in result.targets]
     table = [("rows per commit", *names, "Aurora, published")]

@@ -1,13 +1,15 @@
 """Scales experiment B to this machine, and compares times with the published ones. Pure.
 
-There are two factors, both fixed before anything runs. The factor for rates (IOPS, bytes a second) is the number of
-cores here over the vCPUs there, so what a core can read and write stays the same. Rows and memory have a second factor,
-so the ratio of table size to memory stays the same, and only the duration changes. A single factor for all would change
-the balance of processor and disk.
+Experiment B repeats an article of AWS on Optimized Reads (`SOURCE`). There are two factors, both fixed before anything
+runs. The factor for rates (IOPS, bytes a second) is the number of this machine's cores divided by the number of the
+article's vCPUs, so each core can read and write as much as in the article. Rows and memory have a second factor. The
+ratio of table size to memory stays that of the article, and only the duration changes. A single factor for rates, rows
+and memory would change the balance of processor and disk.
 
-Three things do not scale. Sessions are whole: four of them leave most of 16 vCPUs idle, but overload two cores. Client
-and server share the cores here. And work_mem stays at the article's 4 MB, because with less memory PostgreSQL's merges
-read single pages. So there are fewer runs to merge than with tables of 100 M rows.
+Three things do not scale. A session cannot be divided: four sessions leave most of 16 vCPUs idle, but overload two
+cores. On this machine, client and server share the cores. And work_mem stays at the article's 4 MB, because with less
+memory PostgreSQL's merges read single pages. The tables are smaller than the article's 100 million rows, so with the
+same work_mem a sort has fewer runs to merge.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ MINUTES = {
 # at one time.
 TEMP_GB = {4: 1_090, 8: 2_268, 12: 3_449, 16: 4_629}
 
-# The article's queries. The last element is its LIMIT, in rows of its tables.
+# The article's queries: name, table, text, and the LIMIT, which the article gives for tables of `ROWS` rows.
 QUERIES = (
     ("distinct", "sbtest1", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),
     (
@@ -81,22 +83,22 @@ class ReadsExperiment:
     def first_sides(self) -> tuple[Side, ...]:
         """Return the side with which each round begins.
 
-        The sides alternate, because the writes that one side leaves slow the other.
+        The sides alternate, because the writes that the first side leaves unfinished slow down the second.
         """
         return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
 
 # The full experiment. It takes about half an hour for each topology on two cores. The article has 4 to 16 sessions on
-# 16 vCPUs; 12 and 16 here would take an hour more. Fewer rows would leave less memory than the processes of sixteen
-# sessions need.
+# 16 vCPUs. On two cores, steps with 12 and 16 sessions would take an hour more. Memory is scaled with the rows: with
+# fewer rows it would be less than the processes of the largest step need.
 FULL = ReadsExperiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=4)
 
-# The short experiment. It takes less than four minutes on two cores. Fewer rows would leave less memory than the
-# processes of the largest step need.
+# The short experiment. It takes less than four minutes on two cores. Memory is scaled with the rows: with fewer rows it
+# would be less than the processes of the largest step need.
 QUICK = ReadsExperiment(rows=400_000, sessions=(1, 2, 4), rounds=2)
 
 # The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18. The factor and the minimum
-# leave room for WAL and for what sixteen sorts spill at once.
+# leave room for WAL and for what sixteen sorts write to disk at once.
 _ROW_BYTES = 280
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
@@ -104,7 +106,7 @@ _LEAST_SPACE_BYTES = 6 * GIB
 
 @frozen
 class ReadsMachine:
-    """The article's machine at this size: its server's memory, and its volume's rates and size."""
+    """The article's machine, scaled down: its server's memory, and its volume's rates and size."""
 
     memory_bytes: int
     iops: int
@@ -170,7 +172,7 @@ class QueryRuns:
     volume_s: tuple[float, ...]
     # The seconds of each round with temporary files on the local disk.
     local_s: tuple[float, ...]
-    # What one round wrote to temporary files.
+    # How many bytes of temporary files one round wrote.
     temp_bytes: int
     workers_planned: int
     workers_launched: int
@@ -178,7 +180,8 @@ class QueryRuns:
     volume: QueryDeviceUse | None = None
     # The use of the local disk while it had the temporary files.
     local: QueryDeviceUse | None = None
-    # The whole machine's use of the disk below the local device at the same time.
+    # The use of the disk below the local device while the local disk had the temporary files. Other processes of the
+    # machine are included.
     below: QueryDeviceUse | None = None
 
 
@@ -191,7 +194,7 @@ class ReadsStep:
 
     @property
     def spilling(self) -> tuple[QueryRuns, ...]:
-        """Return the queries that write temporary files. For the others, the place of these files cannot matter."""
+        """Return the queries that write temporary files. The place of such files does not matter to other queries."""
         return tuple(run for run in self.runs if run.temp_bytes)
 
     @property
@@ -211,13 +214,13 @@ class ReadsStep:
 
     @property
     def temp_bytes(self) -> int:
-        """Return what one round writes to temporary files."""
+        """Return how many bytes of temporary files one round writes."""
         return sum(run.temp_bytes for run in self.runs)
 
     def use(self, device: Literal["volume", "local", "below"]) -> QueryDeviceUse | None:
         """Return a device's use in one round, or None if it is not visible.
 
-        Bytes are summed, the rest is averaged over queries.
+        Bytes are added up over the queries. Busy time and queue are averaged.
 
         >>> ReadsStep(sessions=1, runs=()).use("volume") is None
         True
@@ -234,9 +237,9 @@ class ReadsStep:
 
 
 def typical_s(seconds: Sequence[float]) -> float:
-    """Return the mean of two medians: of the rounds that began with one side, and of those that began with the other.
+    """Return the mean of two medians: of the even rounds and of the odd ones, which begin with different sides.
 
-    The first side of a round is slower. So rounds of both orders count equally, even if there are more of one order.
+    The side that runs first in a round is slower. Both orders count equally, even if one order has a round more.
 
     >>> typical_s([9.0, 1.0, 7.0, 3.0])
     5.0
@@ -252,7 +255,7 @@ def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
 
 
 def is_difference(volume_s: Sequence[float], local_s: Sequence[float]) -> bool:
-    """Whether the two sides differ: their ranges, from the lowest to the highest round, do not overlap.
+    """Return whether the sides differ: their ranges, from the lowest to the highest round, do not overlap.
 
     >>> is_difference([2.0, 3.0], [1.0, 1.5]), is_difference([2.0, 3.0], [1.0, 2.5])
     (True, False)
@@ -261,7 +264,7 @@ def is_difference(volume_s: Sequence[float], local_s: Sequence[float]) -> bool:
 
 
 def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest quotient of any two rounds.
+    """Return the lowest and the highest speed-up that two rounds, one of each side, would give.
 
     >>> speed_up_range([2.0, 3.0], [1.0, 1.5])
     (1.333..., 3.0)
@@ -283,7 +286,7 @@ def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> QueryDev
 
 
 def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
-    """Return the article's temporary bytes at that number of sessions, scaled to `rows`, or None if not measured.
+    """Return the article's temporary bytes at that number of sessions, scaled to `rows`; None if it did not measure it.
 
     >>> published_temp_bytes(4, rows=1_000_000)
     10900000000.0
@@ -293,7 +296,7 @@ def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
 
 
 def published_speed_up(sessions: float) -> float | None:
-    """Return the article's speed-up, or None if it did not measure that number of sessions.
+    """Return the article's speed-up, or None if the article did not measure that number of sessions.
 
     >>> published_speed_up(16)
     2.06875
@@ -303,7 +306,7 @@ def published_speed_up(sessions: float) -> float | None:
 
 
 def as_loaded(sessions: float, *, cpu_count: int) -> float:
-    """Return the number of sessions that loads the article's vCPUs as `sessions` load `cpu_count` cores.
+    """Return how many sessions load the article's vCPUs as much as `sessions` load `cpu_count` cores.
 
     >>> as_loaded(2, cpu_count=2)
     16.0

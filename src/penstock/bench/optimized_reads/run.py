@@ -54,7 +54,7 @@ _START_TIMEOUT_S = 60
 class SpillRun:
     """One query in concurrent sessions. Bytes and workers are summed over all sessions."""
 
-    # The time from the first start to the last end.
+    # The time from the start of the first session's query to the end of the last session's query.
     elapsed_s: float
     temp_bytes: int
     workers_planned: int
@@ -90,7 +90,7 @@ class SpillExperiment:
     def warm(self, table: str) -> None:
         """Read a table, so that as much of it as fits is in the cache for the next run. Raises ServerError."""
         with translate_errors("reading a table of the experiment"):
-            # pad is counted because it has no index. count(*) would read only the primary key's index.
+            # The query counts column pad, because pad has no index. count(*) would read only the primary key's index.
             name = sql.Identifier(SCHEMA, table)
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
@@ -124,7 +124,7 @@ class SpillExperiment:
 
 @contextmanager
 def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
-    """Create the tables of `setup` in their own schema, and drop it in every case. own_schema explains the errors."""
+    """Create the tables of `setup` in their own schema, and drop it in every case. See own_schema for the errors."""
     with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
         yield SpillExperiment(factory, control)
 
@@ -169,7 +169,7 @@ class ReadsResult:
 
 @dataclass(frozen=True, slots=True)
 class _ReadsTarget:
-    """Where the queries run: the server and tablespace of either side, and their devices."""
+    """A server to measure: for each side, where its queries run and in which tablespace they spill; and the devices."""
 
     name: str
     sides: Mapping[Side, tuple[SpillExperiment, str]]
@@ -196,8 +196,9 @@ def measure_reads(
 ) -> ReadsResult:
     """Run the experiment on topologies, which are created and removed here, or on servers of the user.
 
-    If `against` is given, that server has the local disk, and `to` has none. If only `to` is given, its tablespace
-    pg_default is compared with the role's temp_tablespaces. Raises LabError, TargetError, ServerError.
+    With `to` and `against`, queries on server `to` are compared with those on server `against`, which has the local
+    disk. With `to` alone, its tablespace pg_default is compared with the role's temp_tablespaces. Raises LabError,
+    TargetError, ServerError.
     """
     machine = read_machine()
     scaled = scale(experiment, cpu_count=machine.cpu_count) if shapes else None
@@ -279,7 +280,7 @@ def _loaded(
 
 def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[str], None]) -> ReadsTargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    # The queries run once before the rounds. Otherwise the first runs would measure cold caches and the load's writes.
+    # The queries run once before the rounds. Otherwise the first round would include cold caches and the load's writes.
     say(f"{target.name}: warming up")
     for query in chosen:
         _QueryMeasurements().add(target, query, experiment.sessions[0], first="volume")

@@ -91,7 +91,7 @@ def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, .
 
 
 def io_rows(target: ReadsTargetResult, *, rows: int) -> list[tuple[str, ...]]:
-    """Return the rows below IO_HEADING, for one round. The article's temporary bytes are scaled to the same rows."""
+    """Return the rows below IO_HEADING, for one round. The article's temporary bytes are scaled to `rows`."""
     return [_io_row(step, rows=rows) for step in target.steps]
 
 
@@ -147,7 +147,7 @@ def caveats(result: ReadsResult) -> Iterator[str]:
 
 
 def _describe_reads(target: ReadsTargetResult) -> str | None:
-    """Return how much of the local disk's reads came from memory, for the most sessions; None if that is not known."""
+    """Return how much the step with most sessions read from memory instead of the local disk; None if unknown."""
     step = max(target.steps, key=lambda step: step.sessions)
     local, below = step.use("local"), step.use("below")
     if local is None or below is None:

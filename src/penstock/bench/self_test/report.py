@@ -1,6 +1,7 @@
-"""The report of a self-test, in which no name, no address and no data is. Pure.
+"""The report of a self-test. It contains no names, no addresses and no data. Pure.
 
-Of what a server says, only known settings, rights and versions are taken. Of a message only plain words are kept.
+It contains the settings, rights and versions that penstock knows. Other values of the server are left out. Messages are
+reduced to their plain words.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ class StepResult:
     name: str
     state: Literal["ok", "failed", "skipped"]
     seconds: float
-    # Why the step was skipped, or what was wrong, in penstock's own words.
+    # Why the step was skipped, or what was wrong. penstock wrote this text, not the server.
     reason: str | None = None
-    # Of the error of a command. The message has no names.
+    # The SQLSTATE and the message of the command's error. Names are removed from the message.
     sqlstate: str | None = None
     message: str | None = None
 
 
 def hide_names(message: str, names: Iterable[str], *, sqlstate: str | None = None) -> str | None:
-    """Return the plain words of a message, and dots for all else: what is quoted, has a digit or a sign, or is a name.
+    """Return a message in which dots replace all but plain words: quoted text, names, and words with a digit or sign.
 
-    `names` are those of the server, the role and this machine. Class P0 has messages that users have written: None.
+    `names` are those of the server, the role and this machine. Returns None for SQLSTATE class P0, because users write
+    these messages.
 
     >>> hide_names('role "ann" of db.example.com may not use table 7, shop', ["shop"])
     'role ... of ... may not use table ...'
@@ -70,7 +72,7 @@ def _keep(word: str, hidden: set[str]) -> str:
 
 
 def describe_server(examined: Mapping[str, Any]) -> dict[str, object]:
-    """Return what the report has of the result of `penstock doctor --json`."""
+    """Return the part of the result of `penstock doctor --json` that the report contains."""
     facts = examined["facts"]
     return {
         "version_num": facts["server"]["version_num"],
@@ -96,7 +98,7 @@ def make_report(
 ) -> dict[str, object]:
     """Return the report. `options` are the names of the options that were given, without their values.
 
-    If it is not whole, the test was interrupted.
+    If `is_whole` is false, the test was interrupted.
     """
     has_failed = any(step.state == "failed" for step in steps)
     return {

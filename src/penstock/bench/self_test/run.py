@@ -1,7 +1,8 @@
-"""Runs the self-test: each step runs penstock's commands as processes of their own, and looks at what they stored.
+"""Runs the self-test. Each step runs penstock's commands as separate processes, and checks what they have stored.
 
-All tables and the ledger are in the schema of benchmarks, which is dropped in every case; if this process is killed, by
-the next run. So is the ledger in database "postgres" that a load needs to change settings, if this test has created it.
+All tables and the ledger are in the schema of benchmarks, which is dropped at the end. A load that changes settings
+needs a ledger in database "postgres". If the self-test has created it, the self-test drops it too. If this process is
+killed, the next run drops both.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from penstock.core.values.mode import LANDINGS, Mode
 from penstock.lab.datasets.datafiles import S3Folder
 from penstock.lab.programs import Child
 
-# A command that takes longer has failed.
+# A command that takes longer than this has failed.
 _PATIENCE_S = 300.0
 _LOOK_S = 0.2
 
-# The records of both files. The ids of the second begin in the middle of those of the first.
+# How many records each of the two files has. The ids of the second file begin in the middle of those of the first.
 _RECORDS = 2000
 _OVERLAP = 1000
-# The load that is killed. Its rows are stored at about 2 MB/s. So its session commits after ten seconds, when even the
-# buffers of its socket do not hold the rest.
+# The file of the load that is killed. The load stores about 2 MB/s, and commits for the first time after about ten
+# seconds. At this time more of the file is left than socket buffers hold, so the load cannot have ended.
 _SLOW_RECORDS = 24_000
 _SLOW_BYTES = 2_000
 
-# The rows of a table with the first file, after the second is loaded in a mode: all of them, and those of the second.
+# What a table contains if the first file was loaded, and then the second in a mode: the number of all rows, and of the
+# rows of the second file.
 _EXPECTED: Mapping[Mode, tuple[int, int]] = {
     "append": (2 * _RECORDS, _RECORDS),
     "truncate": (_RECORDS, _RECORDS),
@@ -70,11 +72,11 @@ _MARK = "made by penstock bench self-test, which drops it"
 
 
 class SkipStep(Exception):
-    """A step cannot be run here; the text says why."""
+    """A step cannot run on this server. The text says why."""
 
 
 class StepFailed(Exception):
-    """A step had another result than expected. The text says which, without names."""
+    """A step did not have the expected result. The text gives the result, without names."""
 
     def __init__(self, reason: str, *, sqlstate: str | None = None, message: str | None = None) -> None:
         super().__init__(reason)
@@ -94,14 +96,14 @@ class SelfTestFindings:
 
 @frozen
 class SelfTest:
-    """What the steps need."""
+    """The connections, options and files that the steps use."""
 
     connect: ConnectionFactory
     # A session that finds the tables of the schema by their names.
     control: Connection
     # The options with which a command reaches the server.
     reach: Sequence[str]
-    # For files.
+    # The folder for files that the steps write.
     folder: Path
     # Where the server may read in S3, as s3://bucket/prefix.
     s3: str | None
@@ -148,7 +150,7 @@ class SelfTest:
         return _write(self.folder / "second.csv", range(_OVERLAP, _OVERLAP + _RECORDS), "second")
 
     def expect_rows(self, table: str, expected: tuple[int, int]) -> None:
-        """Raise StepFailed if a table has not so many rows, or not so many of the second file."""
+        """Raise StepFailed if a table's number of rows, or of rows of the second file, is not as expected."""
         query = sql.SQL("SELECT count(*), count(*) FILTER (WHERE note = 'second') FROM {}")
         _expect("rows", fetch_one(self.control, query.format(sql.Identifier(SCHEMA, table))), expected)
 
@@ -159,7 +161,7 @@ def _write(path: Path, ids: range, note: str) -> Path:
 
 
 def _expect(what: str, found: object, expected: object = True) -> None:
-    """Raise StepFailed if two values differ. They are numbers or truth values, which the report may have."""
+    """Raise StepFailed if two values differ. The report shows both, so they must be numbers or truth values."""
     if found != expected:
         raise StepFailed(f"{what}: {found} in place of {expected}")
 
@@ -229,7 +231,8 @@ def _change_settings(test: SelfTest) -> None:
 def _own_leases(test: SelfTest) -> Iterator[None]:
     """Create the schema with the ledger of leases, if it does not exist, and drop it when the block ends.
 
-    It is marked, so that the next run restores the settings and drops it if this process is killed.
+    A comment marks the schema. If this process is killed, the next run finds the comment, restores the settings and
+    drops the schema.
     """
     with test.connect.in_database(SERVER_DATABASE).connect(label="bench") as control:
         query = "SELECT coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = %s, false) FROM pg_namespace n"
@@ -245,7 +248,7 @@ def _own_leases(test: SelfTest) -> Iterator[None]:
 
 
 def _drop_leases(test: SelfTest, control: Connection) -> None:
-    """Restore the settings of killed loads, and drop the ledger of leases unless somebody uses it by now."""
+    """Restore the settings of killed loads, and drop the ledger of leases unless another load uses it now."""
     test.run("repair", *test.with_ledger)
     tables = [f"{_LEASES}.{name}" for name in ("changes", "holds", "loads")]
     with in_transaction(control, f"dropping schema {_LEASES}"):
@@ -267,7 +270,7 @@ def _watch(test: SelfTest) -> None:
 def _import_from_s3(test: SelfTest) -> None:
     if test.s3 is None:
         raise SkipStep("--s3 was not given")
-    # The name is fixed, so that the next run replaces and removes the object that a killed run has left.
+    # The object always has the same name. If a run is killed, the next run replaces and removes its object.
     path, folder = test.folder / f"{SCHEMA}.csv.gz", S3Folder(test.s3)
     path.write_bytes(gzip.compress(test.second().read_bytes()))
     url = folder.upload(path)
@@ -300,7 +303,7 @@ def run_self_test(
     names: Sequence[str],
     say: Callable[[StepResult], None],
 ) -> None:
-    """Run the steps in a schema of their own, and add to `found` what they find, step by step.
+    """Run the steps in a schema of their own. Add the result of each step to `found`.
 
     Messages are kept without `names`, and without the names of the role and the database. Needs CREATE on the database.
     Raises TargetError, ServerError if the schema cannot be created or dropped.
@@ -323,7 +326,7 @@ def _run_step(name: str, step: Callable[[SelfTest], None], test: SelfTest, *, na
         return StepResult(name=name, state="skipped", seconds=0.0, reason=str(skip))
     except (StepFailed, PenstockError) as error:
         if isinstance(error.__context__, KeyboardInterrupt):
-            # What an interrupted step had made could not be removed. The next run does it.
+            # The step was interrupted, and cleaning up after it failed. The next run cleans up.
             raise error.__context__ from None
         message = None if error.message is None else hide_names(error.message, names, sqlstate=error.sqlstate)
         return StepResult(
