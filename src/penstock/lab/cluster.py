@@ -78,7 +78,7 @@ def create_data_dir(
 
 
 def remove_unfinished(files: ClusterFiles) -> None:
-    """Remove the files of an initdb that was interrupted when the process that ran it was killed."""
+    """Remove the files that initdb left because the process that ran it was killed."""
     for leftover in files.home.glob("data.new-*"):
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)

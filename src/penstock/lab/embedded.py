@@ -1,7 +1,7 @@
 """A PostgreSQL server that penstock creates, starts on demand, and leaves running.
 
-`installations` finds the programs. `postmaster` checks whether the server answers. `control` starts and stops it, and
-is imported only for that. No SQL is run here.
+`installations` finds the programs. `postmaster` checks whether the server answers. `control` starts and stops the
+server, and is imported only for that. No SQL is run here.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class EmbeddedServer:
 def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
     """Return this user's own server, which is kept between runs. There is one for each major version.
 
-    Its programs are those in `bin_dir` (--pg-bin), by default the wheel's newest.
+    The programs are those in `bin_dir` (--pg-bin), by default the wheel's newest.
     """
     installation = default_installation() if bin_dir is None else installation_at(bin_dir)
     base = default_home(os.environ, is_root=is_root())
@@ -213,10 +213,10 @@ def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
 def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
     """Return the directory that holds the embedded servers.
 
-    The environment variable PENSTOCK_HOME names it, if set. Otherwise, for root it is in /var/lib, because the servers'
-    account cannot enter /root. Each HOME has its own folder there, because several people may use sudo -E. For other
-    users it is in the user's data directory. A relative path in XDG_DATA_HOME is ignored, as the XDG specification
-    requires.
+    The directory is the one that the environment variable PENSTOCK_HOME names, if it is set. Otherwise, root's
+    directory is in /var/lib, because the servers' account cannot enter /root. Each HOME has its own folder there,
+    because several people may use sudo -E. Another user's directory is in that user's data directory. A relative path
+    in XDG_DATA_HOME is ignored, as the XDG specification requires.
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()

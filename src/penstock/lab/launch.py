@@ -1,8 +1,8 @@
 """Starts processes that keep running when the lab's command ends.
 
-penstock runs this script by its path. Standard input has the list of processes as JSON. Before a program runs, a record
-with its pid and start time is written as the caller's account, because the program may run as another account. The
-script imports nothing of penstock, so it starts quickly.
+penstock runs this script by its path. Standard input has the list of processes as JSON. Before the script runs a
+program, it writes a record with the program's pid and start time. It does this as the caller's account, because the
+program may run as another account. The script imports nothing of penstock, so it starts quickly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def main() -> None:
 
 
 def _start(launch: dict[str, Any]) -> None:
-    # The pipe is close-on-exec. So end of file without a message means that the program has started.
+    # The pipe is close-on-exec, so it is closed when the program starts. If nothing was written to it before, the
+    # program has started.
     reading, writing = os.pipe()
     if os.fork() == 0:
         try:

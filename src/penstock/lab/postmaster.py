@@ -1,4 +1,4 @@
-"""Reads postmaster.pid and checks whether that server accepts connections, with files and one socket, no subprocess.
+"""Reads postmaster.pid, and checks whether the server of that file accepts connections. Starts no subprocess.
 
 A load imports only this module if its embedded server is running, so keep the module light.
 """
@@ -57,9 +57,10 @@ def parse_postmaster_pid(text: str) -> Postmaster | None:
 
 
 def read_postmaster(data_dir: Path) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if the file does not exist.
+    """Return the content of postmaster.pid, or None if the file does not exist or is incomplete.
 
-    In both cases the server may have ended. Raises LabError if the file belongs to another user.
+    A killed server leaves the file, so the content does not show that the server runs. Raises LabError if the file
+    belongs to another user.
     """
     try:
         return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
@@ -82,8 +83,8 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
     """Wait until a data directory's server accepts connections, and return it. Return None if the server has ended.
 
     A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
-    refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely
-    after a reboot), or the ended server itself, if its parent has not reaped it. Therefore the files are removed here
+    after a reboot), or the ended server itself, if its parent has not reaped it. Therefore this function removes the
+    files if no server process uses the directory. Raises LabError after `timeout_s`.
     if no server process uses the directory. Raises LabError after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
@@ -119,7 +120,7 @@ def server_pids(data_dir: Path) -> list[int]:
             if process.name() == "postgres" and process.cwd() == directory:
                 pids.append(process.pid)
         except psutil.Error:
-            # The process has ended, or it belongs to another account, which could not have entered the directory.
+            # The process has ended, or it belongs to another account. Such an account cannot enter the directory.
             continue
     return pids
 

@@ -41,8 +41,8 @@ def run_program(
     """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
     The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
-    `environment` is added to the few variables that it inherits. `purpose` completes "could not ...". If `log` is
-    given, the error's detail includes its end. Raises LabError.
+    `environment` is added to the few variables that the program inherits. `purpose` completes "could not ...". If `log`
+    is given, the error's detail includes the end of that file. Raises LabError.
     """
     try:
         finished = subprocess.run(
@@ -137,8 +137,8 @@ def _explain(program: str, finished: subprocess.CompletedProcess[str], log: Path
     return "\n".join(line for line in lines if line)
 
 
-# The variables that psql inherits if the server is not the user's. The user's PG* variables are not among them: they
-# would make psql connect to another server.
+# The variables that psql inherits if the server is not the user's. No PG* variable is inherited, because the user's PG*
+# variables would make psql connect to another server.
 _VARIABLES_OF_PSQL = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
@@ -158,7 +158,7 @@ class Psql:
     def copy(self, path: Path, statement: str) -> int:
         """Pipe a gzip file to `statement`, a COPY FROM STDIN, and return the row count that psql reports.
 
-        It uses one session: gzip and psql, connected by a pipe. Raises LabError.
+        The load is one session: gzip and psql, connected by a pipe. Raises LabError.
         """
         gzip = shutil.which("gzip")
         if gzip is None:

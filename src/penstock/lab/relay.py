@@ -19,7 +19,8 @@ from pathlib import Path
 
 _READ_BYTES = 64 * 1024
 
-# How many pieces of data wait in each direction: at most 16 MiB, eight times what 200 MB/s sends in 10 ms.
+# How many pieces of data may wait in each direction. They have at most 16 MiB, eight times what a network of 200 MB/s
+# carries in 10 ms.
 _PIECES_IN_FLIGHT = 256
 
 _LEAST_WAIT_S = 0.005
@@ -42,8 +43,8 @@ class Relay:
         listen: End = 0,
         # How long each piece of data is delayed, in both directions, without limiting bandwidth.
         delay_s: float = 0.0,
-        # The limit of what all connections together carry in both directions, as a host's network has; None if there is
-        # none. It may be changed while the relay runs.
+        # How many bytes a second all connections together may carry in both directions. It stands for the limit of a
+        # host's network. None means no limit. The value may be changed while the relay runs.
         bytes_per_s: float | None = None,
     ) -> None:
         self._target = target
@@ -129,8 +130,8 @@ class Relay:
         for client, server in pairs:
             with contextlib.suppress(OSError):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # This wakes the thread that reads, but sends nothing. RST is sent when both directions have closed the
-                # socket.
+                # SHUT_RD wakes the thread that reads from the client, and sends nothing. RST is sent when _carry_both
+                # closes the socket, after both directions have ended.
                 client.shutdown(socket.SHUT_RD)
             _end(server)
         return len(pairs)
@@ -209,7 +210,8 @@ def _listen(end: End) -> socket.socket:
     # Remove the socket of a relay that was killed.
     end.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    # Let any account connect; the folder's mode restricts access. The servers' account may not be the relay's.
+    # Let any account connect, because the servers' account may differ from the relay's. The folder's mode restricts
+    # access.
     mask = os.umask(0)
     listener.bind(str(end))
     os.umask(mask)

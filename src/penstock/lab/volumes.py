@@ -152,7 +152,7 @@ def set_limits(folder: Path, groups: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _send(folder: Path, commands: Iterable[Mapping[str, object]]) -> None:
-    """Send commands one after the other. Each is sent when the one before is done. Raises OSError, ValueError."""
+    """Send commands one after the other, each when the earlier one is done. Raises OSError, ValueError."""
     # The socket is opened through a descriptor of the folder, because the folder's own path may be too long for a
     # socket.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -277,8 +277,8 @@ def mount_volume(files: VolumeFiles, device_file: Path) -> None:
     file_device = device_file.stat().st_dev
     ahead = Path("/sys/class/bdi") / f"{os.major(file_device)}:{os.minor(file_device)}" / "read_ahead_kb"
     if device_file == files.export and ahead.exists():
-        # The largest read that FUSE forwards. With the default of 128 KiB, one I/O of 256 KiB would be split, and the
-        # throttle would count two.
+        # This is the largest read that FUSE forwards. With the default of 128 KiB, FUSE would split an I/O of 256 KiB,
+        # and the throttle would count two.
         ahead.write_text(str(IO_BYTES // 1024), encoding="ascii")
     device = attach_loop(device_file)
     _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", str(device), str(files.mount_point))
@@ -321,7 +321,7 @@ def _unmount(lab: Path, mount: Path) -> None:
 
 
 def change_throttle(files: VolumeFiles, throttle: Throttle, *, is_mirrored: bool) -> None:
-    """Change the limits of a volume that is in use and has limits. A burst bucket is full again. Raises LabError."""
+    """Change the limits of a volume that is in use and has limits. Its burst bucket is full then. Raises LabError."""
     set_limits(files.folder, {f"group{number}": _limits(throttle) for number in range(2 if is_mirrored else 1)})
 
 
@@ -333,14 +333,15 @@ def _throttle_group(name: str, throttle: Throttle) -> dict[str, str | int]:
 def _limits(throttle: Throttle) -> dict[str, int]:
     limits = {"iops-total": throttle.iops, "iops-size": IO_BYTES, "bps-total": throttle.bytes_per_s}
     if throttle.burst_iops is not None and throttle.burst_ios:
-        # QEMU's bucket holds maximum times length and leaks at the baseline rate, as gp2's bucket of I/Os does.
+        # QEMU's bucket holds iops-total-max times its length, and drains at the baseline rate, as gp2's bucket of I/Os
+        # does.
         length_s = max(round(throttle.burst_ios / throttle.burst_iops), 1)
         limits |= {"iops-total-max": throttle.burst_iops, "iops-total-max-length": length_s}
     return limits
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:
-    """Run a system program in the lab's folder, so that `down` finds the process if this command is killed."""
+    """Run a system program in the lab's folder. If this command is killed, `down` finds the program by that folder."""
     purpose = f"set up or remove a volume with {program}"
     argv = [find_program(program), *arguments]
     return run_program(argv, purpose=purpose, user=None, timeout_s=_PROGRAM_TIMEOUT_S, cwd=folder)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadCounts, LoadDetails
     from penstock.watch.values import Recording, RecordingHeader
 
-# How many rows the tables of waits, statements and files have at most.
+# The maximum numbers of rows in the tables of waits, statements and files.
 _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
@@ -27,7 +27,7 @@ class Table:
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    # How many columns, from the first one on, are aligned to the left. The others are aligned to the right.
+    # How many columns at the left have text, which is aligned to the left. All other columns are aligned to the right.
     texts: int = 1
     note: str = ""
 
@@ -48,7 +48,7 @@ class Look:
 
     @property
     def details(self) -> LoadDetails | None:
-        """Return what the load did, if the recording has it."""
+        """Return what the load did, or None if the recording does not contain it."""
         return None if self.load is None else self.load.details
 
 
@@ -96,7 +96,7 @@ def facts(look: Look) -> list[tuple[str, str]]:
 
 
 def describe_time(look: Look) -> Table | None:
-    """Return where the time of a load's sessions, readers and steps went."""
+    """Return on what the sessions, readers and steps of a load spent their time."""
     if look.load is None:
         return None
     accounts = look.load.accounts
@@ -133,7 +133,7 @@ def describe_tables(look: Look) -> Table | None:
 
 
 def describe_files(look: Look) -> Table | None:
-    """Return the rows and the time of each file of a load; of many files, only those that took longest."""
+    """Return the rows and the time of each file of a load. Of many files, only the slowest ones are listed."""
     if look.details is None or not look.details.files:
         return None
     files = sorted(look.details.files, key=lambda file: -file.seconds)
@@ -160,7 +160,7 @@ def describe_plan(look: Look) -> Table | None:
 
 
 def describe_done(look: Look) -> Table | None:
-    """Return what was changed and restored, and what was done after the rows."""
+    """Return what the load changed and restored, and what it did after its rows were stored."""
     return None if look.details is None else _cells(look.details.done)
 
 
@@ -211,7 +211,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
 
 
 def compare(looks: Sequence[Look]) -> Table:
-    """Return the numbers of all recordings side by side; for two recordings, with the difference."""
+    """Return the numbers of all recordings side by side. For two recordings, also return the difference."""
     found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
     found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
@@ -234,7 +234,7 @@ def compare(looks: Sequence[Look]) -> Table:
 
 
 def top_waits(looks: Sequence[Look], count: int = 5) -> list[str]:
-    """Return the waits with the most of the recordings' active time, CPU first."""
+    """Return the `count` waits with the largest shares of active time in all recordings. CPU comes first."""
     sums: dict[str, float] = {}
     for look in looks:
         for part in look.findings.activity.waits:
@@ -261,7 +261,7 @@ def _count(look: Look, name: str) -> float | None:
 
 
 def _io(look: Look, name: str) -> float | None:
-    """Return a number of GB that the server counted for the load's sessions alone, None if it does not count them."""
+    """Return GB that the server counted for the load's sessions alone, or None if it has no count for them alone."""
     io = None if look.load is None else look.load.accounts.io
     counted = None if io is None or not io.is_exact else getattr(io, name)
     return None if counted is None else counted / GB

@@ -1,4 +1,4 @@
-"""Writes recordings as one HTML page: charts as inline SVG, a table below each, no script and no network.
+"""Writes recordings as one HTML page: charts as inline SVG, each above a table. The page has no script and no links.
 
 This is the only module that imports jinja2, which pg-penstock[report] installs. jinja2 escapes all recorded text.
 """
@@ -33,27 +33,28 @@ from penstock.report.timeline import (
 if TYPE_CHECKING:
     from penstock.watch.values import Recording
 
-# A limit that exceeds the curves by more than this factor is named, but not drawn: the curves would be flat.
+# A limit is named but not drawn if it exceeds the curves by more than this factor. Drawn to its scale, the curves would
+# be flat.
 _FARTHEST = 4.0
 
 
 @frozen
 class Curve:
-    """A named curve. If it has no pieces, it is a limit or the marks of a chart."""
+    """A named line, area, limit or set of marks of a chart, by its `kind`. Only lines and areas have pieces."""
 
     name: str
     pieces: Sequence[TimelinePiece] = ()
     kind: str = "line"
     color: str = "currentColor"
     dashes: str = "none"
-    # The value of a limit. Other curves do not use it.
+    # The value, if the curve is a limit.
     limit: float = 0.0
-    # The marks of a chart. Other curves do not use them.
+    # The moments, if the curve is a set of marks.
     marks: Marks = field(default_factory=Marks)
 
     @property
     def cells(self) -> tuple[str, str]:
-        """Return the mean and the highest value, or what is known about a limit or marks."""
+        """Return the mean and the highest value. For a limit, the second cell is its value; for marks, their count."""
         if self.kind == "limit":
             return "", say(self.limit)
         if self.kind == "mark":
@@ -82,16 +83,16 @@ class Section:
 
 
 def check_page(path: Path, sources: Sequence[str]) -> None:
-    """Check before the drawing that a page can be written and replaces no source. Raises UsageError, SourceError."""
+    """Check that a page can be drawn and written, and replaces none of its sources. Raises UsageError, SourceError."""
     if find_spec("matplotlib") is None or find_spec("jinja2") is None:
         raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'pg-penstock[report]'.")
     check_writable(path, sources=sources)
 
 
 def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
-    """Write the page of some recordings, each with its name.
+    """Write a page about recordings, each with its name.
 
-    It is written completely or not at all. Raises SourceError.
+    The file is written completely or not at all. Raises SourceError.
     """
     looks = [
         look_at(recording, name=name, letter=chr(ord("A") + number))

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 # How many bins of time a drawing has.
 BINS = 160
 
-# The columns of forced and of timed checkpoints, before PostgreSQL 17 and since.
+# The columns that count forced and timed checkpoints: up to PostgreSQL 16, and from 17 on.
 _CHECKPOINTS = (
     ("pg_stat_bgwriter", "checkpoints_req", "checkpoints_timed"),
     ("pg_stat_checkpointer", "num_requested", "num_timed"),
 )
 
-# The curve of rows is that of COPY's progress if the progress has shown at least this share of the rows that the server
-# counts. Progress shows rows as they arrive, but misses the end of short commands. The server counts rows at the end of
-# transactions, so its curve spreads them over the time since the last count.
+# Two counts can give the curve of rows. COPY's progress shows rows as they arrive, but misses the end of short
+# commands. The database's count rises at the end of transactions, so its curve spreads the rows over the time since the
+# last rise. Progress is used if it has shown at least this share of the rows that the database counted.
 _LEAST_SEEN = 0.9
 
 
@@ -51,11 +51,11 @@ class TimelinePiece(NamedTuple):
 
 @dataclass(slots=True)
 class Marks:
-    """The moments at which a reading showed that a count had risen."""
+    """The moments at which a count was found to have risen."""
 
     # The times of the readings that show a rise.
     at_s: list[float] = field(default_factory=list)
-    # By how much the count rose in all.
+    # By how much the count rose over the whole recording.
     count: int = 0
 
 
@@ -99,7 +99,7 @@ class Timeline:
         self._last_devices: dict[str, tuple[float, DeviceCounters]] = {}
 
     def see(self, sample: Sample) -> None:
-        """Add a sample with the sessions of the workload."""
+        """Add a sample to the curves. The sample contains only sessions of the workload."""
         begin_s, self.end_s = max(0.0, sample.at_s - sample.interval_s), max(self.end_s, sample.at_s)
         counts = Counter(name_wait(moment.session) for moment in find_moments(sample, 0))
         self.waits.append((begin_s, sample.at_s, counts))
@@ -124,7 +124,7 @@ class Timeline:
             if is_idle or self._last.get("inserted", (0.0, {}))[1] != counts:
                 self._add(self._inserted, "inserted", sample.at_s, counts)
             copies = sample.counters.get("pg_stat_progress_copy", ())
-            # A command that is new in a reading counts from 0, because COPY's counter begins at 0.
+            # A command that the last reading did not have counts from 0, because COPY's counter begins at 0.
             self._add(self._copied, "copied", sample.at_s, _numbers(copies, "pid", "tuples_processed"), is_new=True)
 
     def _see_checkpoints(self, sample: Sample) -> None:
@@ -164,9 +164,10 @@ class Timeline:
         unit: float = 1.0,
         is_new: bool = False,
     ) -> int:
-        """Add the rise of some counters, per second, to a curve, and return the rise. A counter that fell was reset.
+        """Add the rise of some counters since the last reading, per second, to a curve, and return the rise.
 
-        With `is_new`, a counter that the last reading did not have began at 0.
+        If a counter fell, it was reset to 0 and has risen since. A counter that the last reading did not have counts
+        from 0 if `is_new` is true, and does not count otherwise.
         """
         before_s, before = self._last.get(name, (at_s, now))
         self._last[name] = (at_s, now)
@@ -185,7 +186,7 @@ def _numbers(rows: Iterable[CounterRow], key: str, column: str) -> dict[object, 
 
 
 def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterable[str]) -> list[TimelinePiece]:
-    """Return the average number of sessions in some waits together."""
+    """Return how many sessions were in any of these waits, as a curve."""
     wanted = set(names)
     return [
         TimelinePiece(begin_s, end_s, sum(count for name, count in counts.items() if name in wanted))

@@ -1,7 +1,7 @@
 """Restores what ended loads and commands have left changed in a database and on its server.
 
-Any host can restore the changes. Changes that a running load needs are not restored. Each change is restored as the
-role that made it.
+Any host can restore the changes. A change that a running load still needs is kept. Each change is restored as the role
+that made it.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Repairer(Closing):
             return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
-        """Restore everything that no running load needs changed.
+        """Restore all changes, except those that a running load still needs.
 
         The result's `errors` name what could not be restored.
 

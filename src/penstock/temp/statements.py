@@ -1,8 +1,8 @@
 """Splits a file of SQL into statements, decides which may be run, and finds spills in their plans. Pure.
 
-Statements are run in a read-only transaction. That still allows COPY TO PROGRAM and SET, so only statements that begin
-with SELECT, VALUES, TABLE or WITH are accepted. This also rejects text that is not SQL, such as psql's backslash
-commands. Functions that a query calls are not checked.
+Statements are run in a read-only transaction. Such a transaction still allows COPY TO PROGRAM and SET, so only
+statements that begin with SELECT, VALUES, TABLE or WITH are accepted. The same check rejects text that is not SQL, such
+as psql's backslash commands. Functions that a query calls are not checked.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def pair_totals(
 ) -> list[StatementTotals]:
     """Return the statements that both servers have, with the calls and total milliseconds of each server.
 
-    They are in descending order of the first server's total. They are paired by their text, because query ids of two
-    servers agree only if one server is a copy of the other.
+    The statement with the largest total on the first server comes first. A statement of one server is paired with the
+    one of the same text on the other server. Query ids are not compared, because they agree only if one server is a
+    copy of the other.
     """
     paired = [
         StatementTotals(
@@ -112,14 +113,14 @@ def pair_totals(
     return sorted(paired, key=lambda each: (-each.first_ms, each.statement))[:_MOST]
 
 
-# How much memory a spill would need for each byte on disk. On disk, a sorted row lacks the tuple header and the pointer
-# that it has in memory, so it takes less than half.
+# How many bytes of memory would have held each byte that a sort spilled. A row on disk lacks the tuple header and the
+# pointer that it has in memory, so it takes less than half of the space.
 MEMORY_FACTOR = 2.5
 _LEAST_NEEDED = MIB
 
 
 def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
-    """Return the plan nodes that wrote or read temporary files themselves, the largest first."""
+    """Return the plan nodes that used temporary files. A node's own files count, not those of the nodes below it."""
     found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
     return tuple(
         sorted(

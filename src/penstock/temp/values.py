@@ -90,7 +90,7 @@ class Comparison:
 
     @property
     def chance(self) -> float:
-        """Return how likely all runs in one tablespace are faster than all in the other if both are equally fast.
+        """Return the probability that two equally fast places would by chance have times that do not overlap.
 
         >>> run = StatementRun(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0,
         ...     workers_planned=0, workers_launched=0)
@@ -102,10 +102,10 @@ class Comparison:
 
     @property
     def verdict(self) -> VerdictKind:
-        """Return the verdict: "no difference" if the ranges of both tablespaces' times overlap.
+        """Return which tablespace was faster, or "no difference" if the ranges of both tablespaces' times overlap.
 
-        It is "was full" if the second tablespace was full in any round, because the statement then used another
-        tablespace.
+        The verdict is "was full" if the second tablespace was full in any round, because the statement then used
+        another tablespace.
         """
         if self.failure is not None or not self.first or not self.second:
             return "failed"

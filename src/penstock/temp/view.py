@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _QUERY_WIDTH = 76
 _WIDTH = 100
 
-# The share of the time from which a device counts as busy: queries then wait for it.
+# A device counts as busy if it is in use for at least this share of the time. Queries then wait for it.
 _BUSY = 0.8
 
 
@@ -83,7 +83,7 @@ def _size(size_bytes: int | None) -> str:
 
 
 def _describe_log(report: UsageReport) -> list[str]:
-    """Return lines about the temporary files that the end of the server's log lists, whatever time the log covers."""
+    """Return lines about the temporary files that the end of the server's log lists. It may cover any time."""
     if report.log_path is None:
         return []
     rows = [
@@ -128,7 +128,8 @@ def _describe_devices(report: UsageReport) -> list[str]:
 def _describe_gain(report: UsageReport) -> list[str]:
     """Return whether temporary work may gain from another disk.
 
-    It gains little if the present disk is not busy, because temporary files then stay in the cache.
+    A move gains little if the present disk is not busy, because temporary files then stay in the operating system's
+    cache.
     """
     tablespaces = report.routes[0].tablespaces if report.routes else ()
     busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in tablespaces]
@@ -289,9 +290,9 @@ def _describe_replayed(number: int, found: Sequence[Comparison], result: ReplayR
 
 
 def _describe_chance(result: ReplayResult) -> list[str]:
-    """Return how likely a verdict would arise by chance if both places were equal.
+    """Return how likely it is that one of the verdicts arose by chance, although both places are equally fast.
 
-    It is the largest chance of all comparisons.
+    This is the largest chance of all comparisons.
     """
     found = [each.chance for each in result.comparisons if each.verdict in {"faster", "slower"}]
     if not found:

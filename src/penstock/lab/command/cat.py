@@ -69,7 +69,7 @@ def _check_place(call: S3Call) -> None:
 
 
 def _check_region(call: S3Call) -> None:
-    """Raise SourceError if the bucket is in another region. S3 refuses such requests; moto would answer them."""
+    """Raise SourceError if the bucket is in another region. S3 refuses such requests, but moto would not."""
     if call.endpoint_url is None:
         return
     endpoint = urlsplit(call.endpoint_url)

@@ -25,7 +25,7 @@ from penstock.core.frozen import frozen
 
 _log = logging.getLogger(__name__)
 
-# igzip's compression level. It takes half the time of the best level, and files are 2 % larger.
+# igzip's compression level. Compression takes half the time of igzip's best level, and the files are 2 % larger.
 _COMPRESS_LEVEL = 2
 # The format and window of a file: a gzip member with a window of 32 KiB. igzip writes neither a name nor a time into
 # the header, so the same seed gives the same bytes.
@@ -162,10 +162,10 @@ class Draws:
 
 
 def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield groups of titles, as the first title and the row count of each title, until the counts sum to `rows`.
+    """Yield groups of titles: the number of a group's first title, and the row count of each title of the group.
 
-    The counts repeat `sizes`. Later titles have no rows. If the titles end first, the last title gets the remaining
-    rows.
+    The counts are `sizes`, repeated until their sum is `rows`. Later titles have no rows. If the titles end before
+    that, the last title gets the remaining rows.
     """
     left = rows
     for first in range(0, titles, BATCH_TITLES):
@@ -179,7 +179,7 @@ def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[
 
 
 def _fit(sizes: list[int], total: int) -> list[int]:
-    """Return `sizes` cut off, or with a larger last one, so that they sum to `total`."""
+    """Return `sizes` with the sum `total`: the sizes at the end are reduced, or the last one is increased."""
     fitted = []
     left = total
     for size in sizes:
@@ -192,17 +192,18 @@ def _fit(sizes: list[int], total: int) -> list[int]:
 COLUMNS = ("id", "k", "c", "pad")
 TABLES = ("sbtest1", "sbtest2", "sbtest3")
 
-# The statement that creates a table. It is sysbench's own without the primary key, which is built after the rows are
-# loaded. Source: oltp_common.lua of sysbench 1.0, create_table.
+# The statement that creates a table. It is sysbench's statement without the primary key, which is built after the rows
+# are loaded. Source: oltp_common.lua of sysbench 1.0, create_table.
 CREATE = (
     "CREATE TABLE {table} (id integer NOT NULL, k integer DEFAULT 0 NOT NULL, c char(120) DEFAULT '' NOT NULL,"
     " pad char(60) DEFAULT '' NOT NULL)"
 )
 
-# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the others is
-# the mean of twelve uniform draws.
+# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the other values
+# is the mean of twelve uniform draws.
+#
 # Source: sysbench 1.0.20, sb_rand_special and the defaults in src/sb_rand.c: --rand-type=special --rand-spec-iter=12
-# --rand-spec-pct=1 --rand-spec-res=75. Its later README.md describes them under "Random Numbers Options".
+# --rand-spec-pct=1 --rand-spec-res=75. A later README.md of sysbench describes them under "Random Numbers Options".
 _SPECIAL_ITERATIONS, _SPECIAL_SHARE, _SPECIAL_RESERVED = 12, 0.01, 0.75
 
 _MOST_ROWS = 2_147_483_647
@@ -245,9 +246,9 @@ def _batches(table: str, rows: int, seed: int) -> Iterator[list[str]]:
 def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
     """Return `count` draws from 1 to `limit` with sysbench's distribution `special`.
 
-    As in sysbench, one draw decides both whether a value is in the middle hundredth and where in it. Only draws of at
-    least 1 - _SPECIAL_RESERVED choose the middle. The place in the middle follows from the same draw, so none of these
-    values is in the lowest quarter of the middle.
+    As in sysbench, one draw decides both whether a value is in the middle hundredth of the range, and at which place.
+    Draws of at least 1 - _SPECIAL_RESERVED (0.25) choose the middle. Because the same draw is then the place in the
+    middle, no value is in its lowest quarter.
     """
     width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
     places = draws.floats(count)

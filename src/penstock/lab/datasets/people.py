@@ -355,7 +355,7 @@ def _lives(draws: Draws) -> list[str]:
 
 
 def _cast_endings(draws: Draws) -> list[str]:
-    """Return a pool of what follows an actor's identifier: category, job and characters."""
+    """Return a pool of the columns that follow an actor's identifier: category, job and characters."""
     names = person_phrases(draws.random.getrandbits(32))
     endings = []
     for category, pick in zip(draws.pool(_CAST), draws.picks(POOL_SIZE), strict=True):
@@ -392,6 +392,6 @@ def _orderings(size: int) -> list[str]:
 
 @cache
 def _ending_offsets(size: int) -> list[int]:
-    """Return each row's offset into the pool of endings: 0 (cast) for three rows of five, POOL_SIZE for the crew."""
+    """Return each row's offset into the pool of endings: 0 (cast) for three fifths, then POOL_SIZE (crew)."""
     cast = (size * 3 + 4) // 5
     return [0] * cast + [POOL_SIZE] * (size - cast)

@@ -1,4 +1,4 @@
-"""Writes generated files in the shape of IMDb's, and generates the rows of those about titles as batches of lines."""
+"""Writes files in the shape of IMDb's. The rows of the files about titles are generated here, as batches of lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from penstock.lab.datasets.people import (
 
 NULL: Final = "\\N"
 
-# Every ninth title that is not an episode is a series (see _series_title). The others have these types, by weight.
+# Every ninth title that is not an episode is a series (see _series_title). All other titles have these types, by
+# weight.
 _SERIES_PERIOD: Final = 9
 _TITLE_TYPES: Final = {
     "short": 44,
@@ -55,8 +56,9 @@ _RUNTIMES: Final = {
     "videoGame": (60, 600, 0.02),
 }
 _OTHER_RUNTIME: Final = (20, 120, 0.5)
-# The mask of a draw for a pool of endings. These pools have fewer entries than others, because each type of titles has
-# its own. For a small set, generating full pools would take longer than generating the rows.
+# A pool of endings has 8,192 entries, and this mask makes an index into the pool from a draw. Each type of titles has
+# its own pool of endings. With POOL_SIZE entries in each, filling the pools would take longer than generating the rows
+# of a small data set.
 _ENDING_MASK: Final = (1 << 13) - 1
 _GENRES: Final = {
     "Drama": 20,
@@ -213,8 +215,8 @@ def _series_title(series: int, counts: ImdbCounts) -> int:
     others = counts.titles - counts.episodes
     if not others:
         return 1
-    # title - episodes_up_to(title) counts the titles that are not episodes. The count reaches the wanted one at this
-    # title.
+    # Of the titles 1 to n, n - episodes_up_to(n) are not episodes. This is the smallest n that reaches the wanted
+    # number of such titles.
     return (min(series * _SERIES_PERIOD, others) - 1) * counts.titles // others + 1
 
 

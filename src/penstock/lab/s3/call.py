@@ -1,9 +1,9 @@
 """Reads the request of aws_s3.table_import_from_s3 to `penstock cat`, and writes the answer.
 
-The function writes the call to a file that only the server's account can read, because the call may have credentials,
-which must not appear in a command line. `take_call` removes the file before S3 is asked. The answer is a file beside
-it, which the function removes. Both files have one line: JSON as hexadecimal digits, which mean the same to COPY and to
-this module.
+The function writes the call to a file that only the server's account can read. The call may have credentials, and these
+must not appear in a command line. `take_call` removes this file before anything is read from S3. The answer is written
+to a file beside it, which the function removes. Both files have one line: JSON as hexadecimal digits, which mean the
+same to COPY and to this module.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def take_call(path: Path) -> S3Call:
     except OSError as exc:
         raise UsageError(f'could not read the call "{path}": {exc.strerror}', hint=_HINT) from exc
     except (ValueError, KeyError, TypeError):
-        # The cause would quote the file, which may have credentials.
+        # The cause is not attached, because its text quotes the file, which may have credentials.
         raise UsageError(f'"{path}" is not a call', hint=_HINT) from None
     return call
 

@@ -2,8 +2,8 @@
 -- returns lab.topology.parts.Received; needs no privilege, pg_read_all_stats for the receiver's state; PostgreSQL 14+
 -- psql -f received.sql
 --
--- If no WAL receiver has run since the standby's start, the WAL that it replayed from its own files counts. A primary
--- has 0.
+-- If no WAL receiver has run since the standby's start, end_bytes is the end of the WAL that the standby has replayed
+-- from its own files. A primary has 0.
 SELECT pg_catalog.pg_wal_lsn_diff(
            GREATEST(pg_catalog.pg_last_wal_receive_lsn(), pg_catalog.pg_last_wal_replay_lsn(), '0/0'),
            '0/0'

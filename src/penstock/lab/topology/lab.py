@@ -123,9 +123,9 @@ class Lab:
     ) -> LabStatus:
         """Bring a lab up. If it is up with the same options, start the members that have ended.
 
-        Members that the user has stopped (`state.down`) are not started. What an interrupted command has left is
-        removed first. If the lab cannot be brought up, everything is removed. Raises LabError, and UsageError for a
-        volume that is not valid.
+        Members that the user has stopped (`state.down`) are not started. Files and processes that an interrupted
+        command has left are removed first. If the lab cannot be brought up, everything is removed. Raises LabError, and
+        UsageError for a volume that is not valid.
         """
         wanted = LabState(
             name=self.files.name,
@@ -223,13 +223,14 @@ class Lab:
             return self._status(state)
 
     def trim_receivers(self) -> None:
-        """Remove the complete WAL segments of the receivers, except the last. Nothing reads them."""
+        """Remove the receivers' complete WAL segments, except the last. Nothing in the lab reads them."""
         self._parts(self._known()).trim_receivers()
 
     def change_volume(self, volume: str) -> None:
-        """Change the limits of the lab's volumes while they are in use. A modification of EBS volumes takes hours.
+        """Change the limits of the lab's volumes at once, while they are in use.
 
-        The size of the volumes does not change. Raises UsageError, LabError.
+        A modification of EBS volumes takes hours instead. The size of the volumes does not change. Raises UsageError,
+        LabError.
         """
         with self._changing():
             state = self._settled()
@@ -300,7 +301,7 @@ class Lab:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock of all labs of the home. Raises LabError for errors of the file system."""
+        """Hold the lock of the home, which protects all labs. Raises LabError for errors of the file system."""
         labs = self.files.folder.parent
         make_home(ClusterFiles(labs), user=choose_server_user(self.files.folder))
         try:

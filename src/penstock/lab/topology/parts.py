@@ -90,7 +90,7 @@ def promote(standby: EmbeddedServer) -> None:
 
 @frozen
 class Received:
-    """The row of received.sql, read on a standby."""
+    """The row that received.sql returns on a standby."""
 
     # The end of the WAL that the standby has received.
     end_bytes: int
@@ -116,7 +116,7 @@ def read_standbys(connection: Connection) -> list[StandbyRow]:
 
 
 def commit_durably(connection: Connection) -> None:
-    """Commit a transaction that writes WAL, but to no table. It waits like any other commit. Raises ServerError."""
+    """Commit a transaction that writes WAL, but no table. It waits like any other commit. Raises ServerError."""
     with translate_errors("committing"):
         connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
 
@@ -165,7 +165,7 @@ class LabParts:
     def programs(self) -> Installation:
         """Return the installation that the servers run.
 
-        If the lab has an S3, it is the lab's own copy with the extensions.
+        If the lab has an S3, this is the lab's own copy with the extensions.
         """
         return self.installation if self.s3 is None else self.s3.programs(self.installation)
 
@@ -248,7 +248,7 @@ class LabParts:
         self._end_relays(self.state.zones)
 
     def trim_receivers(self) -> None:
-        """Remove the receivers' complete WAL segments, except the last. Nothing in the lab reads them."""
+        """Remove the receivers' complete WAL segments, except the last. Nothing in the lab reads these segments."""
         for member in self.state.members:
             if member.kind == "receiver":
                 whole = sorted(path for path in self._home(member.name).iterdir() if len(path.name) == 24)
@@ -319,7 +319,10 @@ class LabParts:
             self.processes.start(launches)
 
     def _check_space(self, launches: Sequence[Launch]) -> None:
-        """Raise LabError if the disk is too full for receivers to start. Their logs could not report that either."""
+        """Raise LabError if the disk is too full for receivers to start.
+
+        A receiver that starts on a full disk cannot write the error to its log.
+        """
         free_bytes = shutil.disk_usage(self.files.folder).free
         if free_bytes < len(launches) * _WAL_SEGMENT_BYTES:
             raise LabError(

@@ -110,7 +110,7 @@ class Processes:
     def end_all(self) -> None:
         """End all processes with a record, and all other processes of penstock that work below the lab's folder.
 
-        Such processes are the initdb, pg_basebackup or launcher of a command that was killed.
+        Processes without a record are the initdb, pg_basebackup or launcher of a command that was killed.
         """
         self.end([path.stem for path in self._records.glob("*.json")])
         _end_found(lambda: list(_ours_below(self.lab)))

@@ -82,7 +82,7 @@ def _program(target: Path) -> Path:
 
 
 def _copy(target: Path) -> None:
-    """Copy to `target` in the layout in which Python finds its library by itself."""
+    """Copy Python and penstock to `target`, in the layout in which Python finds its library by itself."""
     library = target / "lib" / f"python{sysconfig.get_python_version()}"
     _program(target).parent.mkdir(parents=True)
     shutil.copy(Path(sys.executable).resolve(), _program(target))
@@ -95,25 +95,25 @@ def _copy(target: Path) -> None:
     for distribution in _required("pg-penstock", {}).values():
         for file in distribution.files or ():
             source = Path(str(file.locate()))
-            # A path with .. is not below site-packages. It is that of a script in ../../../bin, which is not needed.
+            # A path with .. is a script in ../../../bin, outside site-packages. The copy does not need scripts.
             if ".." not in file.parts and source.is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
-                # copy2 keeps the time of change. Otherwise Python would not use the compiled files.
+                # copy2 keeps the time of change. With another time, Python would not use the compiled files.
                 shutil.copy2(source, packages / file)
-    # In an editable installation, the package is not among the distribution's files.
+    # penstock itself is copied separately, because an editable installation does not list its files.
     shutil.copytree(Path(penstock.__file__).parent, packages / "penstock", dirs_exist_ok=True)
     let_everybody_read(target)
 
 
 def _required(name: str, found: dict[str, metadata.Distribution]) -> dict[str, metadata.Distribution]:
-    """Add an installed distribution, and what it requires, to `found`, and return it."""
+    """Add an installed distribution and its requirements to `found`, and return `found`."""
     key = re.sub(r"[-_.]+", "-", name).lower()
     if key in found or key in _PACKAGES_LEFT_OUT:
         return found
     try:
         found[key] = metadata.distribution(name)
     except metadata.PackageNotFoundError:
-        # The package is missing, so only other versions of Python or other systems require it.
+        # The package is not installed, although penstock is. So other versions of Python or other systems require it.
         return found
     for requirement in found[key].requires or ():
         if "extra ==" not in requirement and (required := re.match(r"[\w.-]+", requirement)):

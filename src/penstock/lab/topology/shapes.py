@@ -17,8 +17,8 @@ ZONES = ("a", "b", "c")
 
 # How many receivers must have a commit's WAL: four of six, with two in each zone, are Aurora's write quorum.
 _QUORUM = 4
-# The limit of the WAL that a replication slot keeps. Without it, a lost zone would fill the disk if nobody ends the
-# lab.
+# The limit of the WAL that a replication slot keeps. If a zone is lost and nobody ends the lab, the WAL that its slots
+# keep would fill the disk without this limit.
 _KEPT_WAL = "8GB"
 
 
@@ -97,8 +97,8 @@ def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: 
 
     `postgres` has initdb's settings, `embedded` those of the embedded server. `rds` has those of an RDS instance with
     this memory: RDS's formulas for shared_buffers and maintenance_work_mem, and the published experiments' values for
-    the rest. RDS sets huge_pages to on. Here it is try, because servers on machines without huge pages would not start.
-    `has_statements` is whether the installation has pg_stat_statements, which RDS loads.
+    other settings. RDS sets huge_pages to on. The lab sets it to try, because a server on a machine without huge pages
+    would not start with on. `has_statements` is whether the installation has pg_stat_statements, which RDS loads.
     """
     if parameters == "postgres":
         return {"log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"]}

@@ -1,4 +1,4 @@
-"""The kind of change for a temp place. Also checks that temporary files really are written there."""
+"""The kind of change for a temp place, and a check that temporary files are in fact written there."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def find_disproof(connect: ConnectionFactory, control: Connection, placement: Pl
 def _try_out(session: Connection, control: Connection, placement: Placement, oid: int) -> str | None:
     with in_transaction(session, "proving where temporary work goes") as transaction:
         transaction.force_rollback = True
-        # If the role lacks CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere. So take a role
-        # that has it.
+        # If the role lacks CREATE on the tablespace, PostgreSQL silently puts temporary work elsewhere. So this session
+        # takes a role that has been granted CREATE.
         role = placement.scope.name if placement.scope.kind == "role" else next(iter(placement.granted), None)
         if role is not None:
             session.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
@@ -100,7 +100,7 @@ _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace(Kind):
-    """The temp place of a server, as a Kind of change. Its record does not say which statements have been run.
+    """The temp place of a server, as a Kind of change. The record of the change does not say which statements have run.
 
     `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to. GRANT is always run
     again.
@@ -216,7 +216,7 @@ def _look(context: Context, placement: Placement) -> RemovalFacts:
 
 
 def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
-    """Return the statements that remove a placement, and what is left because somebody else has changed it since."""
+    """Return the statements that remove a placement, and what stays because somebody has changed it since."""
     statements: list[str] = []
     left: list[str] = []
     if found.elsewhere is not None:
@@ -242,8 +242,8 @@ def _undo(context: Context, placement: Placement) -> PlaceReport:
     planned = plan_removal(placement, found)
     for statement in planned.statements:
         if statement == DROP and found.tablespace is not None:
-            # Check this after the setting is restored: then sessions that keep writing temporary files no longer use
-            # the tablespace.
+            # This check comes after the setting is restored. From then on, no new temporary files are written to the
+            # tablespace, so a later attempt can succeed.
             _refuse_temporary(context, found.tablespace, placement)
         _run(context, statement)
     # Another role or database may name the tablespace, for example after a role was renamed.

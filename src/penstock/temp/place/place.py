@@ -67,8 +67,8 @@ def check_placement(
 ) -> CheckReport:
     """Return what is wrong with a placement. Create its directory again if it is missing and this process may do so.
 
-    `is_local` is true if the server runs on this machine. If it is false, directories and disks are not examined from
-    here. Raises ServerError, TargetError.
+    `is_local` is true if the server runs on this machine. If it is false, this process cannot examine directories and
+    disks. Raises ServerError, TargetError.
     """
     place = read_place(control)
     found = find_tablespace(control)
@@ -135,7 +135,7 @@ def _judge_record(control: Connection, placement: Placement, found: TablespaceRo
 def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[TempPlaceProblem]:
     """Yield the roles that may not create files in the tablespace.
 
-    PostgreSQL silently writes their spills elsewhere.
+    PostgreSQL silently writes the temporary files of such roles elsewhere.
     """
     meant = placement.granted or found.excluded
     for role in found.excluded:
@@ -153,7 +153,7 @@ def _missing(location: str, folder: str) -> TempPlaceProblem:
 
 
 def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
-    """Return the disks that have both the directory and the data, if they shared no disk when the place was created."""
+    """Return the disks that have both the directory and the data now, but had not when the place was created."""
     if placement.shares_disk or place.data_directory is None:
         return ()
     location = Path(placement.location)
@@ -208,8 +208,9 @@ class PlaceRequest:
 class PlaceKeeper:
     """Creates, checks and removes the placement of temporary work of one server.
 
-    It opens a session, which `close` ends. `tell` is called with each statement before it runs, and with remarks for
-    the user. Methods raise TargetError if temporary work cannot be placed or removed, and UsageError and ServerError.
+    The keeper has a session, which `close` ends. `tell` is called with each statement before it runs, and with remarks
+    for the user. Methods raise TargetError if temporary work cannot be placed or removed. They also raise UsageError
+    and ServerError.
     """
 
     def __init__(self, connect: ConnectionFactory, *, tell: Callable[[str], None]) -> None:
@@ -291,7 +292,10 @@ class PlaceKeeper:
         record(self._context, replace(hold, stands=False), changes)
 
     def _decide(self, request: PlaceRequest, known: Placement | None) -> Placement:
-        """Return `known`, the ledger's placement, or a new one for the request. Raises TargetError, UsageError."""
+        """Return the placement for a request: `known`, which the ledger records, or a new one.
+
+        Raises TargetError, UsageError.
+        """
         # normpath keeps two slashes at the start of a path. PostgreSQL replaces them by one.
         path = PurePosixPath(os.path.normpath(request.directory).replace("//", "/"))
         if not path.is_absolute():
@@ -362,9 +366,9 @@ class PlaceKeeper:
     def remove(self) -> PlaceReport:
         """Undo the placement, except what somebody else has changed since. The report names these changes.
 
-        Raises TargetError if a permanent object is in the tablespace, before anything is changed. Also raises
-        TargetError if sessions use the tablespace. In this case the setting has been restored, so that they stop using
-        it.
+        Raises TargetError, before anything is changed, if a permanent object is in the tablespace. Also raises
+        TargetError if sessions use the tablespace. In this case the setting has been restored, so that these sessions
+        stop using it.
         """
         refuse(check_standby(read_facts(self._control).is_in_recovery, "remove a placement"))
         with self._context.lock(SERVER):

@@ -17,7 +17,7 @@ DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 @frozen
 class PlaceRow:
-    """The row of place.sql."""
+    """The row that place.sql returns."""
 
     data_directory: str | None
     version_folder: str
@@ -28,7 +28,7 @@ class PlaceRow:
 
 @frozen
 class TablespaceRow:
-    """The row of tablespace.sql."""
+    """The row that tablespace.sql returns."""
 
     oid: int
     location: str
@@ -38,7 +38,7 @@ class TablespaceRow:
 
 @frozen
 class OccupantRow:
-    """The row of occupants.sql."""
+    """A row that occupants.sql returns."""
 
     # The kind of the object, as ALTER names it.
     kind: str

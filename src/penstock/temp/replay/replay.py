@@ -1,4 +1,4 @@
-"""Replays statements, of a file or of pg_stat_statements, with temporary work in one tablespace and in another."""
+"""Replays statements of a file or of pg_stat_statements, with temporary work in one tablespace, then another."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def replay_statements(
 
 
 def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
-    """Return the totals of pg_stat_statements of both servers. They are read before the replay changes them.
+    """Return the totals of pg_stat_statements of both servers, as they are before the replay.
 
     If the extension is not installed on both servers, an entry in `skipped` says so.
     """

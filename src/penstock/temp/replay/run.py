@@ -1,7 +1,8 @@
-"""Replays statements in sessions: for each number of sessions, a warm-up at both places, then rounds at both.
+"""Replays statements in sessions: for each number of sessions, first a warm-up run at each place, then the rounds.
 
-The order of the places in each round is random, because other work on the machine may favour the first or the second.
-All sessions run the same statement at the same time. The place is a setting of the session, so nothing is restarted.
+A round has a run at each place. The order of the places is random, because in a fixed order other work on the machine
+could favour one place. All sessions run the same statement at the same time. The place is a setting of the session, so
+nothing is restarted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun
 
 @frozen
 class DirectoryRow:
-    """The row of directories.sql."""
+    """A row that directories.sql returns."""
 
     name: str
     # The directory of the tablespace, None if the role may not see it.
@@ -76,7 +77,7 @@ class ReplaySession:
             self._connection.execute("SET search_path TO DEFAULT")
 
     def set_up(self, statements: Sequence[str]) -> None:
-        """Run statements that the replayed ones depend on, such as SET and CREATE TEMPORARY TABLE."""
+        """Run statements on which the replayed statements depend, such as SET and CREATE TEMPORARY TABLE."""
         with translate_errors("running the set-up"):
             for statement in statements:
                 # The extended protocol refuses text with two statements.
@@ -133,7 +134,7 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
 
 
 def find_top_statements(connection: Connection, count: int) -> tuple[list[str], list[Skipped]]:
-    """Return the statements of this database that spilled most, and those with a text that the role may not see.
+    """Return this database's statements that spilled most, and as skipped those with a text hidden from this role.
 
     Needs pg_stat_statements, and pg_read_all_stats for statements of other roles. Raises TargetError without the
     extension, ServerError.
@@ -195,7 +196,7 @@ class Place:
     # The value of the setting temp_tablespaces.
     tablespaces: str
     facts: ReplayFacts
-    # The server's memory. For a server on another machine, this is a guess, which tends to be too small.
+    # The server's memory. For a server on another machine it is a guess, and the true value is usually larger.
     memory_bytes: int
     device: Device | None
 
@@ -333,7 +334,7 @@ class _Comparing:
         self._stack.close()
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Run all rounds, and return their comparison. One run at each place comes first, and is not counted."""
+        """Run all rounds, and return their comparison. A run at each place before the rounds is not counted."""
         try:
             for place in (0, 1):
                 self._run(place, statement)
@@ -424,7 +425,8 @@ class _Comparing:
                         future.result()
                     interrupts.deliver()
             except BaseException:
-                # The pool waits for the other sessions, so cancel their statements.
+                # The pool waits until all sessions have ended their statements, so cancel the statements of the other
+                # sessions.
                 for session in sessions:
                     session.cancel()
                 raise
@@ -443,6 +445,6 @@ class _Comparing:
         try:
             run = self._run(0, statement, work_mem_bytes=wanted)
         except PenstockError:
-            # The trial is additional. If it fails, the replay's own runs are still valid.
+            # The comparison does not need the trial. If the trial fails, the replay's own runs are still valid.
             return None
         return Trial(work_mem_bytes=wanted, elapsed_s=run.elapsed_s, written_bytes=run.written_bytes)

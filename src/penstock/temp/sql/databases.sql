@@ -1,4 +1,4 @@
--- databases.sql: what each database has spilled since its counters were reset, without temporary tables
+-- databases.sql: what each database has spilled since its counters were reset; temporary tables do not count
 -- returns temp.usage.values.DatabaseUse; needs no privilege; PostgreSQL 14+
 -- psql -f databases.sql
 SELECT d.datname::text AS name,

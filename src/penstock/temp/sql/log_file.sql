@@ -1,4 +1,4 @@
--- log_file.sql: the current log file, in the first of some formats that the server writes
+-- log_file.sql: the current log file, and its format: the first of `formats` that the server writes
 -- returns (format, path); needs EXECUTE on pg_current_logfile(text); PostgreSQL 14+
 -- psql -v formats='{csvlog,stderr}' -f log_file.sql
 SELECT f.format,

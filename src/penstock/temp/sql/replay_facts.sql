@@ -3,7 +3,7 @@
 --    privilege; PostgreSQL 14+
 -- psql -f replay_facts.sql
 --
--- The session's user counts, because a function in a statement may call RESET ROLE or SET ROLE.
+-- is_superuser is about the session's user, because a function in a statement may call RESET ROLE or SET ROLE.
 SELECT EXISTS (
            SELECT
              FROM pg_catalog.pg_roles AS r

@@ -1,4 +1,4 @@
--- server_line.sql: the server's own line of a setting, in postgresql.auto.conf
+-- server_line.sql: the value of a setting in postgresql.auto.conf, which ALTER SYSTEM writes
 -- returns (setting); needs a superuser; PostgreSQL 14+
 -- psql -v setting=temp_tablespaces -f server_line.sql
 SELECT f.setting

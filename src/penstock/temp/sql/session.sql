@@ -1,4 +1,4 @@
--- session.sql: where this session's temporary work goes, and whether it may see others'
+-- session.sql: where this session's temporary work goes, and whether it may see that of other sessions
 -- returns (temp_tablespaces, block_bytes, is_monitor); needs no privilege; PostgreSQL 14+
 -- psql -f session.sql
 SELECT pg_catalog.current_setting('temp_tablespaces') AS temp_tablespaces,

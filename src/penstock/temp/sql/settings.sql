@@ -1,4 +1,4 @@
--- settings.sql: the databases and roles with their own temp_tablespaces, and its values
+-- settings.sql: the databases and roles with their own temp_tablespaces, and what each has set
 -- returns temp.usage.values.SettingRow; needs no privilege; PostgreSQL 14+
 -- psql -f settings.sql
 SELECT d.datname::text AS database,

@@ -46,8 +46,8 @@ _COUNTED = (
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
     """Return what was done between two readings: the `top` statements by temporary bytes, and rates of each database.
 
-    Counters that were reset in between count from their reset. If both readings are the same, statements are counted
-    since their last reset. There are no rates then, because the totals do not show the present rate.
+    A counter that was reset in between counts from its reset. If both readings are the same, statements are counted
+    since their last reset, and the report has no rates, because such totals do not show the present rate.
     """
     report = UsageReport(
         elapsed_s=None,
@@ -94,8 +94,8 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
 def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[TablespaceDevice]:
     """Yield the use of each device.
 
-    The spills of all databases are attributed to one device, the device of the first temporary tablespace in penstock's
-    own session.
+    Only one device gets temporary I/O: the device of the first temporary tablespace in penstock's own session. The
+    spills of all databases are attributed to it.
     """
     first = {each.tablespace: each for each in before.devices}
     target = after.routes[0].tablespaces[0] if after.routes else None
@@ -110,8 +110,8 @@ def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: f
 def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> TablespaceDevice:
     temporary_iops = None
     if seen is not None and seen.request_bytes and spilled_per_s is not None:
-        # The spilled bytes count twice, because a spill is written once and read once. The device does less if the
-        # operating system's cache keeps spills from it.
+        # The spilled bytes count twice, because a spill is written once and read once. The device may do less, because
+        # the operating system's cache may hold spills.
         done = seen.read_iops + seen.write_iops
         temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
     return TablespaceDevice(
@@ -125,7 +125,7 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
 
 
 def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
-    """Return the statements that spill, largest first. Statements with the same text are joined.
+    """Return the statements that spill, the one with most bytes first. Statements with the same text are added up.
 
     One text may have several queryids, because the temporary tables of each session have their own OIDs.
     """
@@ -138,7 +138,7 @@ def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
 
 
 def _add(one: StatementUse, other: StatementUse, *, sign: int = 1) -> StatementUse:
-    """Return a statement with the counters of another added to its own, or subtracted if `sign` is -1."""
+    """Return `one` with the counters of `other` added, or subtracted if `sign` is -1."""
     counted: dict[str, Any] = {}
     for name in _COUNTED:
         mine, others = getattr(one, name), getattr(other, name)
@@ -231,12 +231,13 @@ _NODES = {
 
 
 def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
-    """Return what a statement spills for."""
+    """Return what a statement uses temporary files for, and the remedy."""
     names = list(dict.fromkeys(_read_plan(plan)))
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
     keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
-    # No index is suggested if a sort key is an expression, because it may be an aggregate, which no index can provide.
+    # An index could provide the order of columns. A key with a parenthesis is an expression and may be an aggregate,
+    # which no index provides. In this case no index is suggested.
     keys = [] if any("(" in key for key in keys) else keys
     return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
 

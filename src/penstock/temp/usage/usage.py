@@ -1,7 +1,7 @@
 """Reports a server's temporary work within an interval: which statements spill and why, and to which tablespaces.
 
-It also reports the devices of the tablespaces. It reads pg_stat_statements, the end of the server's log, and the
-settings of tablespaces.
+The module also reports the devices of the tablespaces. It reads pg_stat_statements, the end of the server's log, and
+the settings of tablespaces.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MOST_BYTES = 16 * MIB
 
 
 def _formats(connection: Connection) -> list[LogFormat]:
-    """Return the log formats that the server's version has. The server refuses the names of other formats."""
+    """Return the log formats that a server of this version knows. The server refuses the names of other formats."""
     return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
 
 
@@ -109,8 +109,8 @@ def strip_explain(query: str) -> str:
 def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
     """Return the generic plan of a statement, or None if it cannot be planned.
 
-    The statement is prepared, which accepts only one statement, in a read-only transaction that is rolled back.
-    Planning evaluates immutable functions, with the rights of the current role. Raises ServerError if the connection is
+    The text is prepared in a read-only transaction that is rolled back. PREPARE accepts only one statement. Planning
+    evaluates immutable functions with the rights of the current role. Raises ServerError if the connection is lost.
     lost.
     """
     try:
@@ -145,7 +145,7 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
     return plan
 
 
-# The words before a statement that a replay runs. EXPLAIN returns a few kilobytes, and the rows are not sent to the
+# The words that a replay writes before a statement. EXPLAIN returns a few kilobytes, and the rows are not sent to the
 # client. Queries of pg_stat_statements exclude the statements that begin with these words (sql/parts/not_ours.sql).
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
@@ -233,14 +233,14 @@ def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_b
     )
 
 
-# The data directory's tablespace, which temporary work uses if no setting names another one.
+# The tablespace of the data directory. Temporary work uses it if no setting names another one.
 DATA = "pg_default"
 
 
 def find_routes(
     settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str
 ) -> list[TempTablespaces]:
-    """Return which tablespaces each role's temporary work uses, and which names PostgreSQL ignores silently."""
+    """Return the tablespaces that each role's temporary work uses, and the names that PostgreSQL ignores silently."""
     known = {each.name for each in tablespaces}
     routes = [_route("this session", session, known, ())]
     for row in settings:
@@ -295,7 +295,9 @@ def temp_usage(
     host: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval; 0 means since its statistics were reset.
+    """Return what temporary work a server does within an interval.
+
+    If the interval is 0, return what statements did since their statistics were reset.
 
     Changes nothing. Statements need pg_stat_statements. Statements of other roles, and files on disk, need pg_monitor.
     Devices are read if the server is on this machine. If `host` (an endpoint of RDS) is given, CloudWatch is asked for

@@ -26,7 +26,7 @@ class UseCase:
 
 @frozen
 class SettingRow:
-    """The row of settings.sql."""
+    """A row that settings.sql returns."""
 
     database: str | None
     role: str | None
@@ -106,7 +106,7 @@ class StatementUse:
 
 @frozen
 class DatabaseUse:
-    """The row of databases.sql: spills of a database since its counters were reset."""
+    """A row that databases.sql returns: spills of a database since its counters were reset."""
 
     name: str
     temp_files: int
@@ -116,7 +116,7 @@ class DatabaseUse:
 
 @frozen
 class TablespaceUse:
-    """The row of tablespaces_now.sql and of tablespaces_named.sql: a tablespace now."""
+    """A row that tablespaces_now.sql or tablespaces_named.sql returns: a tablespace now."""
 
     name: str
     directory: str | None
@@ -129,7 +129,7 @@ class TablespaceUse:
 
 @frozen
 class IndexBuild:
-    """The row of index_builds.sql: an index build. Its name and size are None if it is in another database."""
+    """A row that index_builds.sql returns: an index build. Name and size are None if it is in another database."""
 
     pid: int
     database: str

@@ -1,7 +1,7 @@
 -- aws_s3--1.0.sql: the import functions of RDS's extension, for penstock's labs
 -- All functions are SECURITY INVOKER. They read by COPY FROM PROGRAM, so they need a superuser or a member of
 -- pg_execute_server_program. The names of arguments are those of RDS's reference.
--- Nothing that a caller passes is in a command line: the call is in a file (see table_import_from_s3).
+-- No argument of a caller is in a command line. The call is passed in a file (see table_import_from_s3).
 
 -- The answers of `penstock cat`. A row exists only within one call, so no other session ever sees it.
 CREATE UNLOGGED TABLE aws_s3._answers (
@@ -11,7 +11,8 @@ CREATE UNLOGGED TABLE aws_s3._answers (
 GRANT SELECT, INSERT, DELETE ON aws_s3._answers TO PUBLIC;
 
 
--- Returns the lab's script as a word of the shell. penstock lab up writes it here, so that no setting can name another.
+-- Returns the path of the lab's script, quoted for the shell. penstock lab up writes the path here, so that no setting
+-- can name another script.
 CREATE FUNCTION aws_s3._script()
 RETURNS text
 LANGUAGE sql IMMUTABLE
@@ -19,7 +20,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$ SELECT convert_from(decode('@SCRIPT_IN_HEX@', 'hex'), 'UTF8') $$;
 
 
--- Raises an error unless a text that is required has been passed.
+-- Raises an error if a required argument is NULL, or is empty although it may not be empty.
 CREATE FUNCTION aws_s3._require(name text, value text, may_be_empty boolean)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
@@ -61,7 +62,7 @@ END
 $$;
 
 
--- Returns the name of a column that is written as in SQL: folded to lower case unless quoted.
+-- Returns the name of a column that is written as in SQL. A name without quotes is folded to lower case.
 CREATE FUNCTION aws_s3._read_column(written text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -80,9 +81,10 @@ END
 $$;
 
 
--- Returns COPY's options as a clause from which they cannot escape, or an empty string.
--- The text is cut into tokens, which are written again. A word becomes a quoted identifier. That is no keyword, so the
--- word cannot begin another clause. In COPY's old syntax, which has no parentheses, its words stay keywords.
+-- Returns a clause with COPY's options, or an empty string. A caller cannot add other clauses by the text of the
+-- options: the text is cut into tokens, which are written again. A word becomes a quoted identifier, which is never a
+-- keyword, so the word cannot begin another clause. COPY's old syntax has no parentheses. In it, the words of this
+-- syntax stay keywords.
 CREATE FUNCTION aws_s3._compose_options(options text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -137,7 +139,8 @@ END
 $$;
 
 
--- Returns the COPY command of a call. Names and options are written again, so that nothing else can be in them.
+-- Returns the COPY command of a call. Names and options are parsed and written again, so that they contain nothing
+-- else.
 CREATE FUNCTION aws_s3._compose_copy(table_name text, column_list text, options text, call text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -159,7 +162,7 @@ END
 $$;
 
 
--- Returns what `penstock cat --call` needs to know, as one line of hexadecimal digits.
+-- Returns the request that `penstock cat --call` reads, as one line of hexadecimal digits.
 CREATE FUNCTION aws_s3._describe_call(
     bucket text, file_path text, region text, access_key text, secret_key text, session_token text
 )
@@ -207,8 +210,8 @@ END
 $$;
 
 
--- Imports one object. The search path is the caller's, because it applies to the table's name. So all other names are
--- qualified.
+-- Imports one object. The function keeps the caller's search path, because this applies to the table's name. Therefore
+-- all other names are qualified.
 CREATE FUNCTION aws_s3.table_import_from_s3(
     table_name text, column_list text, options text,
     bucket text, file_path text, region text,
@@ -218,13 +221,15 @@ RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    -- Digits, letters and hyphens. The backend's process id comes first: the script removes files of ended backends.
+    -- The name has only digits, letters and hyphens. It begins with the backend's process id, by which the script finds
+    -- and removes files of ended backends.
     call CONSTANT text := pg_catalog.format('%s-%s', pg_catalog.pg_backend_pid(), pg_catalog.gen_random_uuid());
     statement CONSTANT text := aws_s3._compose_copy(table_name, column_list, options, call);
     row_count bigint;
     answer json;
 BEGIN
-    -- Without this check, COPY TO PROGRAM would write the call's file, and nothing could remove it.
+    -- COPY TO PROGRAM is allowed in a read-only transaction. It would write the call's file, and nothing could remove
+    -- this file.
     IF pg_catalog.current_setting('transaction_read_only')::boolean THEN
         RAISE EXCEPTION USING
             ERRCODE = 'read_only_sql_transaction',
@@ -245,7 +250,7 @@ BEGIN
         EXECUTE statement;
         GET DIAGNOSTICS row_count = ROW_COUNT;
     EXCEPTION WHEN query_canceled OR OTHERS THEN
-        -- If COPY failed before it started the program, the call's file still exists. This removes the file.
+        -- If COPY failed before it started the program, the call's file still exists. _take_answer removes it.
         answer := aws_s3._take_answer(call);
         IF answer IS NOT NULL AND pg_catalog.starts_with(SQLSTATE, '38') THEN
             RAISE EXCEPTION USING

@@ -1,2 +1,2 @@
--- not_ours.sql: whether a row of pg_stat_statements is not of a replay or of a placement's proof, which spill too
+-- not_ours.sql: false for the statements of pg_stat_statements that penstock's own replays and proofs have run
 (pg_catalog.starts_with(s.query, :'explain') OR pg_catalog.strpos(s.query, 'penstock_proof') > 0) IS NOT TRUE
