@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 
 from penstock.cli.main import main
+from penstock.core.catalogue.settings import reload
 from penstock.rds.parameter_groups import RdsParameterGroups
 from support.moto_rds import applied_groups
 
@@ -66,11 +67,11 @@ def test_restore_resets_what_apply_has_set(
 
 
 def _apply(admin: psycopg.Connection[Any], values: dict[str, str | None]) -> None:
-    """Change the settings of a server as RDS does when a parameter of its group is changed."""
+    """Change the settings of a server as RDS does if a parameter of its group is changed, and wait until they apply."""
     for name, value in values.items():
         target = sql.SQL("ALTER SYSTEM SET {} = DEFAULT" if value is None else "ALTER SYSTEM SET {} = {}")
         admin.execute(target.format(sql.Identifier(name), *([] if value is None else [sql.Literal(value)])))
-    admin.execute("SELECT pg_reload_conf()")
+    reload(admin)
 
 
 @pytest.mark.part("rest")

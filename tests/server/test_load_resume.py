@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.files import local
@@ -730,7 +731,8 @@ def test_cancelled_wait_for_a_standby_is_told(new_server: Callable[..., Embedded
     loads = Loads(server.ensure_running(), setup="CREATE TABLE t (a int, b text)")
     loads.run(target(write(tmp_path / "first", rows=5)))
     loads.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    loads.execute("SELECT pg_reload_conf()")
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        reload(connection)
     stop = threading.Event()
 
     def cancel_waits() -> None:
