@@ -53,14 +53,15 @@ def test_reset_of_one_parameter_leaves_the_others(moto_rds: MotoRds) -> None:
 def test_restore_resets_what_apply_has_set(
     reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
 ) -> None:
-    """The group had no value of its own, so that the parameter is reset, and the server has the default again."""
+    """The group had no value of its own, so that the parameter is reset, and the server has its earlier value again."""
     conninfo = reach()
     with psycopg.connect(conninfo, autocommit=True) as admin, applied_groups(partial(_apply, admin)):
         admin.execute("CREATE ROLE rds_superuser")
-        assert main(["settings", "apply", "checkpoint_timeout=15min", "--shared-group", "--to", conninfo]) == 0
-        assert admin.execute("SHOW checkpoint_timeout").fetchone() == ("15min",)
+        before = admin.execute("SHOW checkpoint_timeout").fetchone()
+        assert main(["settings", "apply", "checkpoint_timeout=20min", "--shared-group", "--to", conninfo]) == 0
+        assert admin.execute("SHOW checkpoint_timeout").fetchone() == ("20min",) != before
         assert main(["settings", "restore", "--to", conninfo]) == 0
-        assert admin.execute("SHOW checkpoint_timeout").fetchone() == ("5min",)
+        assert admin.execute("SHOW checkpoint_timeout").fetchone() == before
     groups = RdsParameterGroups(moto_rds.instance)
     assert "checkpoint_timeout" not in groups.read_values(groups.describe())
     groups.close()
