@@ -208,9 +208,8 @@ class CellGains:
 
 
 # By the first version of PostgreSQL that they are about. Those of 14 are medians of several runs of
-# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are not from an idle machine yet: of each kind they
-# are those of 14 less 1.75 ns a byte, which is what its scan of csv saved; of texts they are the line through -35 ns at
-# 32 bytes and 175 ns at 200.
+# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are from its record of 2026-11-27 (19~rc1). Of texts
+# they are the line through -14 ns at 32 bytes and 43 ns at 200, which whole processes gained of csv without quotes.
 GAINS: Final = {
     14: CellGains(
         by_kind={
@@ -232,21 +231,21 @@ GAINS: Final = {
     ),
     19: CellGains(
         by_kind={
-            "bool": 8.0,
-            "int2": -11.0,
-            "int4": 4.0,
-            "numeric": -21.0,
-            "int8": 10.0,
-            "float4": 17.0,
-            "float8": 87.0,
-            "date": 91.0,
-            "timestamp": 245.0,
-            "timestamptz": 234.0,
-            "uuid": 327.0,
+            "bool": -34.0,
+            "int2": 12.0,
+            "int4": 10.0,
+            "numeric": -53.0,
+            "int8": 15.0,
+            "float4": 11.0,
+            "float8": 113.0,
+            "date": 98.0,
+            "timestamp": 247.0,
+            "timestamptz": 221.0,
+            "uuid": 293.0,
         },
-        text_ns=75.0,
-        text_ns_per_byte=1.25,
-        least_text_ns=-45.0,
+        text_ns=25.0,
+        text_ns_per_byte=0.34,
+        least_text_ns=-25.0,
     ),
 }
 
