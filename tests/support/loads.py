@@ -192,6 +192,18 @@ class Loads:
             assert not self.has_table(table) or self.count(table) == 0
         return caught.value
 
+    def assert_resumes(self, first: TargetJob, other: TargetJob, repair: Callable[[], object]) -> list[Row]:
+        """Let a load fail at a record, repair the file, resume it by another job; return the rows, each stored once."""
+        with pytest.raises(PenstockError):
+            self.run(first, batch_bytes=10_000)
+        before = self.count()
+        repair()
+        outcome = self.run(other, rules=replace(IMPATIENT, changed="load"))
+        rows = self.rows()
+        assert 0 < before < len(rows)
+        assert (outcome.rows, outcome.rows_before) == (len(rows) - before, before)
+        return rows
+
     def loader(self) -> Loader:
         """Return what plans and runs loads, to be closed."""
         sources = None if self.piece_bytes is None else ChoppedSources(self.piece_bytes, self.at_piece)
