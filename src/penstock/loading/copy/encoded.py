@@ -208,8 +208,8 @@ class CellGains:
 
 
 # By the first version of PostgreSQL that they are about. Those of 14 are medians of several runs of
-# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are from its record of 2026-11-27 (19~rc1). Of texts
-# they are the line through -14 ns at 32 bytes and 43 ns at 200, which whole processes gained of csv without quotes.
+# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are from its record of 2026-11-27 (19~rc1). The
+# gains of texts on 19 are the line through -14 ns at 32 bytes and 43 ns at 200 bytes; the 43 ns are of whole processes.
 GAINS: Final = {
     14: CellGains(
         by_kind={
