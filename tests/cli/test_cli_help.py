@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.cli import brief
 from penstock.cli.main import COMMANDS
 from penstock.cli.output import EXIT_CODES
 from penstock.cli.reference import render_job_tables, render_manpage, render_reference, walk_commands
@@ -85,5 +87,30 @@ def test_help_names_exit_codes(penstock: Callable[..., Finished]) -> None:
 
 
 def test_no_arguments_show_help(penstock: Callable[..., Finished]) -> None:
-    """As every command line does."""
-    assert penstock().out == penstock("--help").out
+    """As every command line does: one screen with all commands."""
+    assert penstock().out == penstock("-h").out
+
+
+@pytest.mark.parametrize("path", _WALKED)
+def test_brief_help_fits_one_screen(path: str, penstock: Callable[..., Finished]) -> None:
+    """Of 80 columns and 40 lines, with the prompt; all that it names stands in the whole help too."""
+    shown = penstock(*path.split()[1:], "-h")
+    lines = shown.out.splitlines()
+    assert (shown.code, shown.err) == (0, "")
+    assert len(lines) < 40
+    assert max(map(len, lines)) <= 80
+    known = {name for param in _WALKED[path][0].get_params(_WALKED[path][1]) for name in param.opts}
+    assert {line.split()[0].rstrip(",") for line in lines if line.startswith("  -")} <= known
+
+
+def test_brief_help_of_a_load_has_what_most_loads_need(penstock: Callable[..., Finished]) -> None:
+    """Fifteen options below their headings, each with its default."""
+    lines = penstock("load", "-h").out.splitlines()
+    assert len([line for line in lines if line.startswith("  --")]) == 15
+    assert "Bad records" in lines
+    assert "(default: stop)" in " ".join(" ".join(lines).split())
+
+
+def test_examples_of_brief_help_hold() -> None:
+    """What a docstring shows is what happens."""
+    assert doctest.testmod(brief).failed == 0

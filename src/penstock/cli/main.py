@@ -24,6 +24,7 @@ import typer.core
 from typer.main import get_command
 
 from penstock import __version__
+from penstock.cli.brief import add_brief_help
 from penstock.cli.output import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -134,6 +135,9 @@ COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for
 # The arguments of these commands need no conversion, so `TextCommand` parses them. The commands start sooner with it
 # than with typer's own class.
 _TEXT_COMMANDS = ("load", "resume")
+
+# An option in typer's messages.
+_QUOTED_OPTION = re.compile(r"'(--?[a-z][a-z-]*)'")
 
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
@@ -247,7 +251,10 @@ def _penstock(
         ),
     ] = False,
 ) -> None:
-    """Load files into PostgreSQL, show what its sessions wait for, and put temporary work on local disk."""
+    """Load files into PostgreSQL, show what its sessions wait for, and put temporary work on local disk.
+
+    Each command has -h, which shows what most need on one screen, and --help, which shows everything.
+    """
     if as_json:
         raise UsageError("--json before a command is for --version", hint="Write it behind the command's name.")
 
@@ -279,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with interrupting_signals(), showing_log():
-            code = _run(given or ["--help"])
+            code = _run(given or ["-h"])
         flush_output()
     except BrokenPipeError:
         return _leave_broken_pipe()
@@ -311,8 +318,10 @@ def _run(arguments: list[str]) -> int:
         else:
             # The parser removes the words that it has read.
             command, path, rest = get_command(app), "penstock", [*arguments]
-        _escape_help(command)
-        # --help and --version print here.
+        add_brief_help(command)
+        if "-h" not in rest:
+            _escape_help(command)
+        # -h, --help and --version print here.
         with naming_output_failure():
             context = command.make_context(path, rest)
         with context:
@@ -339,6 +348,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
             return _no_such_option(unknown, getattr(error, "ctx", None))
     # pydantic puts "Value error, " before its message.
     message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
+    message = _QUOTED_OPTION.sub(r"\1", message)
     context: typer.Context | None = getattr(error, "ctx", None)
     command = "penstock" if context is None else context.command_path
     return UsageError(message[:1].lower() + message[1:], hint=f"See {command} --help.")

@@ -65,7 +65,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "transform": "sql query",
     "plan": "dry_run dryrun explain n",
     "again": "force reload",
-    "help": "h",
     "quiet": "q silent",
     "retry_for": "retries retry timeout",
 }

@@ -69,7 +69,7 @@ class DialectOptions:
         "data. jsonl (JSON Lines), parquet and arrow (Arrow IPC) have none of the options of delimited text. "
         "By default found in the file's first block, as is all that follows.",
     )
-    delimiter: str | None = _files(None, CHARACTER, "Character between fields; a tab may be written \\t.")
+    delimiter: str | None = _files(None, CHARACTER, "Character between fields. A tab may be written \\t.")
     quote: str | None = _files(None, CHARACTER, "Quoting character of csv.")
     escape: str | None = _files(
         None,
@@ -85,7 +85,7 @@ class DialectOptions:
     skip_lines: int = _files(
         0, COUNT, "Skip so many lines of each file before its header or first record (default: 0)."
     )
-    header: bool | None = _files(None, SWITCH, "Whether the first line of each file names its columns.")
+    header: bool | None = _files(None, SWITCH, "Whether each file's first line names columns.")
     encoding: str | None = _files(
         None,
         text("NAME"),

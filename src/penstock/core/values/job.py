@@ -96,12 +96,12 @@ class TargetJob:
     """
 
     sources: tuple[str, ...] = field(repr=False)
-    into: TableName = _what(MISSING, TABLE, "Table to load into, as SQL spells it: TABLE or SCHEMA.TABLE.")
+    into: TableName = _what(MISSING, TABLE, "Table to load into: TABLE or SCHEMA.TABLE. It is spelled as in SQL.")
     create: bool = _what(
         False,
         SWITCH,
-        "Create the table if it does not exist, with columns named by the header (or --columns), of type text unless "
-        "--types is given. Parquet and Arrow files have types.",
+        "Create the table if it does not exist. Its columns are named by the header (or --columns), and are of type "
+        "text unless --types is given. Parquet and Arrow files have types.",
     )
     types: Types = _columns(
         "text",
@@ -121,16 +121,16 @@ class TargetJob:
     mode: Mode = _what(
         "append",
         words(LANDINGS),
-        "append adds rows. truncate empties the table first. replace loads a new table, which then takes the old "
-        "one's place. upsert inserts, or updates the row with the key; insert-new skips records whose key has a "
-        "row: both need --key. With append and truncate readers see rows as they are committed, unless --atomic "
-        "is given; with the others all or nothing (default: append).",
+        "How rows get into the table. append adds them. truncate empties the table first. replace loads a new table, "
+        "which then takes the old one's place. upsert inserts, or updates the row with the key; insert-new skips "
+        "records whose key has a row: both need --key. With append and truncate readers see rows as they are "
+        "committed, unless --atomic is given; with the others all or nothing (default: append).",
     )
     key: tuple[str, ...] = _what(
         (),
         NAMES,
-        "Columns by which upsert and insert-new find the row of a record, as in a,b; they need a unique index. "
-        "Of a table that --create makes, they become the primary key.",
+        "Key columns of upsert and insert-new, as in a,b. They find the row of a record, and need a unique index. Of a "
+        "table that --create makes, they become the primary key.",
     )
     keep: Keep = _what(
         "error",
@@ -147,8 +147,8 @@ class TargetJob:
     columns: tuple[str, ...] | None = _columns(
         None,
         NAMES,
-        "Columns that the file's fields go to, in the file's order, as in a,b,c; in place of a header's names. Of JSON "
-        "Lines, names that its records have.",
+        "Columns of the table for the file's fields, as in a,b,c. They are in the file's order, and replace a header's "
+        "names. Of JSON Lines, names that its records have.",
     )
     set: Mapping[str, str] = _columns(
         {},
@@ -249,12 +249,12 @@ class LoadRules:
     on_error: OnError = _rejects(
         "stop",
         words(OnError),
-        "What to do with a record that the table refuses: stop, or reject: write it to the ledger and load all "
-        "others. Keys and foreign keys then stay in place, and of records with the same key the one that comes "
-        "first is loaded. A stray quote of csv costs the line that it is in. Without --encoding, records with bytes "
-        "that are not UTF-8 are rejected, unless they are many in the file's first block. A file in which no record "
-        "has the right number of fields ends the load. A file that cannot be read to its end is left out, and tried "
-        "again by the next load (default: stop).",
+        "What to do with a record that the table refuses. stop ends the load. reject writes the record to the ledger "
+        "and loads all others. Keys and foreign keys then stay in place, and of records with the same key the one that "
+        "comes first is loaded. A stray quote of csv costs the line that it is in. Without --encoding, records with "
+        "bytes that are not UTF-8 are rejected, unless they are many in the file's first block. A file in which no "
+        "record has the right number of fields ends the load. A file that cannot be read to its end is left out, and "
+        "tried again by the next load (default: stop).",
     )
     max_rejects: int | None = _rejects(
         None,
@@ -270,7 +270,7 @@ class LoadRules:
     indexes: Indexes = _indexes(
         "auto",
         words(Indexes),
-        "Which indexes and keys are dropped while the table is loaded, and rebuilt after it. auto: of an empty "
+        "Which indexes and keys are dropped for the load and rebuilt after it. auto: of an empty "
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
         "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
         "violate them. keep: none. --plan shows which (default: auto).",
@@ -364,8 +364,9 @@ class Access:
     to: str | None = _server(
         None,
         text("CONNINFO"),
-        "Server and database, as psql takes them: a URI, key=value words or a database's name. By default what "
-        "the PG* variables or a service file say, and without any of these the embedded server, which is started.",
+        "Server and database, as psql takes them. That is a URI, key=value words or a database's name. The embedded "
+        "server is started if nothing names another (default: the PG* variables or a service file, else the embedded "
+        "server).",
     )
     role: str | None = _server(None, text("ROLE"), "Role to become (SET ROLE), who will own what is created.")
     iam_auth: bool = _server(

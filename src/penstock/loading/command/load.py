@@ -69,12 +69,16 @@ Sources = Annotated[
         "export.",
     ),
 ]
-PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be done, and do nothing.")]
+PlanOnly = Annotated[
+    bool,
+    typer.Option("--plan", rich_help_panel="What is done and shown", help="Print what would be done, and do nothing."),
+]
 CheckOnly = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Have the server parse everything, report the bad records (the first 1,000, then stop), and load nothing. "
+        rich_help_panel="What is done and shown",
+        help="Have the server parse everything; load nothing. Bad records are reported, the first 1,000 of them. "
         "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing, triggers "
         "and row security are not.",
     ),
@@ -107,7 +111,7 @@ def load(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Load files into a table: every row once, even after a fault or if the command is run again.
+    """Load files into a table: every row once, even after a fault or a second run.
 
     Several sessions load at once, even from a single file. What is loaded is recorded in the target database, so the
     same command resumes an interrupted load, and skips what is loaded already. A job file (job.toml) loads into many
