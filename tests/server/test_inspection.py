@@ -232,7 +232,11 @@ def test_archiver_that_fails_is_told(new_server: Callable[..., EmbeddedServer]) 
         connection.execute("CREATE TABLE t AS SELECT 1 AS a")
         connection.execute("SELECT pg_switch_wal()")
         until(lambda: _archiver(conninfo).failed > 0)
-        assert _archiver(conninfo).is_failing
+        failing = _archiver(conninfo)
+        assert failing.is_failing
+        # The first segment has failed, so all WAL since its begin waits.
+        assert failing.lag_bytes is not None
+        assert 16 * 1024 * 1024 <= failing.lag_bytes < 3 * 16 * 1024 * 1024
         connection.execute("ALTER SYSTEM SET archive_command = 'true'")
         connection.execute("SELECT pg_reload_conf()")
         until(lambda: _archiver(conninfo).archived > 0)

@@ -1,6 +1,8 @@
--- inspect_slots.sql: the replication slots, and how much WAL is kept for each
+-- inspect_slots.sql: the replication slots, except a standby's copies of the primary's, and how much WAL each keeps
 -- returns core.values.inspection.Slot; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_slots.sql
+--
+-- A standby copies slots for a failover from PostgreSQL 17 on. Nobody uses the copies, and nobody may drop them.
 SELECT s.slot_name::text AS name,
        s.slot_type AS kind,
        s.database::text AS database,
@@ -15,4 +17,5 @@ SELECT s.slot_name::text AS name,
        )::bigint AS retained_bytes,
        s.safe_wal_size AS safe_bytes
   FROM pg_catalog.pg_replication_slots AS s
+ WHERE COALESCE(pg_catalog.to_jsonb(s) ->> 'synced', 'false') = 'false'
  ORDER BY s.slot_name;

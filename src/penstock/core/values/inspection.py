@@ -135,7 +135,7 @@ class Archiver:
     last_archived_at_s: float | None
     last_failed_at_s: float | None
     last_failed: str | None
-    # The WAL since the last archived segment.
+    # The WAL since the first segment that is not archived.
     lag_bytes: int | None
 
     @property
