@@ -14,6 +14,7 @@ from penstock.cli.main import main
 from penstock.core.errors import AwsError, SourceError, UsageError
 from penstock.rds.describe import describe_instance
 from penstock.rds.metrics import read_instance_metrics
+from penstock.rds.options import read_storage_options
 from penstock.storage.report import report_instance
 from penstock.storage.view import describe_plan
 from penstock.watch.recordings import Recorder
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aws.conftest import MotoRds
+    from penstock.core.aws.values import StorageOption
     from penstock.core.values.device import CounterRow
     from penstock.storage.report import StorageReport
 
@@ -127,7 +129,11 @@ def report(aws: FakeAws, wanted: str = "orders", recording: Path | None = None) 
     def ask(identifier: str, *, since: datetime, until: datetime, **_: object) -> list[CounterRow]:
         return read_instance_metrics(identifier, since=since, until=until, make_clients=aws.make_clients)
 
-    return report_instance(described, recording, needs_use=True, now=NOW + timedelta(minutes=30), ask=ask)
+    def ask_options(identifier: str, *, region: str, **_: object) -> tuple[StorageOption, ...]:
+        return read_storage_options(identifier, region=region, make_clients=aws.make_clients)
+
+    until = NOW + timedelta(minutes=30)
+    return report_instance(described, recording, needs_use=True, now=until, ask=ask, ask_options=ask_options)
 
 
 def metrics(**values: float) -> dict[str, list[float]]:
@@ -163,6 +169,44 @@ def test_an_instances_use_is_that_of_cloudwatch() -> None:
     assert f"{start} --storage-type io1 --allocated-storage 250 --iops 5000 --apply-immediately" in shown
     assert f"{start} --max-allocated-storage 250 --apply-immediately" in shown
     assert "RDS copies all data" in shown
+
+
+def option(kind: str, *sizes: tuple[int, int], iops: tuple[int, int] = (0, 0), **more: Any) -> dict[str, Any]:
+    """Return a kind of storage as DescribeValidDBInstanceModifications has it."""
+    ranges = [{"From": first, "To": last, "Step": 1} for first, last in sizes]
+    provisioned = [{"From": iops[0], "To": iops[1], "Step": 1}]
+    return {"StorageType": kind, "StorageSize": ranges, "ProvisionedIops": provisioned, **more}
+
+
+def test_what_rds_allows_the_instance_limits_the_candidates() -> None:
+    """No gp2 and no io2 for it, 3,000 IOPS of io1 at most, and gp3 by its ratios; a stand-in, since moto lacks it."""
+    given = metrics(BurstBalance=0.0, DiskQueueDepth=64.0, CPUUtilization=25.0)
+    allowed = [
+        option("io1", (250, 250), (275, 6144), iops=(1000, 3000), IopsToStorageRatio=[{"From": 1.0, "To": 50.0}]),
+        option(
+            "gp3",
+            (400, 65536),
+            iops=(12000, 64000),
+            ProvisionedStorageThroughput=[{"From": 500, "To": 4000}],
+            StorageThroughputToIopsRatio=[{"From": 0.0, "To": 0.25}],
+        ),
+    ]
+    aws = FakeAws(instances=[instance("orders", **GP2)], metrics=given, options={"orders": allowed})
+    found = report(aws)
+    assert [(each.storage.type, each.storage.iops) for each in found.candidates] == [("io1", 3000), ("gp3", 12_000)]
+    shown = "\n".join(describe_plan(found))
+    assert "RDS allows   io1 250 or 275 to 6,144 GiB, 1,000 to 3,000 IOPS" in shown
+    assert "gp3 400 to 65,536 GiB, 12,000 to 64,000 IOPS, 500 to 4,000 MiB/s" in shown
+
+
+@pytest.mark.parametrize("denied", [{}, {"DescribeValidDBInstanceModifications": "not for you"}])
+def test_general_limits_are_used_if_rds_does_not_say_what_it_allows(denied: dict[str, str]) -> None:
+    """The role may not ask, or the instance is in a state in which RDS does not tell; the report says so."""
+    given = metrics(BurstBalance=0.0, DiskQueueDepth=64.0, CPUUtilization=100 / 6)
+    found = report(FakeAws(instances=[instance("orders", **GP2)], metrics=given, denied=denied))
+    assert [each.storage.type for each in found.candidates] == ["io1", "io2", "gp3", "gp2"]
+    (line,) = (line for line in describe_plan(found) if "RDS allows" in line)
+    assert "not known, so RDS's general limits are used: AWS refused or did not answer rds:Desc" in line
 
 
 def test_a_full_balance_by_cloudwatch_is_not_taken_as_spent() -> None:

@@ -1,8 +1,8 @@
 """A fake AWS for what moto's server does not do.
 
 That is: Performance Insights and the mode of Database Insights, shared and default parameter groups, apply states,
-Multi-AZ DB clusters, custom endpoints, windows over Sunday midnight, pending maintenance, DbiResourceIds that differ,
-denied calls, several pages.
+Multi-AZ DB clusters, custom endpoints, valid modifications of instances, windows over Sunday midnight, pending
+maintenance, DbiResourceIds that differ, denied calls, several pages.
 
 botocore's own clients ask it, and what it answers must have the shape that botocore's model of AWS says. It differs
 from AWS in that nothing is sent, signed or written as XML: retries, timeouts and wrong credentials are not its matter.
@@ -128,6 +128,7 @@ class FakeAws:
     security_groups: list[Raw] = field(default_factory=list)
     metrics: dict[str, list[float]] = field(default_factory=dict)
     load: dict[str, list[float]] = field(default_factory=dict)
+    options: dict[str, list[Raw]] = field(default_factory=dict)
     denied: dict[str, str] = field(default_factory=dict)
     page_size: int = 100
     asked: list[tuple[str, Raw]] = field(default_factory=list)
@@ -176,6 +177,12 @@ class FakeAws:
     def _describe_orderable_db_instance_options(self, parameters: Raw) -> Raw:
         wanted = {name: parameters[name] for name in ("Engine", "EngineVersion", "DBInstanceClass")}
         return {"OrderableDBInstanceOptions": [wanted] if wanted["DBInstanceClass"] in self.orderable else []}
+
+    def _describe_valid_db_instance_modifications(self, parameters: Raw) -> Raw:
+        name = parameters["DBInstanceIdentifier"]
+        if name not in self.options:
+            raise Refused(400, "InvalidDBInstanceState", f"DB instance {name} is not available.")
+        return {"ValidDBInstanceModificationsMessage": {"Storage": self.options[name]}}
 
     def _describe_instance_types(self, parameters: Raw) -> Raw:
         (name,) = parameters["Filters"][0]["Values"] if "Filters" in parameters else parameters["InstanceTypes"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from penstock.core.aws.values import EbsLimits, RdsDescription, RdsInstance, Storage
+from penstock.core.aws.values import EbsLimits, RdsDescription, RdsInstance, Storage, StorageOption
 from penstock.core.errors import AwsError, SourceError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.units import GIB, MIB
@@ -26,6 +26,7 @@ from penstock.core.volumes import (
 )
 from penstock.diagnose.uses import Demand, Use, UseReader, measure_demand, read_balance, read_metrics_as_uses, simulate
 from penstock.rds.metrics import read_instance_metrics
+from penstock.rds.options import read_storage_options
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
 
@@ -53,19 +54,22 @@ class Candidate:
     copies: bool
 
 
-def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Candidate]:
+def propose(
+    present: Storage, demand: Demand, ebs: EbsLimits | None, options: Sequence[StorageOption] | None = None
+) -> list[Candidate]:
     """Return for each kind the smallest storage that carries the workload, the smallest change first.
 
     Nothing is proposed if the volume does not limit the workload. Storage is not made smaller, because RDS cannot do
-    that.
+    that. `options` are what RDS allows this instance, None if they are not known.
     """
     if demand.limit in (None, "instance-limit") or present.size_gib is None:
         return []
     found: dict[VolumeKind, Candidate] = {}
     own_limits = find_volume_limits(present, ebs)
-    for kind, storage in _ways(present, demand):
-        limits = find_volume_limits(storage, ebs)
-        if limits in (None, own_limits) or kind in found:
+    for kind, way in _ways(present, demand):
+        storage = way if options is None else fit(way, options)
+        limits = None if storage is None else find_volume_limits(storage, ebs)
+        if storage is None or limits in (None, own_limits) or kind in found:
             continue
         uses = demand.on(kind).uses
         unlimited = replace(limits, iops=2**40, bytes_per_s=None, burst_iops=None, burst_ios=None)
@@ -74,6 +78,30 @@ def propose(present: Storage, demand: Demand, ebs: EbsLimits | None) -> list[Can
         if elapsed_s <= _CARRIES * best_s and elapsed_s < max(demand.here_s, demand.elapsed_s):
             found[kind] = _describe(present, storage, limits, elapsed_s)
     return sorted(found.values(), key=lambda each: (each.copies, each.storage.size_gib or 0, each.price or 0.0))
+
+
+def fit(storage: Storage, options: Sequence[StorageOption]) -> Storage | None:
+    """Return storage with the IOPS and the throughput that RDS allows, None if it allows neither kind nor size."""
+    size_gib = storage.size_gib or 0
+    for option in options:
+        is_there = any(first <= size_gib <= last for first, last in option.sizes_gib)
+        if option.type == storage.type and is_there:
+            most = None if option.most_iops_per_gib is None else math.floor(option.most_iops_per_gib * size_gib)
+            iops = _limit(storage.iops, option.iops, most)
+            ratio = option.most_mib_per_s_per_iops
+            most = None if ratio is None or iops is None else math.floor(ratio * iops)
+            return replace(
+                storage, iops=iops, throughput_mib_per_s=_limit(storage.throughput_mib_per_s, option.mib_per_s, most)
+            )
+    return None
+
+
+def _limit(wanted: int | None, ranges: Sequence[tuple[int, int]], most: int | None) -> int | None:
+    """Return the allowed value that is nearest to what is wanted; None if nothing is wanted."""
+    if wanted is None or not ranges:
+        return wanted
+    nearest = min((min(max(wanted, first), last) for first, last in ranges), key=lambda value: abs(value - wanted))
+    return nearest if most is None else min(nearest, most)
 
 
 def price_of(storage: Storage) -> float | None:
@@ -189,6 +217,10 @@ class StorageReport:
     demand: Demand | None = None
     # The storage that would carry the demand, the smallest change first.
     candidates: tuple[Candidate, ...] = ()
+    # What RDS allows the instance; None if it did not say, or if the storage is not that of RDS.
+    options: tuple[StorageOption, ...] | None = None
+    # Why RDS did not say, None if it did.
+    unasked: str | None = None
 
 
 def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> StorageReport:
@@ -245,13 +277,19 @@ def report_instance(
     now: datetime,
     profile: str | None = None,
     ask: Callable[..., list[CounterRow]] = read_instance_metrics,
+    ask_options: Callable[..., tuple[StorageOption, ...]] = read_storage_options,
 ) -> StorageReport:
     """Return the report of an RDS instance's storage, and of its use by CloudWatch's metrics.
 
     The metrics are those of the time of the recording, by default of the last hour. If CloudWatch has none, those in
-    the recording are used. Raises UsageError, SourceError, AwsError.
+    the recording are used. If RDS does not say what it allows the instance, its general limits are used. Raises
+    UsageError, SourceError, AwsError.
     """
     report = _read_instance(described)
+    try:
+        report = replace(report, options=ask_options(report.name, region=described.region, profile=profile))
+    except AwsError as error:
+        report = replace(report, unasked=error.message if error.detail is None else f"{error.message}. {error.detail}")
     recorded: list[CounterRow] = []
     since, until, seen_in = now - _LOOKED_BACK, now, "CloudWatch, the last hour"
     if recording is not None:
@@ -316,4 +354,5 @@ def _conclude(
 ) -> StorageReport:
     demand = measure_demand(uses, report.limits, balance_share)
     ebs = None if report.instance is None else report.instance.instance_class.ebs
-    return replace(report, demand=demand, seen_in=seen_in, candidates=tuple(propose(report.storage, demand, ebs)))
+    candidates = propose(report.storage, demand, ebs, report.options)
+    return replace(report, demand=demand, seen_in=seen_in, candidates=tuple(candidates))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ def describe_report(report: StorageReport) -> list[str]:
     where = "" if report.instance is None else f", {report.instance.instance_class.name} in {report.region}"
     title = f"{report.name}: {_name(report.storage)}{where}"
     rows = [*_limit_rows(report.limits), *([] if report.instance is None else [_growth_row(report.storage)])]
+    rows += _option_rows(report)
     if report.storage.type == "standard":
         rows += _magnetic_rows(report)
     if report.demand is None:
@@ -81,6 +82,7 @@ def report_object(report: StorageReport) -> dict[str, Any]:
         "region": report.region,
         "storage": report.storage,
         "limits": report.limits,
+        "options": report.options,
         "seen_in": report.seen_in,
         "demand": summary,
         "candidates": [{**asdict(each), "command": _command(each, report)} for each in report.candidates],
@@ -113,6 +115,21 @@ def _magnetic_rows(report: StorageReport) -> Iterator[tuple[str, str]]:
     yield "magnetic", f"at most {format_count(most_iops)} IOPS and {format_count(most_gib)} GiB, without autoscaling"
     yield "", "RDS has withdrawn it in April 2026 and moves it to gp3. That copies all data, so choose the time:"
     yield "", leave_magnetic_command(report.name, report.region or "", report.storage)
+
+
+def _option_rows(report: StorageReport) -> Iterator[tuple[str, str]]:
+    for number, option in enumerate(report.options or ()):
+        parts = [f"{option.type} {_ranges(option.sizes_gib)} GiB"]
+        parts += [f"{_ranges(option.iops)} IOPS"] if option.iops else []
+        parts += [f"{_ranges(option.mib_per_s)} MiB/s"] if option.mib_per_s else []
+        yield ("" if number else "RDS allows"), ", ".join(parts)
+    if report.unasked is not None:
+        yield "RDS allows", f"not known, so RDS's general limits are used: {report.unasked}"
+
+
+def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    parts = (format_count(first) if first == last else f"{first:,} to {last:,}" for first, last in ranges)
+    return " or ".join(parts)
 
 
 def _growth_row(storage: Storage) -> tuple[str, str]:

@@ -72,7 +72,7 @@ class Calls:
             return None
 
     def act(self, service: str, operation: str, **parameters: Any) -> Raw:
-        """Call an operation that changes something, and return the answer. Raises AwsError."""
+        """Call an operation that changes something or lists nothing, and return the answer. Raises AwsError."""
         client = self._clients(service)
         try:
             answer: Raw = getattr(client, operation)(**parameters)
