@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from penstock.core.frozen import frozen
 from penstock.core.units import MIB
+from penstock.watch.holders import read_int
 from penstock.watch.rates import Rates, RatesMeter
 from penstock.watch.waits import (
     ActivityPart,
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 
 _VIEW = "pg_stat_statements"
 
-# The number of a statement's calls, and of the rows that it changed.
-_Counts: TypeAlias = tuple[int, int]
+# The number of a statement's calls, of the rows that it returned or changed, and of the blocks of temporary files that
+# it wrote.
+_Counts: TypeAlias = tuple[int, int, int]
 
 # The value in place of an application's name if several applications run the statement.
 _SEVERAL = object()
@@ -60,12 +62,12 @@ class StatementMeter:
         """Add a sample's reading of pg_stat_statements, if it has one."""
         rows = sample.counters.get(_VIEW)
         for row in rows or ():
-            calls, count = row.get("calls"), row.get("rows")
-            if isinstance(calls, int) and isinstance(count, int):
+            counts = read_int(row, "calls"), read_int(row, "rows"), read_int(row, "temp_blks_written")
+            if row.get("queryid") is not None:
                 key = row.get("queryid"), row.get("userid"), row.get("dbid"), row.get("toplevel")
                 # Later readings have only rows that changed, so a new row in them counts from zero.
-                self._first.setdefault(key, (0, 0) if self._is_read else (calls, count))
-                self._last[key] = calls, count
+                self._first.setdefault(key, (0, 0, 0) if self._is_read else counts)
+                self._last[key] = counts
         self._is_read = self._is_read or rows is not None
 
     def see_session(self, session: SessionSample, application: str) -> None:
@@ -75,7 +77,17 @@ class StatementMeter:
             if known != application:
                 self._users[session.query_id] = _SEVERAL
 
-    def count(self, application: str, query_ids: Iterable[int | None]) -> _Counts | None:
+    def rise(self, query_id: int | None) -> _Counts | None:
+        """Return what was added to the counters of a statement, of all its users; None if it is not counted."""
+        found = [
+            [now - before for now, before in zip(last, self._first[key], strict=True)]
+            for key, last in self._last.items()
+            if key[0] == query_id
+        ]
+        calls, rows, blocks = (sum(each) for each in zip(*found, strict=True)) if found else (0, 0, 0)
+        return (calls, rows, blocks) if calls > 0 else None
+
+    def count(self, application: str, query_ids: Iterable[int | None]) -> tuple[int, int] | None:
         """Return the sums of calls and rows of these statements.
 
         Returns None if another application also runs one of them, or if one has no calls or changed no rows.
@@ -84,15 +96,10 @@ class StatementMeter:
         for query_id in query_ids:
             if query_id is None or self._users.get(query_id) != application:
                 return None
-            found = [
-                (last[0] - self._first[key][0], last[1] - self._first[key][1])
-                for key, last in self._last.items()
-                if key[0] == query_id
-            ]
-            own_calls, own_rows = sum(each[0] for each in found), sum(each[1] for each in found)
-            if own_calls <= 0 or own_rows <= 0:
+            own = self.rise(query_id)
+            if own is None or own[1] <= 0:
                 return None
-            calls, rows = calls + own_calls, rows + own_rows
+            calls, rows = calls + own[0], rows + own[1]
         return (calls, rows) if calls else None
 
 

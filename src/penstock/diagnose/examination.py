@@ -80,12 +80,12 @@ class Examination:
         self._header = header
         self._activity, self._rates, self._risks = ActivityMeter(), RatesMeter(), RiskMeter(header.settings)
         self._rules: list[Rule] = [
-            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(), ClientWaits(), Processors()),
-            *(OpenedSessions(header), Checkpoints(), IndexReads(), DataVolume(header), WalWrites(), InternalLocks()),
-            *(HeldRows(self._risks), SlowStatements(self._risks)),
+            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(self._risks), ClientWaits(), Processors()),
+            *(IndexReads(), DataVolume(header), WalWrites(), InternalLocks(), OpenedSessions(self._risks)),
+            *(Checkpoints(self._risks), HeldRows(self._risks), SlowStatements(self._risks)),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
-        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum()]
+        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum(self._risks)]
         self._tick = 0
         self._hides_sessions = False
 

@@ -39,7 +39,7 @@ _VIEWS: Final = {
     "pg_stat_io": "coalesce(v.reads, 0) + coalesce(v.writes, 0) + coalesce(v.extends, 0) + coalesce(v.fsyncs, 0) > 0",
     "pg_stat_replication": "true",
     "pg_stat_wal_receiver": "true",
-    "pg_stat_slru": "v.blks_read > 0",
+    "pg_stat_slru": "true",
     "pg_stat_replication_slots": "true",
 }
 
@@ -203,10 +203,13 @@ def read_settings(connection: Connection) -> dict[str, str]:
 
 
 def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
-    """Return what changes slowly, in one round trip; nothing if a query fails. Raises ServerError if it is lost."""
+    """Return what changes slowly, and the connections, in one round trip; nothing if a query fails.
+
+    Raises ServerError if the connection is lost.
+    """
     try:
         with translate_errors("reading what may stop the server"), connection.pipeline():
-            cursors = {name: run_query(connection, file) for name, file in _SLOW_FILES.items()}
+            cursors = {name: run_query(connection, _FILES[name]) for name in (CONNECTIONS, *_SLOW_FILES)}
         return {name: _read_rows(cursor) for name, cursor in cursors.items()}
     except PenstockError:
         if connection.closed:

@@ -10,14 +10,23 @@ from penstock.core.units import format_count, format_duration
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
 
-# An idle session in a transaction, and a slot or a standby, hold their xmin until somebody acts.
+_FEEDBACK = "End the long query on this standby, or turn hot_standby_feedback off there."
+# By the kind of a holder, and for some by its state.
 _WAYS = {
     "backend": "Have this application commit sooner, or end it now: SELECT pg_terminate_backend({pid}). For good: "
     "idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
-    "standby": "End the long query on this standby, or turn hot_standby_feedback off there.",
+    "backend active": "If its statement is not needed: SELECT pg_cancel_backend({pid}). For good: let such statements "
+    "run on a standby, or set statement_timeout for its role.",
+    "standby": _FEEDBACK,
     "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot('{name}').",
+    # A standby that uses a slot reports its oldest transaction to it.
+    "slot active": _FEEDBACK,
     "prepared": "End it: COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'.",
 }
+_CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
+
+# A transaction that is older than this part of the age at which autovacuum freezes leaves it little to freeze.
+_OLD = 0.5
 
 
 def find_holder(rows: Iterable[CounterRow], *, database: str | None = None) -> CounterRow | None:
@@ -49,8 +58,20 @@ def describe_holder(row: CounterRow) -> str:
 
 def release_holder(row: CounterRow) -> str:
     """Return how to end what a holder keeps."""
-    name = str(row.get("name")).replace("'", "''")
-    return _WAYS[str(row.get("kind"))].format(pid=row.get("pid"), name=name)
+    name, kind = str(row.get("name")).replace("'", "''"), str(row.get("kind"))
+    is_active = row.get("state") == "active"
+    if is_active and row.get("is_catalog"):
+        return _CATALOG
+    way = _WAYS.get(f"{kind} active") if is_active else None
+    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=name)
+
+
+def describe_old_holder(rows: Iterable[CounterRow], freezes_at: int) -> str:
+    """Return who keeps rows from being frozen, and how to end that; "" if nobody does."""
+    holder = find_holder(rows)
+    if holder is None or read_int(holder, "xid_age") < _OLD * freezes_at:
+        return ""
+    return f"First end what keeps rows from being frozen: {describe_holder(holder)}. {release_holder(holder)} "
 
 
 def read_int(row: CounterRow, name: str) -> int:

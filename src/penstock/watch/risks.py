@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MB, MIB, format_bytes, format_count, format_duration
 from penstock.watch.devices import WAL, DeviceMeter, are_counters
-from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
+from penstock.watch.holders import describe_old_holder, read_int
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -40,15 +40,36 @@ _LEAST_MISSES_PER_S = 100.0
 # Tables with fewer rows need no statistics to be read well.
 _LEAST_ROWS = 10_000
 
+_RESERVED = ("superuser_reserved_connections", "reserved_connections")
+
+# By the column of database_ages.sql: the column of pg_class that has the same age of a table.
+_FROZEN = {"xid_age": "relfrozenxid", "mxid_age": "relminmxid"}
+
+# By the beginning of a cache's name, which PostgreSQL 17 has changed: its setting, and what needs it less.
+_CACHES = (
+    (
+        "subtrans",
+        "subtransaction_buffers",
+        "Fewer subtransactions (savepoints, EXCEPTION blocks), and no long transactions beside them.",
+    ),
+    ("multixact", "multixact_member_buffers, multixact_offset_buffers", "Lock rows in fewer sessions at a time."),
+    ("xact", "transaction_buffers", "VACUUM tables after many changes, so that readers need not look up their rows."),
+    (
+        "transaction",
+        "transaction_buffers",
+        "VACUUM tables after many changes, so that readers need not look up their rows.",
+    ),
+    ("notify", "notify_buffers", "Have all sessions that LISTEN read their notifications."),
+)
+
 _SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
 
-_AGES = (
-    ("transaction-age", "xid_age", "autovacuum_freeze_max_age"),
-    ("multixact-age", "mxid_age", "autovacuum_multixact_freeze_max_age"),
-)
 _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
-_FREEZE = "{held}VACUUM (FREEZE) the oldest tables (age(relfrozenxid) in pg_class) before; never pause autovacuum."
+_THEN_NO_MULTIXACT = "no transaction may lock a row that another has locked"
+_FREEZE = "VACUUM (FREEZE) the oldest tables (age({column}) in pg_class) before; never pause autovacuum."
+# Source: "Preventing Transaction ID Wraparound Failures", which says of both options that they do more than is needed.
+_VACUUM = "VACUUM the oldest tables (age({column}) in pg_class), without FULL and FREEZE, which take longer."
 
 
 @frozen
@@ -99,6 +120,7 @@ class RiskMeter:
         self._last: dict[str, tuple[float, Sequence[CounterRow]]] = {}
         self.devices = DeviceMeter()
         self.free_for_wal: int | None = None
+        # The most client backends at a reading, this process's own among them.
         self.most_connections = 0
 
     def see(self, sample: Sample) -> None:
@@ -111,8 +133,9 @@ class RiskMeter:
         for row in sample.counters.get("host_devices", ()):
             if row.get("tablespace") == WAL and are_counters(row):
                 self.free_for_wal = read_int(row, "free_bytes")
-        backends = sum(read_int(row, "numbackends") for row in sample.counters.get("pg_stat_database", ()))
-        self.most_connections = max(self.most_connections, backends)
+        for row in sample.counters.get("connections", ())[:1]:
+            # The reader's own connection is in no row.
+            self.most_connections = max(self.most_connections, read_int(row, "of_all") + 1)
 
     def result(self) -> tuple[Risk, ...]:
         """Return the risks, the one whose limit is reached first before others."""
@@ -139,6 +162,12 @@ class RiskMeter:
         elapsed_s = self._last[view][0] - self._first[view][0]
         return self.rise(view, row, column, *keys) / elapsed_s if elapsed_s > 0 else 0.0
 
+    @property
+    def allowed_connections(self) -> int | None:
+        """Return how many connections ordinary roles may have, None if that is not known."""
+        most = self.number("max_connections")
+        return None if most is None else most - sum(self.number(name) or 0 for name in _RESERVED)
+
     def number(self, setting: str) -> int | None:
         """Return a setting that is a number or a size in bytes, None if it is not known, or is 0 or -1."""
         found = re.fullmatch(r"(\d+)(kB|MB|GB|TB)?", self.settings.get(setting, ""))
@@ -159,8 +188,8 @@ def _is_soon(now: float, limit: float, left_s: float | None) -> bool:
 
 # By code: the unit, what happens at the limit or what is wrong, and the remedy.
 _TEXTS: Final = {
-    "transaction-age": ("transactions", "{then}", _FREEZE),
-    "multixact-age": ("multixacts", "{then}", _FREEZE),
+    "transaction-age": ("transactions", "{then}", "{remedy}"),
+    "multixact-age": ("multixacts", "{then}", "{remedy}"),
     "slot-keeps-wal": (
         "bytes",
         "{then}",
@@ -179,7 +208,7 @@ _TEXTS: Final = {
     "sequence-end": (
         "numbers",
         "INSERT fails",
-        "Make the column bigint, and the sequence AS bigint; that writes the table anew.",
+        "ALTER SEQUENCE AS bigint; of an integer column: first make it bigint, which rewrites the table and locks it.",
     ),
     "disk-full": (
         "bytes",
@@ -189,10 +218,10 @@ _TEXTS: Final = {
     "slru-misses": (
         "misses a second, {share:.0f} % of its look-ups",
         "sessions wait for these reads",
-        "Shorter transactions and fewer subtransactions; from PostgreSQL 17 on, a larger cache by its setting.",
+        "{remedy} From PostgreSQL 17 on, a larger cache: {setting}, at a restart.",
     ),
     "checksum-failures": (
-        "pages with a wrong checksum",
+        "reads of pages with a wrong checksum",
         "its storage has lost or changed data",
         "Find the relation in the server's log, and restore it from a backup; check the storage.",
     ),
@@ -203,7 +232,7 @@ _TEXTS: Final = {
     ),
     "never-analyzed": (
         "rows without statistics",
-        "no VACUUM or ANALYZE has seen it, so its plans are guesses",
+        "no ANALYZE has read it, so its plans are guesses",
         "VACUUM (ANALYZE) {name}.",
     ),
     "decoding-spills": (
@@ -222,21 +251,33 @@ def _risk(
 
 
 def _find_ages(seen: RiskMeter) -> Iterator[Risk]:
-    for code, column, setting in _AGES:
-        row = max(seen.rows("database_ages"), key=lambda each: read_int(each, column), default=None)
-        freezes_at = seen.number(setting)
-        if row is None or freezes_at is None:
-            continue
-        age = read_int(row, column)
-        # Autovacuum begins at the first limit, and is expected to end soon after it.
-        is_late = age >= max(freezes_at, _LEAST * _STOP)
-        limit, then = (_STOP, _THEN_STOPS) if is_late else (freezes_at, _THEN_FREEZES)
-        left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
-        if is_late or _is_near(age, limit, left_s):
-            holder = find_holder(seen.rows("xmin_holders"))
-            is_held = holder is not None and read_int(holder, "xid_age") >= freezes_at / 2
-            held = f"{describe_holder(holder)} keeps rows: {release_holder(holder)} " if is_held and holder else ""
-            yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, held=held)
+    freezes_at, of_multixacts = seen.number("autovacuum_freeze_max_age"), "autovacuum_multixact_freeze_max_age"
+    held = "" if freezes_at is None else describe_old_holder(seen.rows("xmin_holders"), freezes_at)
+    yield from _find_age(seen, "transaction-age", "xid_age", freezes_at, held=held, then=_THEN_STOPS)
+    yield from _find_age(
+        seen, "multixact-age", "mxid_age", seen.number(of_multixacts), held=held, then=_THEN_NO_MULTIXACT
+    )
+
+
+def _find_age(
+    seen: RiskMeter, code: str, column: str, freezes_at: int | None, *, held: str, then: str
+) -> Iterator[Risk]:
+    if freezes_at is None:
+        return
+    # Autovacuum begins at the first limit, and is expected to end soon after it.
+    late = max(freezes_at, _LEAST * _STOP)
+    # template0 is so small that its VACUUM hinders nobody, and nobody can connect to it.
+    rows = [row for row in seen.rows("database_ages") if row.get("datallowconn", True) or read_int(row, column) >= late]
+    row = max(rows, key=lambda each: read_int(each, column), default=None)
+    if row is None:
+        return
+    age = read_int(row, column)
+    is_late = age >= late
+    limit, then = (_STOP, then) if is_late else (freezes_at, _THEN_FREEZES)
+    left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
+    if is_late or _is_near(age, limit, left_s):
+        remedy = held + (_VACUUM if is_late else _FREEZE).format(column=_FROZEN[column])
+        yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
 
 
 def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
@@ -256,22 +297,21 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         limit = None if free is None else kept + free
         left_s = None if limit is None else _time_left(kept, limit, rate)
         is_failing = read_int(row, "last_failed_at_s") > read_int(row, "last_archived_at_s")
-        if is_failing or (limit is not None and _is_near(kept, limit, left_s)):
+        is_behind = usual is not None and kept > usual and rate > 0
+        if is_failing or is_behind or (limit is not None and _is_near(kept, limit, left_s)):
             what = "the archiver, which fails," if is_failing else "the archiver"
             yield _risk("archiver-keeps-wal", what, kept, limit, left_s, then=_end_of_wal(limit, rate))
 
 
 def _end_of_wal(limit: float | None, rate: float) -> str:
     if limit is None:
-        return f"it grows by {rate / MB:.1f} MB/s until the disk is full"
+        return f"it grows{f' by {rate / MB:.1f} MB/s' if rate else ''} until the disk is full"
     return "the disk of the WAL is full"
 
 
 def _find_connections(seen: RiskMeter) -> Iterator[Risk]:
-    names = ("max_connections", "superuser_reserved_connections", "reserved_connections")
-    most, *reserved = (seen.number(name) or 0 for name in names)
-    limit = most - sum(reserved)
-    if limit > 0 and _is_near(seen.most_connections, limit):
+    limit = seen.allowed_connections
+    if limit is not None and _is_near(seen.most_connections, limit):
         yield _risk("connections", "the server", seen.most_connections, limit)
 
 
@@ -297,7 +337,13 @@ def _find_slru_misses(seen: RiskMeter) -> Iterator[Risk]:
     for row in seen.rows("pg_stat_slru"):
         misses, hits = (seen.rate("pg_stat_slru", row, name, "name") for name in ("blks_read", "blks_hit"))
         if misses >= _LEAST_MISSES_PER_S and misses >= _LEAST * (misses + hits):
-            yield _risk("slru-misses", f"cache {row.get('name')}", misses, share=100 * misses / (misses + hits))
+            name = str(row.get("name"))
+            setting, remedy = next(
+                (found for beginning, *found in _CACHES if name.lower().startswith(beginning)),
+                ("its setting", "Have fewer transactions at a time."),
+            )
+            share = 100 * misses / (misses + hits)
+            yield _risk("slru-misses", f"cache {name}", misses, share=share, setting=setting, remedy=remedy)
 
 
 def _find_checksum_failures(seen: RiskMeter) -> Iterator[Risk]:
@@ -318,9 +364,16 @@ def _find_never_analyzed(seen: RiskMeter) -> Iterator[Risk]:
     view, keys = "pg_stat_user_tables", ("schemaname", "relname")
     for row in seen.rows(view):
         is_read = seen.rise(view, row, "seq_scan", *keys) + seen.rise(view, row, "idx_scan", *keys) > 0
-        if is_read and row.get("reltuples") == -1 and read_int(row, "n_live_tup") >= _LEAST_ROWS:
+        # Autovacuum cannot read the temporary tables of a session.
+        is_temporary = str(row.get("schemaname")).startswith("pg_temp_")
+        if is_read and lacks_statistics(row) and not is_temporary:
             name = _name(row, "relname")
             yield _risk("never-analyzed", f"table {name}, which is read,", read_int(row, "n_live_tup"), name=name)
+
+
+def lacks_statistics(row: CounterRow) -> bool:
+    """Return whether a table of tables.sql has never been analyzed, and is large enough for that to matter."""
+    return row.get("is_analyzed") is False and read_int(row, "n_live_tup") >= _LEAST_ROWS
 
 
 def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Risk]:

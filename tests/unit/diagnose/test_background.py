@@ -168,6 +168,22 @@ def test_young_transactions_and_those_of_other_databases_keep_no_rows(change: di
     assert "xmin-held" not in [each.code for each in diagnose(recording_of(samples))]
 
 
+@pytest.mark.parametrize(
+    ("age_s", "vacuumed_s", "is_held"),
+    [(3.0, None, False), (3.0, 40.0, False), (3.0, 2.0, True), (700.0, None, True), (None, 40.0, True)],
+)
+def test_rows_that_no_vacuum_has_seen_yet_are_kept_by_nobody(
+    age_s: float | None, vacuumed_s: float | None, is_held: bool
+) -> None:
+    """A busy queue has many dead rows until autovacuum comes, and always some transaction of a few seconds."""
+    holder = {"kind": "backend", "pid": 7, "name": "report", "datname": "shop", "xid_age": 5000, "age_s": age_s}
+    (table,) = queue(90_000)
+    counters = {"xmin_holders": (holder,), "pg_stat_user_tables": ({**table, "vacuumed_s": vacuumed_s},)}
+    # Fifty transactions a second: what is 5,000 of them old began 100 seconds ago.
+    samples = [sample(float(t), session(query="SELECT FROM jobs"), xid=50 * t, counters=counters) for t in range(60)]
+    assert ("xmin-held" in [each.code for each in diagnose(recording_of(samples))]) == is_held
+
+
 @pytest.mark.parametrize(("behind", "codes"), [(64, ["standby-behind", "commit-standby"]), (1, ["commit-standby"])])
 def test_a_standby_that_does_not_keep_up_is_told_from_one_that_is_far_away(behind: int, codes: list[str]) -> None:
     """A commit needs two of three standbys: the second best is MiBs behind, the last does not matter."""

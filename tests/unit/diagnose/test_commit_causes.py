@@ -96,10 +96,38 @@ def test_transactions_that_are_each_a_clients_own_are_not_told_to_be_longer_only
         for count in (8, 2)
     )
     # A transaction takes 40 ms, 35 ms of it for its commit.
-    assert "ALTER SYSTEM SET commit_delay = 10000" in many.remedy
+    assert "ALTER SYSTEM SET commit_delay = 10000, and SELECT pg_reload_conf() (microseconds" in many.remedy
     assert "a client's own" in many.remedy
     assert "commit_delay" not in alone.remedy
     assert "  " not in alone.remedy
+    # commit_delay takes effect if five others are in a transaction.
+    (few,) = diagnose(recording_of(committing(commits_per_s=200, wal_bytes=400_000, sessions=5), cpu_count=16))
+    assert "a volume with a shorter latency." in few.remedy
+    assert "commit_delay" not in few.remedy
+
+
+def test_settings_of_rds_are_changed_in_its_parameter_group() -> None:
+    """No role of RDS may run ALTER SYSTEM."""
+    samples = committing(commits_per_s=350, wal_bytes=7_700_000, images=0.92, requested=0.1, sessions=8)
+    settings = {"max_wal_size": "64MB", "rds.extensions": "aws_s3"}
+    found = diagnose(recording_of(samples, settings=settings, cpu_count=16))
+    assert "max_wal_size = '5GB' in the server's parameter group" in found[0].remedy
+    assert "commit_delay = 10000 in the server's parameter group" in found[1].remedy
+    assert "ALTER SYSTEM" not in "".join(each.remedy for each in found)
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "expected"),
+    [(100, "max_wal_size = '5GB'"), (12, "max_wal_size = '3GB'"), (1, "too little room for a larger max_wal_size")],
+)
+def test_wal_may_take_a_quarter_of_what_is_free_on_its_disk(free_gib: int, expected: str) -> None:
+    """5 GB would be needed."""
+    numbers = ("at_s", "reads", "read_bytes", "read_s", "writes", "write_bytes", "write_s", "busy_s", "queue_s")
+    disk = {"tablespace": "pg_wal", "device": "vdb", "size_bytes": 200 * 2**30, "free_bytes": free_gib * 2**30}
+    samples = committing(commits_per_s=350, wal_bytes=7_700_000, images=0.92, requested=0.1, sessions=8)
+    samples[0].counters["host_devices"] = ({**dict.fromkeys(numbers, 0), **disk},)
+    found = diagnose(recording_of(samples, settings={"max_wal_size": "64MB"}, cpu_count=16))
+    assert expected in found[0].remedy
 
 
 def test_long_transactions_that_wait_for_a_fifth_of_the_time_are_long_enough() -> None:

@@ -64,7 +64,8 @@ def test_connections_that_are_all_taken_are_named_by_who_has_them() -> None:
     assert (
         "all 97 connections that ordinary roles may have are taken, 89 by application shop; 80 are idle" in found.claim
     )
-    assert "ALTER ROLE web SET idle_session_timeout" in found.remedy
+    assert "If they are a pool's, make it smaller" in found.remedy
+    assert "if they were left open: ALTER ROLE web SET idle_session_timeout" in found.remedy
     (found,) = found_in(taken(97, idle=5))
     assert "idle_session_timeout" not in found.remedy
     assert found_in(taken(95, idle=80)) == []

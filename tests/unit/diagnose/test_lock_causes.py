@@ -66,6 +66,13 @@ def test_circles_without_a_counted_deadlock_are_locks_held_in_turn() -> None:
     assert "deadlocks" not in found
 
 
+def test_deadlocks_of_other_applications_are_no_finding_about_one_application() -> None:
+    """The server counts all, and no session of this application waits for another in a circle."""
+    samples = [sample(t, session(), counters=database(t, t, deadlocks=t)) for t in range(30)]
+    assert "deadlocks" in [found.code for found in diagnose(recording_of(samples))]
+    assert "deadlocks" not in [found.code for found in diagnose(recording_of(samples, application="worker"))]
+
+
 def test_one_deadlock_in_a_while_is_no_cause() -> None:
     """One in half a minute."""
     assert found_in(session(), deadlocks_per_s=0.05) == {}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.examination import diagnose
 from support.made_samples import recording_of, sample, session
 
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 
 SEARCH = "SELECT * FROM orders WHERE customer = ?"
 DELETE = "DELETE FROM customers WHERE id = ?"
+UPDATE = "UPDATE customers SET name = ? WHERE id = ?"
 
 
-def table(name: str, read: int, scans: int, *, reltuples: float = 50_000) -> dict[str, Any]:
+def table(name: str, read: int, scans: int, *, searches: int = 0, is_analyzed: bool = True) -> dict[str, Any]:
     """Return what pg_stat_user_tables has of a table of 50,000 rows."""
-    counted = {"seq_scan": scans, "seq_tup_read": read, "idx_scan": 0, "n_live_tup": 50_000, "n_dead_tup": 0}
-    return {"schemaname": "public", "relname": name, "reltuples": reltuples, **counted}
+    counted = {"seq_scan": scans, "seq_tup_read": read, "idx_scan": searches, "n_live_tup": 50_000, "n_dead_tup": 0}
+    return {"schemaname": "public", "relname": name, "is_analyzed": is_analyzed, **counted}
 
 
 def called(calls: int, rows: int, spilled: int = 0) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
 
     `last` is the last reading of the tables; `more` are views, each with a first and a last row.
     """
-    first = {**last, "seq_scan": 0, "seq_tup_read": 0}
+    first = {**last, "seq_scan": 0, "seq_tup_read": 0, "idx_scan": 0}
     rows = {"pg_stat_user_tables": (first, last), **more}
     samples = [
         sample(
@@ -60,13 +62,20 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         (SEARCH, table("orders", 0, 0), {}, ["cpu-bound"]),
         (SEARCH, table("order_lines", 5_000_000, 100), {}, ["cpu-bound"]),
         ("SELECT sum(price) FROM orders", table("orders", 5_000_000, 100), {}, ["cpu-bound"]),
-        (SEARCH, table("orders", 5_000_000, 100, reltuples=-1), {}, ["no-statistics", "cpu-bound"]),
-        (SEARCH, table("orders", 0, 0, reltuples=-1), {}, ["cpu-bound"]),
+        # Others search the table by an index, so one of them may be this statement; and it has more calls than scans.
+        (SEARCH, table("orders", 5_000_000, 100, searches=9000), {}, ["cpu-bound"]),
+        (SEARCH, table("orders", 5_000_000, 100), {"counted": called(9000, 9000)}, ["cpu-bound"]),
+        (SEARCH, table("orders", 5_000_000, 100, is_analyzed=False), {}, ["no-statistics", "cpu-bound"]),
+        (SEARCH, table("orders", 0, 0, is_analyzed=False), {}, ["cpu-bound"]),
         (DELETE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["foreign-key-unindexed", "cpu-bound"]),
         (DELETE, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
-        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 50_000)}, ["statement-spills", "cpu-bound"]),
-        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 500)}, ["cpu-bound"]),
+        # A table of a hundred rows needs no index; and an UPDATE of other columns does not look for referring rows.
+        (DELETE, table("orders", 5_000_000, 50_000), {"unindexed_keys": KEY}, ["cpu-bound"]),
+        (UPDATE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["cpu-bound"]),
+        # 34 MB for each second of the statement, and 3.4 MB.
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 500_000)}, ["statement-spills", "cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 50_000)}, ["cpu-bound"]),
     ],
 )
 def test_what_a_statement_lacks_is_named_before_the_processors(
@@ -86,6 +95,48 @@ def test_the_remedy_names_the_index_and_the_command_that_shows_the_plan() -> Non
     (scan, _) = found_in(SEARCH, table("orders", 5_000_000, 100))
     assert "by EXPLAIN (GENERIC_PLAN)" in scan.remedy
     assert f"of this, statement {SEARCH}" in [each.name for each in scan.evidence]
+
+
+def test_a_statement_that_begins_late_is_found_beside_many_others() -> None:
+    """Forty statements have a sample each before it comes."""
+    last = table("orders", 5_000_000, 100)
+    views = {0: {**last, "seq_scan": 0, "seq_tup_read": 0}, 99: last}
+    samples = [
+        sample(
+            float(t),
+            *[session(query=f"SELECT {t}" if t < 40 else SEARCH)] * 2,
+            counters={"pg_stat_user_tables": (views[t],)} if t in views else {},
+        )
+        for t in range(100)
+    ]
+    assert diagnose(recording_of(samples))[0].code == "sequential-scan"
+
+
+def test_calls_of_several_roles_are_counted_together() -> None:
+    """Each role has a row of its own, and their counters are far apart."""
+    rows = [({**called(1000 * n, 1000 * n), "userid": 1}, {**called(n, n), "userid": 2}) for n in (7, 8)]
+    samples = [sample(float(t), counters={"pg_stat_statements": rows[t]}) for t in (0, 1)]
+    meter = StatementMeter()
+    for each in samples:
+        meter.see(each)
+    assert meter.rise(7) == (1001, 1001, 0)
+    assert meter.rise(None) is None
+
+
+def test_tables_of_one_name_are_told_apart_by_their_schemas() -> None:
+    """The one that is read is not the last of them."""
+    old = {**table("orders", 0, 0), "schemaname": "attic"}
+    read, unread = table("orders", 5_000_000, 100), table("orders", 0, 0)
+    samples = [
+        sample(
+            float(t),
+            *[session(query=SEARCH)] * 2,
+            counters={"pg_stat_user_tables": (read if t else unread, old)} if t in (0, 59) else {},
+        )
+        for t in range(60)
+    ]
+    first = diagnose(recording_of(samples))[0]
+    assert (first.code, "searches public.orders" in first.claim) == ("sequential-scan", True)
 
 
 def test_statements_that_wait_for_others_are_not_explained_by_their_tables() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose.command import describe_risks
+from penstock.watch.holders import release_holder
 from penstock.watch.risks import RiskMeter, describe_risk
 from penstock.watch.view import View, as_object, describe_line
 from support.made_samples import HEADER, sample
@@ -55,7 +56,10 @@ def age(xids: int, mxids: int = 0, **more: Any) -> dict[str, Any]:
         ),
         ([age(429_000_000)], "429,000,000 of 2,144,483,648 transactions (20 %); then no transaction may write"),
         ([age(0, 1_000_000_000)], "multixact-age: database shop has 1,000,000,000 of 2,144,483,648 multixacts (47 %)"),
-        ([age(0, checksum_failures=2)], "checksum-failures: database shop has 2 pages with a wrong checksum"),
+        ([age(0, checksum_failures=2)], "checksum-failures: database shop has 2 reads of pages with a wrong checksum"),
+        # Only its own VACUUM hinders: nobody connects to template0.
+        ([age(170_000_000, datallowconn=False)], None),
+        ([age(429_000_000, datallowconn=False)], "429,000,000 of 2,144,483,648 transactions (20 %); then no tran"),
     ],
 )
 def test_ages_are_held_against_autovacuum_and_then_against_the_stop(
@@ -65,6 +69,39 @@ def test_ages_are_held_against_autovacuum_and_then_against_the_stop(
     found = [describe_risk(each) for each in found_in("database_ages", *readings)]
     assert len(found) == (expected is not None)
     assert expected is None or expected in found[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "remedy"),
+    [
+        (age(170_000_000), "VACUUM (FREEZE) the oldest tables (age(relfrozenxid) in pg_class)"),
+        (age(429_000_000), "VACUUM the oldest tables (age(relfrozenxid) in pg_class), without FULL and FREEZE"),
+        (age(0, 1_000_000_000), "VACUUM the oldest tables (age(relminmxid) in pg_class), without FULL and FREEZE"),
+    ],
+)
+def test_rows_are_frozen_before_the_limit_and_no_more_than_needed_after_it(row: dict[str, Any], remedy: str) -> None:
+    """A holder that is older than half of the limit is named first."""
+    holder = {"kind": "slot", "name": "s1", "state": "inactive", "xid_age": 120_000_000}
+    meter = RiskMeter(SETTINGS)
+    meter.see(sample(0.0, counters={"database_ages": (row,), "xmin_holders": (holder,)}))
+    (risk,) = meter.result()
+    assert risk.remedy.startswith("First end what keeps rows from being frozen: slot s1, inactive, 120,000,000 tran")
+    assert remedy in risk.remedy
+
+
+@pytest.mark.parametrize(
+    ("holder", "expected"),
+    [
+        ({"kind": "backend", "pid": 7, "state": "idle in transaction"}, "pg_terminate_backend(7)"),
+        ({"kind": "backend", "pid": 7, "state": "active"}, "pg_cancel_backend(7)"),
+        ({"kind": "slot", "name": "s1", "state": "inactive"}, "pg_drop_replication_slot('s1')"),
+        ({"kind": "slot", "name": "s1", "state": "active"}, "End the long query on this standby"),
+        ({"kind": "slot", "name": "s1", "state": "active", "is_catalog": True}, "See why the consumer of this slot"),
+    ],
+)
+def test_what_holds_xmin_is_ended_as_its_state_allows(holder: dict[str, Any], expected: str) -> None:
+    """A slot that is in use cannot be dropped, and a statement can be cancelled without its session."""
+    assert expected in release_holder(holder)
 
 
 def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
@@ -79,6 +116,7 @@ def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
         ([slot(300, is_active=True), slot(2100, is_active=True)], {}, None),
         ([slot(300), slot(2100, wal_status="lost")], {}, None),
         ([slot(300), slot(2100)], {}, "not in use, has 2.10 GB; it grows by 30.0 MB/s until the disk is full"),
+        ([slot(2100)], {}, "not in use, has 2.10 GB; it grows until the disk is full"),
         (
             [slot(300), slot(2100)],
             {"max_slot_wal_keep_size": "4GB"},
@@ -114,8 +152,10 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
 @pytest.mark.parametrize(
     ("view", "first", "last", "code"),
     [
-        ("pg_stat_database", {"numbackends": 70}, {"numbackends": 20}, None),
-        ("pg_stat_database", {"numbackends": 90}, {"numbackends": 20}, "connections"),
+        ("connections", {"of_all": 70}, {"of_all": 20}, None),
+        ("connections", {"of_all": 89}, {"of_all": 20}, "connections"),
+        # Workers of autovacuum and of parallel queries take no connections.
+        ("pg_stat_database", {"numbackends": 90}, {"numbackends": 90}, None),
         ("sequences", {"last_value": 200_000_000}, {"last_value": 201_000_000}, None),
         ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_000_000_000}, None),
         ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_001_000_000}, "sequence-end"),
@@ -125,14 +165,20 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
         ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 60_000, "blks_hit": 60_000}, "slru-misses"),
         ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": 99 * GB}, None),
         ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": GB}, "decoding-spills"),
-        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 1, "reltuples": -1, "n_live_tup": 20_000}, None),
-        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "reltuples": 20_000, "n_live_tup": 20_000}, None),
-        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "reltuples": -1, "n_live_tup": 9000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 1, "is_analyzed": False, "n_live_tup": 20_000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": True, "n_live_tup": 20_000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": False, "n_live_tup": 9000}, None),
         (
             "pg_stat_user_tables",
             {"seq_scan": 1},
-            {"seq_scan": 9, "reltuples": -1, "n_live_tup": 20_000},
+            {"seq_scan": 9, "is_analyzed": False, "n_live_tup": 20_000},
             "never-analyzed",
+        ),
+        (
+            "pg_stat_user_tables",
+            {"seq_scan": 1, "schemaname": "pg_temp_3"},
+            {"seq_scan": 9, "schemaname": "pg_temp_3", "is_analyzed": False, "n_live_tup": 20_000},
+            None,
         ),
         ("invalid_indexes", {"indexrelname": "other"}, {"indexrelname": "i"}, None),
         ("invalid_indexes", {"indexrelname": "i"}, {"indexrelname": "i"}, "invalid-index"),
@@ -150,7 +196,7 @@ def test_other_risks_are_named_from_a_part_of_their_limits(
 
 def test_a_risk_is_shown_in_a_block_a_line_and_an_object() -> None:
     """By `diagnose`, by `watch` without a terminal, and by `watch --json`."""
-    (risk,) = found_in("pg_stat_database", {"numbackends": 90})
+    (risk,) = found_in("connections", {"of_all": 89})
     assert describe_risks([risk])[1:3] == [
         "Nobody waits for this yet:",
         "   connections: the server has 90 of 97 connections (93 %); then ordinary roles may not connect",

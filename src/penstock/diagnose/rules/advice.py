@@ -158,11 +158,12 @@ ADVICE: Final = {
     ),
     "connections-short": Advice(
         "{rate} connections a second are opened, for a few transactions each: each starts a process of the server, "
-        "which reads the catalogue anew",
+        "which reads the catalogue again",
         (
             RemedySentence(
-                "Keep connections open: a pool in the application, or PgBouncer in front of the server "
-                "(pool_mode = transaction), with about two server connections to a processor.",
+                "Keep connections open: a pool in the application, or PgBouncer in front of the server, with about two "
+                "server connections to a processor. pool_mode = transaction needs the fewest, but not for sessions "
+                "that keep settings, temporary tables or advisory locks.",
             ),
         ),
         "pg_stat_database.sessions grows by less than one a second while the workload runs",
@@ -174,7 +175,8 @@ ADVICE: Final = {
         (
             RemedySentence(
                 "{end_idle}For good, give the application a pool with fewer connections, in itself or by PgBouncer "
-                "(pool_mode = transaction). A larger max_connections needs a restart, and memory for each.",
+                "(pool_mode = transaction, if no session keeps settings, temporary tables or advisory locks). A larger "
+                "max_connections needs a restart, and memory for each.",
             ),
         ),
         "connections stay below max_connections without those that are reserved, while the workload runs",
@@ -329,23 +331,14 @@ ADVICE: Final = {
                 "Raise max_wal_size: {bulk_load} does that for a load and restores it (penstock settings diff shows"
                 " what it would set).",
             ),
-            RemedySentence(
-                "For good, a size that is not reached before checkpoint_timeout at this rate of WAL: ALTER SYSTEM SET "
-                "max_wal_size = '{size}', and SELECT pg_reload_conf(). For some hours: penstock settings apply "
-                "max_wal_size={size}.",
-            ),
+            RemedySentence("{advice}"),
         ),
         "record again: checkpoints are timed, not requested, and WAL has fewer full-page images",
         f"{_MANUAL}wal-configuration.html",
     ),
     "checkpoints-timed": Advice(
         "active time waits for I/O while checkpoints follow each other, because checkpoint_timeout is {setting}",
-        (
-            RemedySentence(
-                "Raise checkpoint_timeout: ALTER SYSTEM SET checkpoint_timeout = '15min', and SELECT pg_reload_conf(). "
-                "After a crash the server then needs longer to start.",
-            ),
-        ),
+        (RemedySentence("{advice} After a crash the server then needs longer to start."),),
         "record again: WAL has fewer full-page images, and fewer bytes per row",
         f"{_MANUAL}wal-configuration.html",
     ),
@@ -442,13 +435,13 @@ ADVICE: Final = {
         "active time is in the way of autovacuum on {table} to prevent wraparound, {progress}",
         (
             RemedySentence(
-                "It must end, and begins again if it is cancelled: make it faster, not slower, and do not pause "
-                "it.{held}"
+                "{held}It must end, and begins again if it is cancelled: make it faster, not slower, and do not pause "
+                "it."
             ),
             RemedySentence(
-                "From PostgreSQL 16 on: ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0, and SELECT "
-                "pg_reload_conf(). Before: end the worker, SELECT pg_cancel_backend({pid}), and at once run VACUUM "
-                "(FREEZE) {table} in a session, which does not pause."
+                "From PostgreSQL 16 on: {set_delay}; a table with such a setting of its own does not follow it. "
+                "Otherwise: end the worker, SELECT pg_cancel_backend({pid}), and at once run VACUUM {table} in a "
+                "session, which does not pause. FREEZE and FULL would take longer."
             ),
             RemedySentence("{less}"),
         ),
@@ -469,13 +462,13 @@ ADVICE: Final = {
         f"{_MANUAL}ddl-constraints.html#DDL-CONSTRAINTS-FK",
     ),
     "no-statistics": Advice(
-        "active time is of one statement, whose table {table} has never had a VACUUM or ANALYZE: its plan is a guess",
+        "active time is of one statement, whose table {table} has never been analyzed: its plan is a guess",
         (RemedySentence("VACUUM (ANALYZE) {table}, after each load that fills it; penstock load does so by itself."),),
         "record again: this statement takes less time",
         f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",
     ),
     "statement-spills": Advice(
-        "active time is of one statement, whose sorts or hashes write temporary files in each call",
+        "active time is of one statement, whose sorts or hashes write temporary files",
         (_SPILL_LESS,),
         "record again: temp_blks_written of this statement in pg_stat_statements stays as it is",
         _TEMP,

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
-from penstock.watch.holders import describe_holder, find_holder, read_int, release_holder
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
+from penstock.watch.holders import describe_old_holder, read_int
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
     from penstock.diagnose.values import Diagnosis, Evidence
+    from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
 # Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
@@ -33,14 +34,12 @@ _MOVES = ("read", "write", "extend")
 # A larger ratio of what autovacuum and clients move says no more: clients may read and write nothing at all.
 _MANY = 100.0
 
-# A transaction that is older than this part of the age at which autovacuum freezes leaves it little to freeze.
-_OLD = 0.5
-
 
 class Autovacuum:
     """The rule for autovacuum that is in the way: of locks, or while processors or I/O are short."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: RiskMeter) -> None:
+        self._seen = seen
         self._workers: dict[str, ActivityTally] = {}
         self._blocked: dict[str, ActivityTally] = {}
         self._used: set[str] = set()
@@ -50,7 +49,6 @@ class Autovacuum:
         self._moved = {_CLIENT: Increase(), _WORKER: Increase()}
         self._clients, self._waiting = Ticks(), Ticks()
         self._running = Ticks()
-        self._holder: CounterRow | None = None
         self._busy_s = self._seen_s = 0.0
         self._tick = -1
 
@@ -60,8 +58,6 @@ class Autovacuum:
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s
             self._seen_s += sample.interval_s
-        if (rows := sample.counters.get("xmin_holders")) is not None:
-            self._holder = find_holder(rows)
         self._see_io(sample.counters.get("pg_stat_io", ()))
         names = self._see_workers(sample)
         clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
@@ -166,24 +162,17 @@ class Autovacuum:
     def _conclude_wraparound(
         self, case: Case, table: str, part: ActivityTally, among: Ticks, evidence: Sequence[Evidence]
     ) -> Diagnosis:
-        row = self._last(table)
+        row, freezes_at = self._last(table), self._seen.number("autovacuum_freeze_max_age")
         words = {
             "table": table,
             "progress": _describe_progress(row, self._progress.get(table, [])),
             "pid": str(self._pids[table]),
-            "held": self._describe_holder(case),
+            "held": "" if freezes_at is None else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at),
+            "set_delay": change_setting(case.header, "autovacuum_vacuum_cost_delay", "0"),
             "less": _less_to_do(table, row),
         }
-        ages = list(_read_ages(row, case))
+        ages = list(_read_ages(row, self._seen))
         return case.conclude("autovacuum-wraparound", part, [*ages, *evidence], among=among, **words)
-
-    def _describe_holder(self, case: Case) -> str:
-        """Return who keeps the table's rows from being frozen, and how to end that; "" if nobody does."""
-        limit = case.header.settings.get("autovacuum_freeze_max_age", "")
-        if self._holder is None or not limit.isdigit() or read_int(self._holder, "xid_age") < _OLD * int(limit):
-            return ""
-        who = describe_holder(self._holder)
-        return f" First end what keeps rows from being frozen: {who}. {release_holder(self._holder)}"
 
 
 def _find_blocked(sample: Sample, pid: int) -> set[int]:
@@ -200,15 +189,15 @@ def _moved_bytes(row: CounterRow) -> int:
     return sum(counted) or sum(read_int(row, f"{move}s") for move in _MOVES) * read_int(row, "op_bytes")
 
 
-def _read_ages(row: CounterRow, case: Case) -> Iterator[Evidence]:
+def _read_ages(row: CounterRow, seen: RiskMeter) -> Iterator[Evidence]:
     """Yield the ages of the table that are known, each with its limit."""
     kinds = [("xid_age", "transactions", "autovacuum_freeze_max_age")]
     kinds.append(("mxid_age", "multixacts", "autovacuum_multixact_freeze_max_age"))
     for column, what, setting in kinds:
-        age, limit = read_int(row, column), case.header.settings.get(setting, "")
-        if age and limit.isdigit() and age >= int(limit):
+        age, limit = read_int(row, column), seen.number(setting)
+        if limit is not None and age >= limit:
             yield number(f"age of the table in {what}", age)
-            yield number(setting, int(limit))
+            yield number(setting, limit)
 
 
 def _describe_progress(row: CounterRow, readings: Sequence[tuple[float, CounterRow]]) -> str:

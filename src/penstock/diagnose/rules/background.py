@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.units import MB, MIB, format_count
 from penstock.diagnose.batches import CommitMeter
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
 from penstock.watch.rates import parse_lsn
 from penstock.watch.waits import (
     COMMIT_WAITS,
@@ -34,9 +34,10 @@ _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORE
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
-# Fewer sessions in transactions have no commits that could share a flush. Source: runtime-config-wal.html,
-# commit_delay: half of the time of a flush is most effective; commit_siblings is 5 by default.
+# The transactions of so many sessions are probably clients' own. commit_delay takes effect if five others are in a
+# transaction (commit_siblings), and half of the time of a flush is most effective. Source: runtime-config-wal.html
 _FEWEST_CLIENTS = 4.0
+_FEWEST_SIBLINGS = 6.0
 _SMALLEST_DELAY_US, _LARGEST_DELAY_US = 100.0, 10_000.0
 
 
@@ -112,19 +113,22 @@ class CommitWaits:
         batch = "more rows at a time"
         if rows is not None:
             batch = f"every {format_count(rows)} rows or more (from there, twice as many gain less than a tenth)"
-        return [case.conclude(code, part, evidence, batch=batch, clients=_advise_clients(sessions, commit_s))]
+        clients = _advise_clients(case.header, sessions, commit_s)
+        return [case.conclude(code, part, evidence, batch=batch, clients=clients)]
 
 
-def _advise_clients(sessions: float, commit_s: float | None) -> str:
-    """Return the advice for an application with so many sessions in transactions, "" if they are too few to share."""
+def _advise_clients(header: RecordingHeader, sessions: float, commit_s: float | None) -> str:
+    """Return the advice for an application with so many sessions in transactions, "" if they are too few."""
     if sessions < _FEWEST_CLIENTS:
         return ""
-    delay_us = min(_LARGEST_DELAY_US, max(_SMALLEST_DELAY_US, 1e6 * (commit_s or 0.0) / 2))
-    return (
-        "If each transaction is a client's own, it cannot be longer. Then put pg_wal on a volume with a shorter "
-        f"latency, or let more of them share a flush: ALTER SYSTEM SET commit_delay = {delay_us:.0f} (microseconds, "
-        "about half of a flush), and SELECT pg_reload_conf()."
+    text = (
+        "If each transaction is a client's own, it cannot be longer. Then put pg_wal on a volume with a shorter latency"
     )
+    if sessions < _FEWEST_SIBLINGS:
+        return f"{text}."
+    delay_us = min(_LARGEST_DELAY_US, max(_SMALLEST_DELAY_US, 1e6 * (commit_s or 0.0) / 2))
+    change = change_setting(header, "commit_delay", f"{delay_us:.0f}")
+    return f"{text}, or let more of them share a flush: {change} (microseconds, about half of a flush)."
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
@@ -253,7 +257,7 @@ class WalWaits:
 # Source: RDS User Guide, "Using a dedicated log volume (DLV)".
 _LOG_VOLUME = (
     " (on RDS the dedicated log volume of an instance with io1 or io2: 1,024 GiB and 3,000 IOPS; PostgreSQL 13.10, "
-    "14.7, 15.2, 16 and later; AWS recommends it from 5 TiB on, and the change needs a restart: "
+    "14.7, 15.2, 16 and later; AWS recommends it from 5 TiB on, and the change copies the WAL, with downtime: "
     "aws rds modify-db-instance --dedicated-log-volume)"
 )
 

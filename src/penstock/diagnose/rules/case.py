@@ -148,6 +148,13 @@ def _remark_pooler(what: str, name: str) -> str:
     return " (a pooler; its clients have no other name here)" if what == "application" and _POOLER.search(name) else ""
 
 
+def change_setting(header: RecordingHeader, name: str, value: str) -> str:
+    """Return how to change a setting for the whole server. On RDS no role may run ALTER SYSTEM."""
+    if "rds.extensions" in header.settings:
+        return f"{name} = {value} in the server's parameter group"
+    return f"ALTER SYSTEM SET {name} = {value}, and SELECT pg_reload_conf()"
+
+
 def number(name: str, value: float, unit: str = "") -> Evidence:
     """Return a number as evidence."""
     return Evidence(name=name, value=value, unit=unit)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, KIB, MB
 from penstock.diagnose.rules.background import WalWaits
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
 from penstock.diagnose.rules.storage import is_data_wait
 from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
+    from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
 # Checkpoints that are requested at least this often are forced by WAL, not by a person.
@@ -46,7 +47,8 @@ _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 class Checkpoints:
     """The rule for checkpoints that max_wal_size forces, or that a short checkpoint_timeout starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: RiskMeter) -> None:
+        self._seen = seen
         self._data, self._wal = ActivityTally(), WalWaits()
         self._requested, self._timed = Increase(), Increase()
         self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
@@ -94,8 +96,25 @@ class Checkpoints:
         ]
         settings = case.header.settings
         name = "max_wal_size" if code == "checkpoints-forced" else "checkpoint_timeout"
-        setting, size = settings.get(name, "its present value"), _size(settings, wal_bytes / case.elapsed_s)
-        return [case.conclude(code, part, evidence, setting=setting, size=size)]
+        setting, size_gib = settings.get(name, "its present value"), _size_gib(settings, wal_bytes / case.elapsed_s)
+        if code == "checkpoints-forced":
+            advice = self._advise_size(case, size_gib)
+        else:
+            change = change_setting(case.header, name, "'15min'")
+            advice = f"Raise checkpoint_timeout: {change}."
+        return [case.conclude(code, part, evidence, setting=setting, advice=advice)]
+
+    def _advise_size(self, case: Case, needed_gib: int) -> str:
+        """Return the advice for max_wal_size. It may take a quarter of what is free on its disk, as for a load."""
+        free, now = self._seen.free_for_wal, self._seen.number("max_wal_size") or 0
+        size_gib = needed_gib if free is None else min(needed_gib, free // 4 // GIB)
+        if size_gib * GIB <= now:
+            return "The disk of pg_wal has too little room for a larger max_wal_size: enlarge it first."
+        change = change_setting(case.header, "max_wal_size", f"'{size_gib}GB'")
+        return (
+            "For good, a size that is not reached before checkpoint_timeout at this rate of WAL, as far as the disk of "
+            f"pg_wal has room for it: {change}. For some hours: penstock settings apply max_wal_size={size_gib}GB."
+        )
 
     def _find_code(self, case: Case, images: float) -> str | None:
         """Return which setting makes checkpoints frequent, as the code of its diagnosis, or None."""
@@ -129,15 +148,15 @@ def _distance(settings: Mapping[str, str]) -> float:
     return size_bytes / (1 + float(settings.get("checkpoint_completion_target", "0.9")))
 
 
-def _size(settings: Mapping[str, str], wal_bytes_per_s: float) -> str:
-    """Return a max_wal_size that this rate of WAL does not reach before checkpoint_timeout, at most 64GB.
+def _size_gib(settings: Mapping[str, str], wal_bytes_per_s: float) -> int:
+    """Return a max_wal_size that this rate of WAL does not reach before checkpoint_timeout, at most 64 GiB.
 
-    >>> _size({"checkpoint_timeout": "5min"}, 7e6), _size({}, 0)
-    ('4GB', '1GB')
+    >>> _size_gib({"checkpoint_timeout": "5min"}, 7e6), _size_gib({}, 0)
+    (4, 1)
     """
     timeout_s = _read(settings.get("checkpoint_timeout", ""), _SECONDS) or 300
     target = float(settings.get("checkpoint_completion_target", "0.9"))
-    return f"{min(64, max(1, math.ceil(wal_bytes_per_s * timeout_s * (1 + target) / GIB)))}GB"
+    return min(64, max(1, math.ceil(wal_bytes_per_s * timeout_s * (1 + target) / GIB)))
 
 
 def _read(setting: str, units: Mapping[str, int]) -> float:

@@ -13,7 +13,8 @@ from penstock.diagnose.rules.case import Case, Increase, number
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
     from penstock.diagnose.values import Diagnosis
-    from penstock.watch.values import RecordingHeader, Sample
+    from penstock.watch.risks import RiskMeter
+    from penstock.watch.values import Sample
     from penstock.watch.waits import Moment
 
 # Sessions are opened too often from this rate and number on, if each has fewer transactions than this.
@@ -24,8 +25,6 @@ _FEW_TRANSACTIONS = 10.0
 # The processor time that the server takes to open and end a session. Measured on 18.4, by a socket and without TLS.
 _OPENING_S = 0.0026
 
-_RESERVED = ("superuser_reserved_connections", "reserved_connections")
-
 # If at least this share of the connections is idle, a pool needs fewer.
 _MOSTLY_IDLE = 0.5
 
@@ -33,10 +32,8 @@ _MOSTLY_IDLE = 0.5
 class OpenedSessions:
     """The rule for sessions that are opened for few transactions each, and for connections that are all taken."""
 
-    def __init__(self, header: RecordingHeader) -> None:
-        known = header.settings.get("max_connections")
-        reserved = sum(int(header.settings.get(name, 0)) for name in _RESERVED)
-        self._allowed = None if known is None else int(known) - reserved
+    def __init__(self, seen: RiskMeter) -> None:
+        self._allowed = seen.allowed_connections
         self._opened = Increase()
         # How long backends were being opened, all together. PostgreSQL 18 and later show such backends.
         self._opening_s = 0.0
@@ -93,8 +90,10 @@ class OpenedSessions:
             number("of these idle", idle),
             number(f"of application {application}, user {user}", _count(most, "connections")),
         ]
+        # Many pools do not expect that the server ends a connection. Source: idle_session_timeout in the manual.
         end_idle = (
-            f"Most are idle: ALTER ROLE {user} SET idle_session_timeout = '10min' ends those that are left. "
+            f"Most are idle. If they are a pool's, make it smaller; if they were left open: ALTER ROLE {user} SET "
+            "idle_session_timeout = '10min' ends them. "
             if idle >= _MOSTLY_IDLE * self._taken
             else ""
         )

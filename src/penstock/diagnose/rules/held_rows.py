@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,10 @@ _LEAST_DEAD = 10_000
 # A younger transaction, by transactions that others began since, keeps few dead rows.
 _LEAST_AGE = 1000
 
+# If no VACUUM of the table has ended since the transaction began, the rows may be dead because none has come yet. After
+# this time one would have.
+_LEAST_AGE_S = 600.0
+
 
 class HeldRows:
     """Concludes from who held xmin, and from the dead rows of tables, at the last reading."""
@@ -39,7 +44,8 @@ class HeldRows:
         holder = find_holder(self._seen.rows("xmin_holders"), database=case.header.database)
         if holder is None or read_int(holder, "xid_age") < _LEAST_AGE:
             return []
-        rows = [row for row in self._seen.rows("pg_stat_user_tables") if _is_bloated(row)]
+        age_s = _read_age(holder, case)
+        rows = [row for row in self._seen.rows("pg_stat_user_tables") if _is_bloated(row) and _is_kept(row, age_s)]
         parts = [(self._tallies.naming(str(row.get("relname"))), row) for row in rows]
         if not parts:
             return []
@@ -55,6 +61,20 @@ class HeldRows:
         return [
             case.conclude("xmin-held", part, evidence, table=table, holder=describe_holder(holder), release=release)
         ]
+
+
+def _read_age(holder: CounterRow, case: Case) -> float:
+    """Return how old what holds xmin is, in seconds; of a slot, at the rate of transactions in the recording."""
+    age_s, writes_per_s = holder.get("age_s"), case.rates.writes_per_s
+    if isinstance(age_s, int | float):
+        return age_s
+    return read_int(holder, "xid_age") / writes_per_s if writes_per_s else math.inf
+
+
+def _is_kept(row: CounterRow, age_s: float) -> bool:
+    """Return whether a VACUUM has left the dead rows of a table since the transaction began, or would have."""
+    vacuumed_s = row.get("vacuumed_s")
+    return age_s >= min(_LEAST_AGE_S, vacuumed_s if isinstance(vacuumed_s, int | float) else _LEAST_AGE_S)
 
 
 def _is_bloated(row: CounterRow) -> bool:

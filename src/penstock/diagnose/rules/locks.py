@@ -144,7 +144,9 @@ class LockWaits:
 
     def _is_deadlocked(self, case: Case) -> bool:
         count = self._deadlocks.total
-        is_often = count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
+        # The server counts those of all applications.
+        is_own = case.header.application is None or self._circling.count > 0
+        is_often = is_own and count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
         return is_often or case.share(self._circling) >= (_LEAST_LOCKED if count else _MOSTLY)
 
     def _conclude_deadlocks(self, case: Case) -> Diagnosis:

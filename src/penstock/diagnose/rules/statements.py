@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
+from penstock.diagnose.batches import StatementMeter
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.holders import read_int
+from penstock.watch.risks import lacks_statistics
 from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
 
 if TYPE_CHECKING:
@@ -17,21 +19,29 @@ if TYPE_CHECKING:
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
-# How many different statements are kept apart. Each takes 8 bytes for each sample.
+# How many different statements are kept apart, those with most of the time. Each takes 8 bytes for each sample. The
+# time alone is kept of others, so that one that begins late is found.
 _MOST_STATEMENTS = 30
+_MOST_TIMES = 10_000
 
 # A scan of fewer rows, or of fewer for each row that is returned, is cheap.
 _LEAST_ROWS = 10_000
 _LEAST_RATIO = 100.0
 
-# Smaller temporary files of a call cost little.
-_LEAST_SPILL_BYTES = MB
+# To look for a referring row by a scan of so many rows takes ten times as long as by an index, or more.
+_LEAST_SCAN = 1000
+
+# A statement scans a table itself if the table has at least this many scans for each of its calls.
+_LEAST_SCANS = 0.5
+
+# If a statement writes less to temporary files in each second that it works, they take a small part of that second.
+_LEAST_SPILL_BYTES_PER_S = 10 * MB
 
 _TABLES = "pg_stat_user_tables"
 _KEYS = ("schemaname", "relname")
 _BLOCK_BYTES = 8192
 
-_CHANGES = re.compile(r"(?:delete\s+from|update)\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
+_DELETES = re.compile(r"delete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
 _SEARCHES = re.compile(r"\bwhere\b", re.IGNORECASE)
 
 # Sessions with these waits work on the statement itself.
@@ -39,20 +49,26 @@ _WORKS = (CPU.lower(), "io:datafile", "io:aio", "io:buffile")
 
 
 class Tallies:
-    """Counts moments by statement, of the first statements that were seen."""
+    """Counts moments by statement, of those that take most of the time."""
 
     def __init__(self) -> None:
         self.by_statement: dict[str, ActivityTally] = {}
         self.query_ids: dict[str, int | None] = {}
+        self._seconds: dict[str, float] = {}
 
     def add(self, moment: Moment) -> None:
         """Count a moment."""
         statement = name_statement(moment.session)
-        if statement not in self.by_statement and len(self.by_statement) < _MOST_STATEMENTS:
-            self.by_statement[statement] = ActivityTally()
-        if statement in self.by_statement:
-            self.by_statement[statement].add(moment)
-            self.query_ids[statement] = moment.session.query_id
+        if len(self._seconds) >= _MOST_TIMES and statement not in self._seconds:
+            return
+        self._seconds[statement] = self._seconds.get(statement, 0.0) + moment.weight_s
+        if statement not in self.by_statement and len(self.by_statement) >= _MOST_STATEMENTS:
+            least = min(self.by_statement, key=lambda each: self._seconds[each])
+            if self._seconds[statement] <= self._seconds[least]:
+                return
+            del self.by_statement[least]
+        self.by_statement.setdefault(statement, ActivityTally()).add(moment)
+        self.query_ids[statement] = moment.session.query_id
 
     def naming(self, table: str) -> ActivityTally:
         """Return the moments of all statements that name a table."""
@@ -74,24 +90,13 @@ class SlowStatements:
     def __init__(self, seen: RiskMeter) -> None:
         self._seen = seen
         self._tallies = Tallies()
-        self._counted: dict[object, dict[str, Increase]] = {}
-        self._has_first = False
+        self._counted = StatementMeter()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
             if moment.wait.startswith(_WORKS):
                 self._tallies.add(moment)
-        rows = sample.counters.get("pg_stat_statements")
-        for row in rows or ():
-            counted = self._counted.setdefault(row.get("queryid"), {})
-            for name in ("calls", "rows", "temp_blks_written"):
-                if name not in counted:
-                    counted[name] = Increase()
-                    # The recording has a statement that is first called later from then on.
-                    if self._has_first:
-                        counted[name].see(0)
-                counted[name].see(row.get(name))
-        self._has_first = self._has_first or rows is not None
+        self._counted.see(sample)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis of each kind, for the statement that takes most of the time. Loads have their own."""
@@ -107,32 +112,32 @@ class SlowStatements:
 
     def _explain(self, case: Case, statement: str, part: ActivityTally) -> Iterator[Diagnosis]:
         """Yield what explains a statement, the cause of others first."""
-        tables = {row.get("relname"): row for row in self._seen.rows(_TABLES)}
-        changed = _CHANGES.match(statement)
-        for key in self._seen.rows("unindexed_keys") if changed else ():
-            child = tables.get(key.get("relname"))
-            if changed and changed[1].lower() == key.get("referenced") and child and self._reads(child) >= _LEAST_ROWS:
-                table = f"{key.get('schemaname')}.{key.get('relname')}"
-                evidence = [number(f"rows of {table} read one after the other", self._reads(child))]
-                columns, referenced = str(key.get("columns")), str(key.get("referenced"))
+        tables = {_name(row): row for row in self._seen.rows(_TABLES)}
+        deletes = _DELETES.match(statement)
+        for key in self._seen.rows("unindexed_keys") if deletes else ():
+            table, referenced = _name(key), str(key.get("referenced"))
+            read, scans = self._reads(tables.get(table, {})), self._scans(tables.get(table, {}))
+            if deletes and deletes[1].lower() == referenced.lower() and read >= _LEAST_SCAN * scans > 0:
+                evidence = [number(f"rows of {table} read in each scan", read / scans), number("scans", scans)]
+                columns = str(key.get("columns"))
                 yield case.conclude(
                     "foreign-key-unindexed", part, evidence, table=table, columns=columns, referenced=referenced
                 )
-        counted = self._counted.get(self._tallies.query_ids.get(statement))
-        calls, returned, spilled = (
-            0 if counted is None else counted[name].total for name in ("calls", "rows", "temp_blks_written")
-        )
+        counted = self._counted.rise(self._tallies.query_ids.get(statement))
+        calls, returned, spilled = (0, 0, 0) if counted is None else counted
         used = [row for row in tables.values() if names(statement, row.get("relname"))]
         for row in used:
-            if row.get("reltuples") == -1 and read_int(row, "n_live_tup") >= _LEAST_ROWS and self._is_scanned(row):
+            if lacks_statistics(row) and (self._scans(row) or self._searches(row)):
                 evidence = [number(f"rows of {row.get('relname')}", read_int(row, "n_live_tup"))]
                 yield case.conclude("no-statistics", part, evidence, table=_name(row))
-        if calls and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES * calls:
+        if spilled and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES_PER_S * part.seconds:
             evidence = [number("temporary files written in a call", _BLOCK_BYTES * spilled / calls / MB, "MB")]
             yield case.conclude("statement-spills", part, evidence)
         for row in sorted(used, key=self._reads, reverse=True) if _SEARCHES.search(statement) else ():
-            read, scans = self._reads(row), self._seen.rise(_TABLES, row, "seq_scan", *_KEYS)
-            if read >= _LEAST_ROWS * max(1, scans) and (counted is None or read >= _LEAST_RATIO * returned):
+            read, scans = self._reads(row), self._scans(row)
+            # Another statement may be the one that scans the table.
+            is_own = scans >= (_LEAST_SCANS * calls if calls else self._searches(row))
+            if is_own and read >= max(_LEAST_ROWS * max(1, scans), _LEAST_RATIO * returned):
                 evidence = [number("rows read in each scan", read / max(1, scans)), number("scans", scans)]
                 evidence += [number("rows read for each row returned", read / returned)] if returned else []
                 yield case.conclude("sequential-scan", part, evidence, table=_name(row), explain=_explain_by(case))
@@ -140,8 +145,12 @@ class SlowStatements:
     def _reads(self, row: CounterRow) -> float:
         return self._seen.rise(_TABLES, row, "seq_tup_read", *_KEYS)
 
-    def _is_scanned(self, row: CounterRow) -> bool:
-        return any(self._seen.rise(_TABLES, row, name, *_KEYS) for name in ("seq_scan", "idx_scan"))
+    def _scans(self, row: CounterRow) -> float:
+        return self._seen.rise(_TABLES, row, "seq_scan", *_KEYS)
+
+    def _searches(self, row: CounterRow) -> float:
+        """Return how often the table's indexes were searched."""
+        return self._seen.rise(_TABLES, row, "idx_scan", *_KEYS)
 
 
 def _name(row: CounterRow) -> str:

@@ -14,11 +14,12 @@ from penstock.diagnose.rules.background import WalWaits
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
-from penstock.watch.devices import DATA, WAL, DeviceMeter, DeviceUse, local_metrics, time_until_full
+from penstock.watch.devices import DATA, WAL, DeviceUse, local_metrics, time_until_full
 from penstock.watch.waits import ActivityTally, Moment, Shares, name_wait
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis, Evidence
+    from penstock.watch.risks import RiskMeter
     from penstock.watch.values import RecordingHeader, Sample
 
 _MOST_OF_THE_TIME = 0.5
@@ -238,9 +239,9 @@ _FULL = 0.01
 class TemporaryWork:
     """The rule for sessions that wait for temporary files, and for disks with such files that run out of space."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: RiskMeter) -> None:
+        self._seen = seen
         self._spilling = ActivityTally()
-        self._devices = DeviceMeter()
         self._most_bytes: dict[str, float] = {}
         self._pids: dict[str, set[object]] = {}
         self._any_pids: set[object] = set()
@@ -249,7 +250,6 @@ class TemporaryWork:
         self._storage: list[CounterRow] = []
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        self._devices.see(sample)
         self._see_files(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):
             # The newest metrics are read every second, but CloudWatch measures them every minute.
@@ -279,7 +279,7 @@ class TemporaryWork:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return diagnoses if sessions wait for temporary files, and if a disk with such files runs out of space."""
-        devices = self._devices.result()
+        devices = self._seen.devices.result()
         low = (self._find_low_space(case, device) for device in devices)
         found = [self._find_waits(case, devices), *low, self._find_low_local_storage(case)]
         return [each for each in found if each is not None]

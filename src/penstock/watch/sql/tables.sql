@@ -1,8 +1,9 @@
 -- tables.sql: the 200 tables with the most rows read one after the other, or dead, and whether they have statistics
--- returns (counters); needs no privilege; PostgreSQL 14+
+-- returns (counters); needs SELECT on a table to tell that it was never analyzed; PostgreSQL 14+
 -- psql -f tables.sql
 --
--- reltuples is -1 until the table's first VACUUM or ANALYZE.
+-- The counters are lost in a crash, so pg_stats is asked if they show no ANALYZE. A role sees the statistics of columns
+-- that it may read. reltuples would not do: CREATE INDEX sets it too.
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', t.schemaname,
            'relname', t.relname,
@@ -11,7 +12,18 @@ SELECT pg_catalog.jsonb_build_object(
            'idx_scan', t.idx_scan,
            'n_live_tup', t.n_live_tup,
            'n_dead_tup', t.n_dead_tup,
-           'reltuples', c.reltuples
+           'vacuumed_s', pg_catalog.date_part(
+               'epoch', pg_catalog.clock_timestamp() - GREATEST(t.last_vacuum, t.last_autovacuum)
+           ),
+           'is_analyzed', t.last_analyze IS NOT NULL
+                          OR t.last_autoanalyze IS NOT NULL
+                          OR NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+                          OR pg_catalog.row_security_active(c.oid)
+                          OR EXISTS (
+                                 SELECT
+                                   FROM pg_catalog.pg_stats AS s
+                                  WHERE s.schemaname = t.schemaname AND s.tablename = t.relname
+                             )
        ) AS counters
   FROM pg_catalog.pg_stat_user_tables AS t
   JOIN pg_catalog.pg_class AS c ON c.oid = t.relid

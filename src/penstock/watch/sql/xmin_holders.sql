@@ -1,4 +1,4 @@
--- xmin_holders.sql: the three oldest sessions, slots and prepared transactions for which dead rows are kept
+-- xmin_holders.sql: the twenty oldest sessions, slots and prepared transactions for which dead rows are kept
 -- returns (counters); needs pg_read_all_stats for sessions of other roles; PostgreSQL 14+
 -- psql -f xmin_holders.sql
 --
@@ -46,4 +46,4 @@ WITH holders AS (
 SELECT pg_catalog.to_jsonb(h) AS counters
   FROM holders AS h
  ORDER BY h.xid_age DESC
- LIMIT 3;
+ LIMIT 20;
