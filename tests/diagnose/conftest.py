@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.core.errors import LabError
 from penstock.lab.installations import default_installation
 from penstock.lab.topology.lab import Lab
+from penstock.lab.volumes import check_machine
+from support.small_disk import mounted_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from support.servers import ServerPool
 
@@ -26,3 +30,14 @@ def quorum(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab
         yield lab
     finally:
         lab.down()
+
+
+@pytest.fixture
+def small_device() -> Iterator[Path]:
+    """Provide a file system of 48 MB on a device of its own; skip, by name, where there can be none."""
+    try:
+        check_machine("a device", ("mkfs.ext4", "mount", "umount"))
+    except LabError as error:
+        pytest.skip(str(error))
+    with mounted_device(48_000_000) as path:
+        yield path

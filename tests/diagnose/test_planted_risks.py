@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -14,14 +16,18 @@ from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from penstock.lab.embedded import EmbeddedServer
-    from penstock.watch.values import Recording
+    from penstock.watch.values import Recording, Sample
 
 OF_STATEMENTS = {"sequential-scan", "no-statistics", "statement-spills", "foreign-key-unindexed"}
 
 # More than are needed to claim anything.
 ENOUGH = 40
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+PAGE_BYTES = 8192
 
 # Takes a number each, with nothing to write.
 SPEND = "DO $$BEGIN FOR i IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$"
@@ -71,6 +77,8 @@ def test_transaction_that_keeps_the_dead_rows_of_a_queue_is_named(database: str)
     with psycopg.connect(database, application_name="report") as holder:
         holder.execute("SELECT pg_current_xact_id()")
         execute(database, SPEND.format(1100), "INSERT INTO jobs SELECT generate_series(1, 20000)", "DELETE FROM jobs")
+        # It leaves the rows, so that they are dead because of the transaction.
+        execute(database, "VACUUM jobs")
         await_row(database, "SELECT n_dead_tup = 20000 FROM pg_stat_user_tables WHERE relname = 'jobs'")
         ended = threading.Event()
 
@@ -97,6 +105,14 @@ PLANT = (
     "SELECT pg_create_physical_replication_slot('left', true)",
     "CREATE TABLE copied (id int, text text) WITH (autovacuum_enabled = off)",
     "INSERT INTO copied SELECT n, repeat('x', 500) FROM generate_series(1, 20000) n",
+    # It sets reltuples, but makes no statistics.
+    "CREATE INDEX ON copied (id)",
+)
+# Updates rows in subtransactions of the transaction that has locked them: each takes a multixact of both.
+SHARE = (
+    "DO $$BEGIN PERFORM FROM orders FOR KEY SHARE;"
+    " FOR i IN 1..{} LOOP BEGIN UPDATE orders SET n = 2 WHERE id = i; EXCEPTION WHEN division_by_zero THEN END;"
+    " END LOOP; END$$"
 )
 
 
@@ -107,6 +123,7 @@ def test_what_will_stop_the_server_is_named_before_it_does(
     """With its number and limit; the same server has none of these before they are planted."""
     settings = {"max_connections": "16", "max_wal_size": "64MB", "min_wal_size": "32MB"}
     settings |= {"autovacuum_freeze_max_age": "100000", "autovacuum_naptime": "1h", "synchronous_commit": "off"}
+    settings["autovacuum_multixact_freeze_max_age"] = "10000"
     conninfo = new_server(major, **settings).ensure_running()
     execute(conninfo, "CREATE TABLE orders (id serial PRIMARY KEY, n int)", "VACUUM ANALYZE orders")
     with recording(conninfo) as taken:
@@ -114,7 +131,7 @@ def test_what_will_stop_the_server_is_named_before_it_does(
         execute(conninfo, "SELECT count(*) FROM orders")
         taken.await_samples(30)
     assert codes_of_risks(taken.recording) == set()
-    execute(conninfo, *PLANT, SPEND.format(85_000))
+    execute(conninfo, *PLANT, SPEND.format(85_000), SHARE.format(9000))
     with psycopg.connect(conninfo, autocommit=True) as other, pytest.raises(psycopg.errors.UniqueViolation):
         other.execute("CREATE UNIQUE INDEX CONCURRENTLY broken ON orders (n)")
     clients = [psycopg.connect(conninfo) for _ in range(11)]
@@ -126,7 +143,8 @@ def test_what_will_stop_the_server_is_named_before_it_does(
         client.close()
     risks = {each.code: each for each in examine(taken.recording).risks}
     assert codes_of_risks(taken.recording) == {
-        *("connections", "invalid-index", "never-analyzed", "sequence-end", "slot-keeps-wal", "transaction-age"),
+        *("connections", "invalid-index", "multixact-age", "never-analyzed", "sequence-end", "slot-keeps-wal"),
+        "transaction-age",
     }
     assert risks["connections"].limit == 13
     assert risks["invalid-index"].what == "index public.broken of orders"
@@ -134,6 +152,7 @@ def test_what_will_stop_the_server_is_named_before_it_does(
     assert (risks["sequence-end"].now, risks["sequence-end"].limit) == (2_000_000_000, 2**31 - 1)
     assert risks["slot-keeps-wal"].what == "slot left, not in use,"
     assert risks["slot-keeps-wal"].now > 10_000_000
+    assert (risks["multixact-age"].limit, risks["multixact-age"].now >= 9000) == (10_000, True)
     assert (risks["transaction-age"].limit, risks["transaction-age"].now > 80_000) == (100_000, True)
 
 
@@ -159,6 +178,123 @@ def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer]
             execute(conninfo, decode)
             taken.await_samples(10)
         assert codes_of_risks(taken.recording) == expected
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """It has never archived a segment, so the first one that failed is the oldest of those that are kept."""
+    conninfo = new_server(
+        major, archive_mode="on", archive_command="false", wal_level="replica", max_wal_size="1GB"
+    ).ensure_running()
+    execute(conninfo, "CREATE TABLE orders (id int)")
+    for _ in range(3):
+        execute(conninfo, "INSERT INTO orders VALUES (1)", "SELECT pg_switch_wal()")
+    await_row(conninfo, "SELECT failed_count > 0 FROM pg_stat_archiver")
+    with recording(conninfo) as taken:
+        taken.await_samples(3)
+    (risk,) = (each for each in examine(taken.recording).risks if each.code != "disk-full")
+    assert (risk.code, risk.what) == ("archiver-keeps-wal", "the archiver, which fails,")
+    assert 3 * SEGMENT_BYTES <= risk.now < 5 * SEGMENT_BYTES
+    execute(conninfo, "ALTER SYSTEM SET archive_command = 'true'", "SELECT pg_reload_conf()")
+    await_row(conninfo, "SELECT archived_count >= 3 FROM pg_stat_archiver")
+    with recording(conninfo) as taken:
+        taken.await_samples(3)
+    assert codes_of_risks(taken.recording) == set()
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_page_whose_checksum_is_wrong_is_counted(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """VACUUM FULL writes the table past the server's buffers, so that the page is read from the disk."""
+    server = new_server(major)
+    conninfo = server.ensure_running()
+    execute(conninfo, "CREATE TABLE orders AS SELECT generate_series(1, 1000) AS n", "VACUUM FULL orders")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        assert connection.execute("SHOW data_checksums").fetchone() == ("on",)
+        (path,) = connection.execute("SELECT pg_relation_filepath('orders')").fetchone() or ("",)
+        connection.execute("CHECKPOINT")
+        with recording(conninfo) as taken:
+            taken.await_samples(2)
+        assert codes_of_risks(taken.recording) == set()
+        with (server.data_dir / path).open("r+b") as file:
+            file.seek(PAGE_BYTES // 2)
+            file.write(bytes(range(256)))
+        with pytest.raises(psycopg.errors.DataCorrupted):
+            connection.execute("SELECT count(*) FROM orders")
+        with recording(conninfo) as taken:
+            taken.await_samples(2)
+    assert codes_of_risks(taken.recording) == {"checksum-failures"}
+
+
+@pytest.mark.parametrize("major", [15, 18])
+def test_subtransactions_that_do_not_fit_their_cache_are_named(
+    new_server: Callable[..., EmbeddedServer], major: int
+) -> None:
+    """Each row was inserted by a subtransaction of a transaction that is open, and they are read in random order."""
+    conninfo = new_server(major, autovacuum="off").ensure_running()
+    execute(conninfo, "CREATE TABLE orders (id float8)", "CREATE INDEX ON orders (id)")
+    read = "SELECT count(*) FROM (SELECT id FROM orders ORDER BY id OFFSET 0) AS each"
+    insert = (
+        "DO $$BEGIN FOR i IN 1..{} LOOP BEGIN INSERT INTO orders VALUES (random());"
+        " EXCEPTION WHEN division_by_zero THEN END; END LOOP; END$$"
+    )
+    execute(conninfo, "ALTER ROLE postgres SET enable_seqscan = off", "ALTER ROLE postgres SET enable_sort = off")
+    for subtransactions, expected in ((1000, set()), (200_000, {"slru-misses"})):
+        with psycopg.connect(conninfo) as writer:
+            writer.execute(insert.format(subtransactions).encode())
+            # Numbers behind the last transaction that has ended are in progress for certain, and are not looked up.
+            execute(conninfo, "SELECT pg_current_xact_id()")
+            with recording(conninfo) as taken:
+                taken.await_samples(2)
+                execute(conninfo, read, read)
+            writer.rollback()
+        assert codes_of_risks(taken.recording) == expected
+    (risk,) = (each for each in examine(taken.recording).risks if each.code == "slru-misses")
+    assert risk.what.lower().startswith("cache subtrans")
+    assert "subtransaction_buffers" in risk.remedy
+
+
+def test_disk_of_temporary_files_that_was_full_is_named_though_it_is_free_again(
+    new_server: Callable[..., EmbeddedServer], small_device: Path
+) -> None:
+    """A sort of 1 kB rows fills it, fails, and leaves it empty; then it begins again."""
+    server = new_server(18, work_mem="64kB")
+    conninfo = server.ensure_running()
+    owner, folder = server.data_dir.stat(), small_device / "temporary"
+    folder.mkdir()
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    for path in (small_device.parent, small_device):
+        path.chmod(0o755)
+    slowly = "(SELECT count(*) FROM generate_series(1, 200 + n % 2))"
+    rows = f"SELECT n, repeat(md5(n::text), 32) AS text, {slowly} FROM generate_series(1, 1000000) n"
+    execute(
+        conninfo,
+        f"CREATE TABLESPACE small LOCATION '{folder}'",
+        "ALTER ROLE postgres SET temp_tablespaces = 'small'",
+        "ALTER ROLE postgres SET jit = off",
+    )
+    ended = threading.Event()
+
+    def sort() -> None:
+        while not ended.is_set():
+            with suppress(psycopg.errors.DiskFull):
+                execute(conninfo, f"SELECT * FROM ({rows} ORDER BY text) AS each OFFSET 1000000")
+
+    def was_full(samples: list[Sample]) -> bool:
+        rows = [row for sample in samples for row in sample.counters.get("host_devices", ())]
+        return any(row["least_free_bytes"] < 0.01 * row["size_bytes"] for row in rows if row["tablespace"] == "small")  # type: ignore[operator]
+
+    with recording(conninfo, interval_s=0.02) as taken, working(conninfo, sort):
+        try:
+            deadline_s = time.monotonic() + 60
+            while not was_full(list(taken.samples)):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+        finally:
+            ended.set()
+    first = diagnose(taken.recording)[0]
+    assert first.code == "temp-disk-full"
+    assert "which was full" in first.claim
+    execute(conninfo, "ALTER ROLE postgres RESET temp_tablespaces", "DROP TABLESPACE small")
 
 
 def computing(conninfo: str, statement: str) -> list[str]:
@@ -190,11 +326,14 @@ def test_search_without_an_index_is_told_from_one_with_an_index(
         conninfo,
         "CREATE EXTENSION pg_stat_statements",
         "CREATE TABLE orders AS SELECT n AS id, n % 50000 AS customer FROM generate_series(1, 200000) n",
+        # It sets reltuples, but makes no statistics.
+        "CREATE INDEX ON orders (id)",
     )
     assert "no-statistics" in computing(conninfo, search)
     execute(conninfo, "VACUUM ANALYZE orders")
     assert "sequential-scan" in computing(conninfo, search)
-    found = computing(conninfo, "SELECT count(*) FROM (SELECT DISTINCT id FROM orders OFFSET 0) AS each")
+    distinct = "SELECT DISTINCT -id, repeat('x', 200) FROM orders OFFSET 0"
+    found = computing(conninfo, f"SELECT count(*) FROM ({distinct}) AS each")
     assert {"statement-spills", "temp-spill", "temp-spill-on-data-volume", "temp-disk-slow"} & {*found}
     assert "sequential-scan" not in found
     execute(conninfo, "CREATE INDEX ON orders (customer)")

@@ -33,3 +33,19 @@ def small_disk(size_bytes: int) -> Iterator[SmallDisk]:
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
         path.rmdir()
+
+
+@contextmanager
+def mounted_device(size_bytes: int) -> Iterator[Path]:
+    """Provide a small file system on a loop device, whose counters the kernel keeps; it ends with the test."""
+    with tempfile.TemporaryDirectory(prefix="penstock-device-") as folder:
+        image, path = Path(folder) / "image", Path(folder) / "mounted"
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        path.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+        subprocess.run(["mount", "-o", "loop", str(image), str(path)], check=True)
+        try:
+            yield path
+        finally:
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
