@@ -163,8 +163,8 @@ def busy_cpu_s() -> float:
     import psutil  # noqa: PLC0415 (46 ms, for systems without /proc)
 
     times = psutil.cpu_times()._asdict()
-    # Guests are not added, because user and nice include them. Nor is iowait: a processor that waits for a disk is
-    # idle.
+    # The time of guests is not added, because user and nice include it. iowait is not added, because a processor that
+    # waits for a disk is idle.
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 
@@ -202,7 +202,7 @@ def server_cpu_s(backend_pid: int) -> float | None:
 
 
 def _read_status(pid: int) -> list[str]:
-    """Return the fields of a process from the third on. The second, its name, may contain blanks."""
+    """Return the fields of /proc/PID/stat from the third on. The second, the process's name, may contain blanks."""
     return Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
@@ -329,7 +329,7 @@ def find_device(path: Path) -> Device | None:
 
 
 def find_devices(path: Path) -> tuple[Device, ...]:
-    """Return the device that a path is on. After a loop device comes the device of its backing file."""
+    """Return the device that a path is on. If this is a loop device, the device of its backing file follows."""
     found: list[Device] = []
     below: Path | None = path
     while below is not None and (device := find_device(below)) is not None:
@@ -470,7 +470,7 @@ def measure_disk(path: Path) -> Disk | None:
 
 
 def measure_free(path: Path) -> int | None:
-    """Return the free bytes of the file system that a path is on, without its device, or None if it is not reached."""
+    """Return the free bytes of the file system that a path is on, or None if the path cannot be reached."""
     try:
         counts = os.statvfs(path)
     except OSError:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".svg", ".png")
 
-# The colours and markers of the lines. The colours are Okabe and Ito's without the pale ones, which colour-blind
-# readers can distinguish. In black and white, the markers distinguish the lines.
+# The colours and markers of the lines. The colours are those of Okabe and Ito, which colour-blind readers can
+# distinguish, without the pale ones. In black and white, the markers distinguish the lines.
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# The distance between two lines' points with equal values, as a share of the axis's width. Without it, one point would
-# cover the other.
+# How far points of two lines with equal values are apart, as a share of the axis's width. Without this distance, one
+# point would cover the other.
 _SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60

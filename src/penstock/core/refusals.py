@@ -17,7 +17,7 @@ class Refusal:
     name: str
     # The refused action. It completes the message "penstock does not ...".
     deed: str
-    # What doing it would cost.
+    # What the refused action would cost.
     reason: str
     # The value that penstock never gives the setting; None if what is refused is not a setting.
     value: str | None = None
@@ -141,7 +141,7 @@ def explain_refusal(name: str) -> UsageError | None:
 
 
 def refuse_value(name: str, value: str) -> None:
-    """Raise UsageError, which explains why, if penstock never gives a setting this value.
+    """Raise UsageError if penstock never gives a setting this value. The error explains why.
 
     >>> refuse_value("max_wal_size", "8GB")
     """

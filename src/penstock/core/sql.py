@@ -145,7 +145,7 @@ def change_setting(connection: Connection, name: str, value: str) -> str:
 def run_query(
     connection: psycopg.Connection[Any], query: str, /, **parameters: object
 ) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Run a named query, whose rows are tuples. In a pipeline this does not wait."""
+    """Run a named query, whose rows are tuples. In a pipeline, this does not wait for the server."""
     return connection.cursor(row_factory=tuple_row).execute(_prepare(connection, query, parameters), parameters)
 
 
@@ -172,7 +172,7 @@ def send_query(
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
-    """Run named queries with the same parameters in one round trip. Return the rows of each as its row type."""
+    """Run named queries with the same parameters in one round trip. Return each query's rows as its row type."""
     with connection.pipeline():
         fetches: list[Callable[[], list[Any]]] = [
             send_query(connection, query, row_type, **parameters) for query, row_type in queries

@@ -50,17 +50,17 @@ class LoadTuning:
     # The smallest load that is sent in the binary format. A smaller one is sent as text: this costs at most 0.1 s, and
     # the errors of text name the line at once.
     least_binary_bytes: int = 16 * MIB
-    # How many records one sort into stored and rejected ones handles at most. The server and penstock keep the reasons
-    # in memory.
+    # The most records that one sort divides into stored and rejected ones. The server and penstock keep the reasons in
+    # memory.
     most_sorted: int = 100_000
-    # How many problems a check reports at most. Nobody corrects more by hand.
+    # The most problems that a check reports. Nobody corrects more than these by hand.
     most_problems: int = 1000
     # How long an import may make no progress before it is reported: the server has probably no route to S3. After
     # `import_patience_s`, an import is cancelled if the server shows that it has not read any bytes.
     import_silence_s: float = 60.0
     import_patience_s: float = 300.0
     # How many bytes of small objects a host claims at a time from a load by several hosts, if enough are left for the
-    # other hosts. At first a host does not know how fast it is. With fewer bytes, a fast host could have none left
+    # other hosts. At first a host does not know how fast it is. With fewer bytes, a fast host could run out of work
     # before its next claim.
     least_claim_bytes: int = 32 * MIB
     # How long a load waits for its own lost sessions to end and release their locks, before it restores changes.
@@ -75,10 +75,10 @@ class LoadTuning:
     # The smallest load that requests a checkpoint. After a smaller one, the server's next scheduled checkpoint has
     # little to write.
     least_checkpoint_bytes: int = GIB
-    # The smallest load that freezes the rows of tables that were empty. Autovacuum freezes the few pages of a smaller
-    # one in no time.
+    # The smallest load that freezes the rows of tables that were empty. Autovacuum needs hardly any time to freeze the
+    # few pages of a smaller load.
     least_freezing_bytes: int = MIB
-    # The smallest load whose rows COPY freezes without --freeze always. After a smaller one, VACUUM has few pages to
+    # The smallest load whose rows COPY freezes without --freeze always. After a smaller load, VACUUM has few pages to
     # write again.
     least_frozen_bytes: int = 64 * MIB
     # The most bytes of one table whose rows COPY freezes without --freeze always. After a failure, such a table must be
@@ -88,8 +88,8 @@ class LoadTuning:
     # little to gain.
     least_verdict_s: float = 10.0
     least_verdict_bytes: int = 64 * MIB
-    # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the rest of AWS's answer, which is
-    # more than a better number of sessions saves in a smaller load.
+    # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the wait for AWS's answer. In a
+    # smaller load, a better number of sessions saves less than this.
     least_asking_bytes: int = 64 * MIB
 
 

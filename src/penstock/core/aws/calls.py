@@ -1,4 +1,4 @@
-"""Calls the AWS API. If a call that may be denied fails, it records a gap and raises no error."""
+"""Calls the AWS API. `ask` records a call that AWS refuses as a gap; `need` and `act` raise an error instead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOpera
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
 # The errors that a call can raise: AWS refuses the call, AWS cannot be reached, or another server answers. OSError is
-# one of them, because botocore reads the files and starts the programs of credentials only when it needs them.
+# included, because a call also reads the files of credentials, and starts the programs that return credentials.
 _FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
 
 # How many calls can be made at the same time.
@@ -39,7 +39,7 @@ _THREADS = 8
 
 
 class Calls:
-    """Calls AWS. Threads may share it. The attribute `gaps` has the calls that gave no answer.
+    """Calls AWS. Threads may share it. The attribute `gaps` lists the calls that gave no answer.
 
     `clients` returns botocore's client for the name of a service. Operations have the names of botocore's methods.
     """
@@ -107,7 +107,7 @@ def read_code(exc: Exception) -> str | None:
 def explain(exc: Exception) -> str:
     """Return the first line of an error message of AWS or botocore.
 
-    Later lines may contain a session's token, so they are not shown: if a signature is wrong, AWS answers with the
+    Later lines are not shown, because they may contain a session's token: if a signature is wrong, AWS repeats the
     whole text that had to be signed.
     """
     if isinstance(exc, ResponseParserError):

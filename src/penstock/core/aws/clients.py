@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[str], Sequence[str]]
 
-# How long connecting and reading may take. The first limit is short, because connecting takes long only if there is no
-# route to the service: a private network drops the packets.
+# How long connecting and reading may take. The limit for connecting is short: connecting takes long only if there is no
+# route to the service, because a private network drops the packets.
 _CONNECT_TIMEOUT_S = 3
 _READ_TIMEOUT_S = 20
-# How often a call is tried after throttling and lost connections. botocore waits longer before each attempt.
+# How often a call is tried in all if AWS throttles it or the connection is lost. botocore waits longer before each new
+# attempt.
 _ATTEMPTS = 3
 
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _Error = TypeVar("_Error", bound=PenstockError)
 
-# How long obstore is told that credentials are valid. obstore asks for new ones 5 minutes before that, after 9 minutes.
-# botocore's credentials are valid for at least 10 minutes: whenever it is asked, it tries to renew credentials that
-# expire in less than 15 minutes, and it must renew those that expire in less than 10.
+# How long the credentials are valid, as obstore is told. obstore asks for new credentials 5 minutes before this time
+# ends, which is after 9 minutes. botocore's credentials are valid for at least 10 minutes: when botocore is asked, it
+# tries to renew credentials that expire in less than 15 minutes, and it must renew credentials that expire in less than
+# 10.
 _CREDENTIAL_LIFE = timedelta(minutes=14)
 
 

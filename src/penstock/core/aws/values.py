@@ -140,7 +140,7 @@ class Gap:
 
 @frozen
 class EbsLimits:
-    """The limits between an instance class and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
+    """The limits of the traffic between an instance and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
 
     baseline_mb_per_s: float
     baseline_iops: int
@@ -172,8 +172,8 @@ class Storage:
     ceiling_gib: int | None
     # The latest value of CloudWatch's FreeStorageSpace.
     free_bytes: int | None
-    # What RDS does with the volumes at present, Initializing or Optimizing, and how much of that is done. None if it
-    # does nothing.
+    # What RDS does with the volumes at present (Initializing or Optimizing), and how much of this work is done. None if
+    # RDS does nothing with them.
     operation: str | None = None
     operation_percent: int | None = None
     # Whether RDS recommends an upgrade of the file system.
@@ -287,7 +287,7 @@ class Nearness:
 
 @frozen
 class ClusterMember:
-    """An instance of a cluster and its role in it."""
+    """An instance of a cluster, and the role of the instance in the cluster."""
 
     identifier: str
     is_writer: bool
@@ -297,7 +297,7 @@ class ClusterMember:
 
 @frozen
 class _Described:
-    """What AWS reports about an instance as well as about a cluster."""
+    """What AWS reports both about an instance and about a cluster."""
 
     identifier: str
     resource_id: str | None
@@ -317,7 +317,7 @@ class _Described:
 
     @property
     def is_aurora(self) -> bool:
-        """Return whether it is Aurora. A cluster that is not Aurora is a Multi-AZ DB cluster."""
+        """Return whether the server is Aurora. A cluster that is not Aurora is a Multi-AZ DB cluster."""
         return self.engine.startswith("aurora")
 
     @property
@@ -350,7 +350,7 @@ class RdsInstance(_Described):
     is_multi_az: bool
     # The source if the instance is a read replica, otherwise None.
     replica_of: str | None
-    # The same class with local storage, None if AWS offers none for the engine.
+    # The instance class that equals this one but has local storage, None if AWS offers none for the engine.
     local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
     # The mode of Database Insights, standard or advanced, None if AWS does not report it.

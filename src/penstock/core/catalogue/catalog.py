@@ -86,7 +86,7 @@ class BlockedRow:
     # Whether another session of the load blocks this one, directly or indirectly, with a lock that can last until the
     # other session's transaction ends.
     waits_for_own: bool
-    # Descriptions of the sessions and prepared transactions outside the load that block it.
+    # Descriptions of the sessions and prepared transactions outside the load that block this backend.
     others: list[str]
 
 
@@ -191,7 +191,7 @@ def _ask_tables(
 
 
 def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[TableFacts | None]:
-    """Return the facts of relations, whose columns and foreign keys are read in one round trip."""
+    """Read the columns and foreign keys of relations in one round trip, and return the relations' facts."""
     oids = {row.oid for row in rows if row is not None}
     if not oids:
         return [None for _ in rows]
@@ -235,9 +235,9 @@ def check_loadable(
 ) -> None:
     """Raise TargetError if COPY into a relation would be refused, or would write to another server.
 
-    PostgreSQL also refuses COPY into a table with row-level security. This is not checked here, because penstock then
-    sends the records to a staging table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in
-    src/backend/commands/copy*.c
+    PostgreSQL also refuses COPY into a table with row-level security. Row-level security is not checked here, because
+    penstock sends the records for such a table to a staging table. `user` is the role that loads. Source:
+    BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:

@@ -61,7 +61,7 @@ class IndexRow:
 
     @property
     def is_marked(self) -> bool:
-        """Whether ALTER TABLE must mark the index, which locks the table: for CLUSTER, or as the replica identity."""
+        """Whether ALTER TABLE, which locks the table, must mark the index: for CLUSTER, or as the replica identity."""
         return self.is_clustered or self.is_replica_identity
 
 
@@ -145,18 +145,18 @@ class TableDefinition:
     def implicit_publications(self) -> tuple[str, ...]:
         """Return the publications of all tables or of the whole schema.
 
-        They publish a replacing table without being changed.
+        They also publish a table that replaces this one. No statement is needed for that.
         """
         return tuple(publication.name for publication in self.publications if publication.statement is None)
 
     def statements(self, step: str) -> list[str]:
-        """Return the statements of all parts for a step."""
+        """Return the statements that create the parts of this step."""
         return [part.statement or "" for part in self.parts if part.step == step]
 
     def name_indexes(self, oid: int) -> dict[str, str]:
         """Return a temporary name for each index of the replacement table, by the name of the old index.
 
-        `oid` is the replacement's. Each name contains it, so the names are unique.
+        `oid` is the replacement table's OID. Each name contains this OID, so the names are unique.
         """
         return {index.name: f"penstock_{oid}_index_{number}" for number, index in enumerate(self.indexes, 1)}
 
@@ -164,7 +164,7 @@ class TableDefinition:
 def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
     """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ...
 
-    `retyped` is the number of columns whose types differ on purpose, which is not reported.
+    `retyped` is the number of columns whose types differ on purpose. These differences are not reported.
     """
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}
@@ -177,7 +177,7 @@ def find_differences(first: TableDefinition, second: TableDefinition, *, retyped
 
 _Result = TypeVar("_Result")
 
-# How many times look_again reads. A transaction that drops several parts has usually ended by the last time.
+# How many times look_again calls `read`. A transaction that drops several parts has usually ended before the last call.
 _LOOKS = 3
 
 # The SQLSTATE of "cache lookup failed", which the server reports if a part was dropped while it was read.
@@ -215,9 +215,10 @@ def _in_savepoint(read: Callable[[], _Result], connection: Connection) -> _Resul
 
 @contextmanager
 def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
-    """Run the block in one transaction or in a savepoint of the caller's with these settings. Restore them afterwards.
+    """Run the block with these settings, in a transaction or in a savepoint of the caller's transaction.
 
-    SET LOCAL alone would last until the caller's transaction ends. An error rolls back the block's changes.
+    Afterwards the old settings are restored. SET LOCAL alone would last until the caller's transaction ends. An error
+    rolls back the block's changes.
     """
     with in_transaction(connection):
         before = {name: change_setting(connection, name, value) for name, value in settings.items()}
@@ -249,8 +250,8 @@ def compose_create(definition: TableDefinition, name: str) -> sql.Composed:
 def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Table, name: str) -> list[sql.Composed]:
     """Return the statements that create an index under a name, and its constraint if it has one.
 
-    A primary key or unique constraint uses a finished index, because only CREATE INDEX can set the tablespace. An
-    exclusion constraint, or one WITHOUT OVERLAPS, creates its own index. ALTER INDEX then sets what ADD CONSTRAINT
+    The index of a primary key or unique constraint is created first, because only CREATE INDEX can set the tablespace.
+    An exclusion constraint, or one WITHOUT OVERLAPS, creates its own index. ALTER INDEX then sets what ADD CONSTRAINT
     cannot set.
     """
     named = sql.Identifier(name)
@@ -291,8 +292,8 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
     """Return the statements for an index's properties that are not in its definition. The index has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
-    # These are ALTER TABLE, because ALTER INDEX has no ONLY: for a parent index it would also set the statistics
-    # targets of all partitions' indexes.
+    # The statements are ALTER TABLE ONLY. ALTER INDEX has no ONLY: for the index of a partitioned table, it would also
+    # set the statistics targets of the indexes of all partitions.
     statements: list[sql.Composed] = [
         sql.SQL("ALTER TABLE ONLY {} ALTER COLUMN {} SET STATISTICS {}").format(
             name, sql.Literal(number), sql.Literal(target)

@@ -30,8 +30,8 @@ _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 # How long an attempt waits for a lock. This is longer than deadlock_timeout (1 s by default), after which the server
 # cancels an autovacuum worker that blocks this session.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
-# The pause between attempts, in which sessions that have queued for the lock can run. It doubles up to the second
-# value.
+# The pause between attempts, in which sessions that wait for the lock can run. The pause doubles after each attempt, up
+# to the second of these values.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -63,11 +63,11 @@ def with_lock_retries(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Result:
-    """Run `act` in its own transaction, or a savepoint of the caller's, until it gets its locks. Return its result.
+    """Run `act` until it gets its locks, and return its result.
 
-    `relations` are the OIDs of the tables that `act` locks. After each failed attempt `on_blocked` is called with the
-    blockers. At least one attempt is made. Raises ServerError with the blockers after `deadline_s`, and any other error
-    of `act`.
+    Each attempt is a transaction, or a savepoint of the caller's transaction. `relations` are the OIDs of the tables
+    that `act` locks. After each failed attempt `on_blocked` is called with the blockers. At least one attempt is made.
+    Raises ServerError with the blockers after `deadline_s`, and any other error of `act`.
     """
     until = clock() + deadline_s
     pause_s = _FIRST_PAUSE_S
@@ -88,7 +88,7 @@ def with_lock_retries(
 
 
 def telling_once(notice: Callable[[str], None], what: str) -> Callable[[tuple[Blocker, ...]], None]:
-    """Return an `on_blocked` that reports a backend only the first time that it blocks `what`."""
+    """Return a callback `on_blocked` that reports a backend only the first time that it blocks `what`."""
     reported: set[int | None] = set()
 
     def report(blockers: tuple[Blocker, ...]) -> None:
@@ -127,7 +127,7 @@ def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: 
     with in_transaction(connection, "waiting for locks"):
         before = change_setting(connection, "lock_timeout", in_ms(lock_timeout_s))
         result = act()
-        # If the caller has a transaction, the setting would otherwise last until that transaction ends.
+        # Without this, the setting would last until the caller's transaction ends, if there is one.
         change_setting(connection, "lock_timeout", before)
     return result
 

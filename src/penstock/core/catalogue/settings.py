@@ -4,13 +4,14 @@ A mark is an object or a setting that exists only with one product or manager. W
 
 * `rds.extensions` and role `rds_superuser`: Amazon RDS and Aurora (docs.aws.amazon.com, "Understanding the
   rds_superuser role"); `aurora_version()`, or `aurora_stat_utils` in rds.extensions: Aurora (AuroraPgDialect of
-  aws/aws-advanced-jdbc-wrapper); rds_tools' multi_az_db_cluster_source_dbi_resource_id() that is not null: a Multi-AZ
-  DB cluster (its RdsMultiAzDbClusterPgDialect).
+  aws/aws-advanced-jdbc-wrapper); if multi_az_db_cluster_source_dbi_resource_id() of rds_tools is not null: a Multi-AZ
+  DB cluster (RdsMultiAzDbClusterPgDialect of the same driver).
 * Roles `cloudsqlsuperuser`, `alloydbsuperuser`, `azure_pg_admin`, `supabase_admin`: what each service gives its
   customers or keeps for itself (cloud.google.com/sql/docs/postgres/users, cloud.google.com/alloydb/docs/database-users,
   learn.microsoft.com "Manage users in Azure Database for PostgreSQL", supabase.com/docs "Postgres Roles").
 * `neon.timeline_id`: Neon (neondatabase/neon, pgxn/neon).
-* `cnpg.config_sha256`, or /controller/manager in archive_command: CloudNativePG (its pkg/postgres/configuration.go).
+* `cnpg.config_sha256`, or /controller/manager in archive_command: CloudNativePG (cloudnative-pg,
+  pkg/postgres/configuration.go).
 * `cluster_name` and other settings that are given on the command line: Patroni, which passes them there so that ALTER
   SYSTEM cannot change them (patroni.readthedocs.io, "PostgreSQL parameters controlled by Patroni"). Role `_crunchyrepl`
   is created by Crunchy's operator and by Percona's, which derives from it; role `robot_zmon` by Zalando's Spilo image.
@@ -74,7 +75,7 @@ def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = Fa
 
 
 def recognise_managers(marks: Collection[Mark], *, cluster_name: str | None) -> tuple[Manager, ...]:
-    """Return the software that also changes the server's settings. Its name includes the cluster's (`cluster_name`)."""
+    """Return the software that also changes the server's settings. Each name includes `cluster_name`, if given."""
     found = {(mark.kind, mark.name) for mark in marks}
     scope = f' (cluster "{cluster_name}")' if cluster_name else ""
     managers = [*_kubernetes(found, scope), *_patroni(marks, scope)]

@@ -82,7 +82,7 @@ class LandingTable:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether make_landing_table may have created this table for this role, and nobody has altered it."""
+        """Return whether this is a staging table of this role that nobody has altered, as far as the catalog shows."""
         has_positions = tuple(self.columns[-len(POSITION_COLUMNS) :]) == POSITION_COLUMNS
         return self.is_own and self.is_logged_table and not self.has_code and has_positions
 

@@ -114,7 +114,7 @@ _EMPTYING_PATIENCE_S = 2
 
 
 def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
-    """Truncate a table that has no rows, in the caller's transaction, and return whether that was done.
+    """Truncate a table that has no rows, in the caller's transaction, and return whether it was truncated.
 
     Other sessions that use the table wait until the transaction ends. The table is not truncated if its lock is not
     free soon, if its name now belongs to another table, or if it has triggers for TRUNCATE. Tables that inherit from it
@@ -317,7 +317,10 @@ def check_look(
     oid: int | None,
     found: str | None,
 ) -> None:
-    """Raise TargetError if the result of `compose_look` differs from the start of the load. Raises psycopg.Error."""
+    """Raise TargetError if the result of `compose_look` differs from the table as it was when the load began.
+
+    Raises psycopg.Error.
+    """
     if oid != table.oid:
         raise _other_table(connection, table)
     if not table.columns:

@@ -128,8 +128,9 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
-# The source of DateStyle. A source in _CHOSEN means that somebody chose the setting for these sessions, not for the
-# whole server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and PGOPTIONS are "client".
+# The SQL expression for the source of DateStyle's value. A source in _CHOSEN means that somebody chose the setting for
+# these sessions, not for the whole server (GucSource_Names in src/backend/utils/misc/guc_tables.c). PGDATESTYLE and
+# PGOPTIONS are "client".
 _DATE_ORDER_SOURCE = sql.SQL(
     "(SELECT source FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'DateStyle')"
 )
@@ -407,8 +408,8 @@ class ConnectionFactory:
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
         """Return whether a later attempt to connect may succeed.
 
-        That is so if an earlier attempt succeeded, or if the server answers but is not ready. libpq reports no code for
-        the cause of a failed connection, and penstock must not keep retrying a mistyped host name.
+        It may succeed if an earlier attempt succeeded, or if the server answers but is not ready. libpq reports no code
+        for the cause of a failed connection, and penstock must not keep retrying a mistyped host name.
         """
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return self._knows_server or self._input_settings is not None
@@ -421,7 +422,7 @@ class ConnectionFactory:
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
-        """Return the target_session_attrs of a second attempt, if the first found no preferred server, or None.
+        """Return the target_session_attrs of a second attempt after no preferred server was found, or None.
 
         The first attempt may fail only because the role has set default_transaction_read_only: libpq checks that
         setting before penstock can change it, and reports no code for this failure. If the second attempt fails too,
@@ -434,7 +435,7 @@ class ConnectionFactory:
         return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
-        """Return a hint for a failed connection to RDS, with a token, or to libpq's default host; None for others."""
+        """Return a hint for a failed connection: to RDS, with a token, or to libpq's default host. None for others."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -525,7 +526,7 @@ def _user(given: Mapping[str, str]) -> str:
 
 
 def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
-    """Return whether a second attempt would only take time or (unless `tries_password`) send a wrong password again."""
+    """Return whether a second attempt is no use, or (unless `tries_password`) would send a wrong password again."""
     is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
     pgconn = error.pgconn
     return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)

@@ -174,7 +174,7 @@ def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) 
             hint="Take replication out of the connection string or the service file.",
         )
     if any(map(is_dsql_endpoint, given.get("host", "").split(","))):
-        # Its connections are refused here, because DSQL lacks functions that every command calls first.
+        # Connections to DSQL are refused here, because DSQL lacks functions that every command calls first.
         raise UsageError("penstock does not work with Aurora DSQL", hint=DSQL_LOADER)
     kind = given.get("target_session_attrs")
     if writes and (kind == "standby" or (kind == "read-only" and not read_write)):
@@ -203,7 +203,7 @@ def missing_defaults(
 ) -> dict[str, str]:
     """Return penstock's defaults for the settings that the user did not give.
 
-    With `allows_standby`, the server may be a standby. Commands that only read use it.
+    With `allows_standby`, the server may be a standby. Commands that only read the server set it.
     """
     defaults = {**_DEFAULTS, "application_name": application_name}
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))

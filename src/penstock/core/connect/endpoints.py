@@ -87,7 +87,7 @@ def is_rds_endpoint(host: str) -> bool:
 
 
 def is_rds_proxy(host: str) -> bool:
-    """Return whether a host name is an RDS Proxy's.
+    """Return whether a host name is the endpoint of an RDS Proxy.
 
     >>> is_rds_proxy("pool.proxy-c9akciq32.eu-west-1.rds.amazonaws.com")
     True
@@ -101,7 +101,7 @@ _DSQL = re.compile(r"[a-z0-9-]+\.dsql(?:-[a-z0-9]+)?\.[a-z0-9-]+\.on\.aws")
 
 
 def is_dsql_endpoint(host: str) -> bool:
-    """Return whether a host name is a cluster's of Aurora DSQL.
+    """Return whether a host name is the endpoint of a cluster of Aurora DSQL.
 
     >>> is_dsql_endpoint("foo0bar1baz2quux3quuux4.dsql.us-east-1.on.aws")
     True
@@ -129,7 +129,7 @@ _ACCOUNT = "ACCOUNT"
 
 
 def connect_arn(*, host: str, user: str) -> str:
-    """Return the ARN for which a policy must allow rds-db:connect. Replace the words in capitals.
+    """Return the ARN for which a policy must allow rds-db:connect. The user replaces the words in capitals.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'

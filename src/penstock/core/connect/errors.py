@@ -24,9 +24,9 @@ DATA_CLASSES = ("22", "23")
 # Codes of class 22 that are about a setting or a sequence, not about a record.
 NOT_DATA = frozenset(("22023", "2200H"))
 # SQLSTATEs that the target causes: syntax error or access rule violation (42: missing table or column, no privilege),
-# invalid schema name (3F), feature not supported (0A: a view without INSTEAD OF trigger and others that COPY refuses),
-# object not in the required state (55000), more columns than a table can have (54011), read-only transaction (25006: a
-# standby).
+# invalid schema name (3F), feature not supported (0A: a view without INSTEAD OF trigger, or another relation that COPY
+# refuses), object not in the required state (55000), more columns than a table can have (54011), read-only transaction
+# (25006: a standby).
 _TARGET_CLASSES = ("42", "3F", "0A")
 _TARGET_STATES = {"55000", "54011", "25006"}
 
@@ -150,7 +150,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
-    """Run the block in a transaction, or in a savepoint of the caller's.
+    """Run the block in a transaction, or in a savepoint of the caller's transaction.
 
     With `what`, psycopg's errors are converted as by `translate_errors`, also those of BEGIN and COMMIT. Without
     `what`, they stay psycopg's, so that the caller can convert them itself.
@@ -184,9 +184,9 @@ def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block's statements in one round trip and in one transaction.
+    """Run the block's statements in one round trip and in one transaction, the caller's if it has one open.
 
-    If the caller has a transaction open, that one is used. Errors stay psycopg's.
+    Errors stay psycopg's.
     """
     is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     try:
@@ -225,7 +225,7 @@ def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
 
 
 def find_hint(sqlstate: str | None) -> str | None:
-    """Return the hint for an SQLSTATE: the one for the code itself, or for its class."""
+    """Return the hint for an SQLSTATE. If the code itself has no hint, return the hint for the code's class."""
     if sqlstate is None:
         return None
     return next((_HINTS[sqlstate[:length]] for length in (5, 3, 2) if sqlstate[:length] in _HINTS), None)
@@ -246,12 +246,13 @@ def describe_report(report: ServerReport, what: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-# The beginning of COPY's line in a context: "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사,
-# 5번째 줄" in Korean. The line may be anywhere in the context, because the lines of triggers and functions come first.
+# Matches the line that COPY adds to an error's context, up to the line number. It begins with "COPY t, line 5" in most
+# languages, with "tのCOPY、行 5" in Japanese, and with "t 복사, 5번째 줄" in Korean. It need not be the context's first
+# line, because the lines of triggers and functions come before it.
 _HEAD = r"^(?:COPY )?{table}(?:のCOPY| 복사)?[,、]\s?[^\d,:\"]{{0,30}}?(?P<line>\d+)(?P<rest>.*)"
-# The text after the line number: a counter word (Korean), the column, then a colon and the value.
+# Matches the text that follows the line number: in Korean a counter word, then the column, a colon and the value.
 _REST = re.compile(r"(?P<counter>[^,、:]*?)(?:[,、]\s?(?P<place>.*?))?(?:\s?:\s(?P<value>.*))?", re.DOTALL)
-# The column and its value: "age 열" in Korean, "column age" in other languages.
+# Match a column and its value: with "age 열" as the column in Korean, with "column age" in other languages.
 _COLUMNS = (
     r"(?P<column>{name})\s열(?:\s?:\s(?P<value>.*))?",
     r"(?:[^\s:]+\s)?(?P<column>{name})(?:\s?:\s(?P<value>.*))?",
@@ -300,7 +301,7 @@ def _head_pattern(table: str | None) -> re.Pattern[str]:
 
 
 def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | None]:
-    """Return column and quoted value of `column age: "abc"`. The longest known column takes precedence over a guess."""
+    """Return column and quoted value of `column age: "abc"`. Known columns are tried first, the longest first."""
     known = [re.escape(column) for column in sorted(columns, key=len, reverse=True)]
     for name in [*known, r".+?"]:
         for form in _COLUMNS:
@@ -310,6 +311,6 @@ def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | 
 
 
 def _unquote(text: str | None) -> str | None:
-    """Return the text between quotation marks of any language, or None if there are none, as for a null."""
+    """Return the text between quotation marks of any language. None if there are none, as for a null."""
     match = _QUOTED.fullmatch(text) if text is not None else None
     return next((group for group in match.groups() if group is not None), None) if match else None

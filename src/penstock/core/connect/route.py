@@ -1,7 +1,7 @@
 """How a server is reached: its own endpoint, the address to connect to, and the password for it.
 
-With a tunnel, libpq connects to the tunnel's near end, TLS verifies the name of the server at its far end, and IAM
-tokens are created for that server's own name and port.
+With a tunnel, libpq connects to the tunnel's near end, TLS verifies the name of the server at the tunnel's far end, and
+IAM tokens are created for that server's own name and port.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A role that may create objects in a schema of the user's path can create an operator or function there that matches a
 call better than PostgreSQL's own. That function then runs with the rights of the role that calls it. So a session's
-path is pg_catalog and pg_temp (connection.py), as pg_dump's is. The user's path, which is the session's default, is
-used for statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform;
-deferred triggers at COMMIT), and to resolve names that a user gives. In those statements, the parts that penstock
-writes call only functions and operators with a qualified name.
+path is pg_catalog and pg_temp (connection.py), as in pg_dump. The user's path, which is the session's default, is used
+for statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform; deferred
+triggers at COMMIT), and to resolve names that a user gives. In those statements, the parts that penstock writes call
+only functions and operators with a qualified name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN_PATH: Final = "pg_catalog, pg_temp"
 # database and connection string.
 TO_OWN_SETTINGS: Final = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL IntervalStyle = postgres"
 TO_USERS_SETTINGS: Final = "SET LOCAL search_path TO DEFAULT; SET LOCAL IntervalStyle TO DEFAULT"
-# How many results each of these two texts gives: one for each statement in it.
+# How many results each of the two constants above gives: one for each statement in it.
 SETTINGS_RESULTS: Final = 2
 
 # The values of {to_own} and {to_users} in statement templates that switch between penstock's settings and the user's.
@@ -42,7 +42,7 @@ SETTINGS: Final = {"to_own": sql.SQL(TO_OWN_SETTINGS), "to_users": sql.SQL(TO_US
 
 @contextmanager
 def users_settings(connection: Connection) -> Iterator[None]:
-    """Run the block with the user's search_path and IntervalStyle, in its own transaction or in the caller's."""
+    """Run the block with the user's search_path and IntervalStyle, in the caller's transaction if it has one."""
     with in_transaction(connection):
         connection.execute(TO_USERS_SETTINGS)
         yield
@@ -54,8 +54,8 @@ def users_settings(connection: Connection) -> Iterator[None]:
 def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str | None]:
     """Return the schema of each name, or None if the user's path has no such relation.
 
-    A schema in the name itself is returned as it is. Otherwise it is the first schema in the user's path that has the
-    relation. Temporary schemas are ignored, because temporary tables usually belong to another session.
+    If the name contains a schema, that schema is returned. Otherwise the first schema in the user's path that has the
+    relation is returned. Temporary schemas are ignored, because temporary tables usually belong to another session.
     """
     if all(name.schema is not None for name in names):
         return [name.schema for name in names]

@@ -41,7 +41,7 @@ def receive_any_text(connection: Connection[tuple[Any, ...]]) -> None:
     try:
         encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
     except LookupError:
-        # Python does not know the encoding, or the database is SQL_ASCII, so its texts may be in any encoding.
+        # Either Python does not know the encoding, or the database is SQL_ASCII, whose texts may be in any encoding.
         name, encoding = "SQL_ASCII", "utf-8"
     connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
 

@@ -70,7 +70,7 @@ class RootSearch:
 
 @frozen
 class ServerCertificate:
-    """The certificate that a server showed. The certificate has been verified, and so has the server's name in it."""
+    """The certificate that a server sent. The certificate has been verified, and the server's name in it too."""
 
     name: str
     issuer: str
@@ -106,10 +106,10 @@ _SYSTEM_FILES = (
 def search_roots(
     host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
 ) -> RootSearch:
-    """Search for the root certificates of an endpoint, and return the files read, up to the first that has them.
+    """Search for the root certificates of an endpoint. Reads files until one of them has the certificates.
 
-    If `host` is None, the search is for the roots of any server of RDS. `given` is the file that the user named. It is
-    used whatever it contains.
+    If `host` is None, the search is for the roots of any server of RDS. `given` is the file that the user named. That
+    file is used, whatever it contains.
     """
     if given is not None:
         file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
@@ -124,7 +124,7 @@ def search_roots(
 
 
 def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the path of the file that verifies these endpoints. Raises ServerError if there is none.
+    """Return the path of the file of roots that verifies these endpoints. Raises ServerError if there is none.
 
     libpq uses one file for several endpoints, so the first endpoint determines it.
     """
@@ -246,9 +246,9 @@ def tls_defaults(
 ) -> dict[str, str]:
     """Return the TLS settings to add to what the user gave.
 
-    `find_roots` returns the file of root certificates, or raises. It is called only if that file is needed.
-    `sends_token` is whether an IAM token will be sent, which anybody who reads it could use. Raises UsageError if the
-    token would be sent unencrypted, and what `find_roots` raises.
+    `find_roots` returns the path of the file of root certificates, or raises an error. It is called only if that file
+    is needed. `sends_token` says whether an IAM token will be sent. Raises UsageError if the token would be sent
+    unencrypted, because anybody who reads the token could use it. Also raises the errors of `find_roots`.
     """
     mode = given.get("sslmode") or None
     if sends_token and mode in _MODES_WITHOUT_TLS:
@@ -270,8 +270,9 @@ def tls_defaults(
 def compose_is_direct(connected: pq.abc.PGconn) -> sql.Composed:
     """Return an SQL condition, for a connection's first statement, that is true if there is no pooler.
 
-    Every endpoint of Neon is behind a proxy that sends its own pid, but only hosts that end with -pooler are behind
-    PgBouncer. Source: neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs, "Connection pooling".
+    The condition compares the backend's pid with the pid that libpq received. Every endpoint of Neon is behind a proxy
+    that sends a pid of its own, but only hosts whose names end with -pooler are behind PgBouncer. Source:
+    neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs, "Connection pooling".
     """
     is_backend = sql.SQL("pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {}").format(
         sql.Literal(connected.backend_pid)

@@ -19,8 +19,9 @@ from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MIB
 from penstock.core.values.source import Compression
 
-# The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,
-# 512 KiB takes 7 % less of a load's client CPU. 1 MiB takes 10 % more: it does not fit a second-level cache of 2 MiB.
+# The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. With 512 KiB, a load
+# takes 7 % less client CPU time than with 256 KiB. With 1 MiB, it takes 10 % more, because such pieces do not fit into
+# a second-level cache of 2 MiB.
 OUTPUT_PIECE_BYTES = 512 * KIB
 
 # The largest window of a decompressor; the window is most of its memory. The highest levels of zstd (--ultra -22) and
@@ -39,7 +40,7 @@ _GZIP_TEXT_LIMIT_BYTES = 64 * KIB
 
 
 class Decompressor(Protocol):
-    """The interface that the codecs' incremental decompressors share: that of the standard library's bz2."""
+    """The interface of all codecs' incremental decompressors. It is that of bz2 in the standard library."""
 
     @property
     def eof(self) -> bool:
@@ -63,7 +64,7 @@ _SKIPPABLE = bytes(range(0x50, 0x60))
 
 @frozen
 class _Codec:
-    """A codec: how its decompressor is created, which errors that raises, and how a member begins.
+    """A codec: how its decompressor is created, which errors the decompressor raises, and how a member begins.
 
     `header_length` returns how many bytes the decompressor must get first, None if the header is not complete.
     """

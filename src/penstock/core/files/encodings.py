@@ -98,8 +98,9 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "GB18030"),
 )
 
-# Python's names of PostgreSQL's encodings, if they differ by more than WIN and cp, and how invalid bytes are handled.
-# Python cannot decode the last three; for names of columns their ASCII part is enough.
+# The names of PostgreSQL's encodings in Python, if they differ by more than WIN and cp, and what decoding does with
+# invalid bytes. Python cannot decode the last three encodings. For the names of columns, the ASCII characters are
+# enough.
 _CODECS = {
     "KOI8R": ("koi8_r", "strict"),
     "KOI8U": ("koi8_u", "strict"),

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
-# How many URLs are requested at once. Each takes a round trip, with TLS several.
+# How many URLs are requested at once. A request takes one round trip, or several with TLS.
 _REQUESTS = 8
 
-# Matches a URL that lacks a slash. It may contain a secret, as any URL may.
+# Matches a URL that lacks a slash. Such a text may contain a secret, as any URL may.
 _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
 # Matches a user and password before a host, which cannot be part of a path.
 _USERINFO = re.compile(r"[^\s:@/]+:[^\s]*@")
@@ -74,7 +74,7 @@ def is_remote(location: str) -> bool:
 
 
 def _identity(item: SourceObject) -> str:
-    """Return what identifies an object: its URL, or the version of a local file, which has its device and inode."""
+    """Return the identity of an object: its URL or, for a local file, its version, which has the device and inode."""
     if item.version is None or is_remote(item.location):
         return item.location
     return "file " + item.version

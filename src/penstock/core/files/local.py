@@ -22,16 +22,16 @@ from penstock.core.values.source import SourceObject
 
 STDIN_LOCATION = "-"
 
-# How much is read at a time: so much that system calls take little time compared with igzip, and so little that it
-# stays in the second-level cache.
+# How many bytes are read at a time. With this many, system calls take little time compared with igzip. With more, the
+# bytes would not stay in the second-level cache.
 READ_BYTES = 256 * KIB
 
 
 class LocalObject:
     """An opened local file, pipe or standard input; `pieces` yields its bytes in order, once.
 
-    If `is_for_others` is true, another user chose the source. SourceError is then raised unless it is a regular file
-    that every user may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the
+    If `is_for_others` is true, another user chose the source. SourceError is then raised unless the source is a regular
+    file that every user may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the
     wait.
     """
 

@@ -77,8 +77,9 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 class NewFile:
     """A file that is written under a temporary name in the folder of `path`; `finish` renames it to `path`.
 
-    Without `finish` it is deleted when the block ends. By default only its owner may read it, because rejected records
-    may be as private as their sources. Raises SourceError at once if `check_writable` does, OSError if a write fails.
+    If `finish` was not called, the file is deleted when the block ends. By default only its owner may read the file,
+    because rejected records may be as private as their sources. The constructor raises SourceError as `check_writable`
+    does. Raises OSError if a write fails.
     """
 
     def __init__(self, path: Path, *, sources: Iterable[str | int] = (), mode: int = 0o600) -> None:

@@ -1,7 +1,7 @@
 """Lists objects of object stores and HTTP servers, and reads the version that was listed.
 
 Keys are matched like local paths: `*` and `?` match within one part, `**` matches several parts, and a name that begins
-with a dot only matches a pattern that does too.
+with a dot matches only a pattern that begins with a dot.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _WILDCARDS = frozenset("*?[")
 # tenant:bucket, and Azure has $web and $root.
 _BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
 
-# How often a request for a listing may fail. A first request that fails is more often a mistyped name than a temporary
-# error, and a user is waiting.
+# How often a request for a listing may fail. The limit is low, because a user is waiting, and a first request that
+# fails is more often due to a mistyped name than to a temporary error.
 _LISTING_FAILURES = 3
 
 
 def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield the objects that a URL names, ordered by key. `on_notice` is called for objects that are skipped by name.
 
-    Raises SourceError, also if there are no objects, except for a folder that has only a marker or skipped objects.
+    Raises SourceError, also if the URL names no object. A folder that has only a marker or skipped objects is no error.
     """
     scheme, _, rest = source.partition("://")
     if scheme in ("http", "https"):
@@ -221,7 +221,7 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
 
 
 def _url_version(meta: ObjectMeta, *, uri: str) -> str | None:
-    """Return the version: the ETag, or else the time of modification, size and URL; None without a time.
+    """Return the version: the ETag, or else the time of modification, size and URL. None without ETag and time.
 
     The URL is included because several files may have the same time and size.
     """
@@ -348,7 +348,7 @@ class RemoteObject:
     def close(self) -> None:
         """Stop the requests in flight.
 
-        Each thread ends when it gets its next piece. This method does not wait for them.
+        Each thread ends when it gets its next piece. This method does not wait for the threads.
         """
         self._closed.set()
         if self._executor is not None:

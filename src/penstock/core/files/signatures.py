@@ -41,9 +41,9 @@ class ColumnarFound(SourceError):
 class _Refused:
     """A format that is not delimited text.
 
-    Text may begin with the same characters as a printable magic. Such a magic counts if `head` has a binary byte, which
-    text does not have. If `is_whole_word`, it also counts if no delimiter or line end follows it directly, because in
-    text the word would be a whole field.
+    Text may begin with the same characters as a printable magic. A file with such a magic is of this format if `head`
+    also has a binary byte, which text does not have. If `is_whole_word` is true, the file is also of this format if
+    neither a delimiter nor a line end follows the magic, because in text the magic would be a whole field.
     """
 
     magic: bytes

@@ -128,7 +128,7 @@ class Failure:
 
 
 def retry_delay_s(failures: int, *, jitter: float) -> float | None:
-    """Return the wait after that many consecutive failures, or None to give up; `jitter` is in [0, 1)."""
+    """Return the seconds to wait after this many consecutive failures, or None to give up; `jitter` is in [0, 1)."""
     if failures >= _MAX_FAILURES:
         return None
     # Half of the wait is random, so that the requests of one load do not all return at the same time.

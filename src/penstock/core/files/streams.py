@@ -281,7 +281,7 @@ class SourceReader:
         )
 
     def _find_listable(self, sources: Sequence[str], on_failed: Callable[[str, SourceError], None]) -> Sequence[str]:
-        """Return the sources that can be listed. They are listed one by one only if all together fail."""
+        """Return the sources that can be listed. They are listed one by one only if listing all together fails."""
 
         def look(names: Sequence[str]) -> SourceError | None:
             try:
@@ -313,7 +313,7 @@ class SourceReader:
     ) -> ObjectSample:
         """Return the object's beginning, at most `limit_bytes` of text, and read little more than that.
 
-        If a record of JSON Lines does not end there, the sample goes on to its end, or to `max_record_bytes`.
+        If a record of JSON Lines does not end there, the sample goes on to the record's end, or to `max_record_bytes`.
         """
         try:
             opened = self._open(source, options, is_sample=True)

@@ -1,4 +1,4 @@
--- columns.sql: the columns of a table, in order, each with the sequence it owns, and one that its default may not use
+-- columns.sql: the columns of a table, in order, each with the sequence it owns, and the default's sequence if denied
 -- returns core.values.table.Column; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f columns.sql
 --

@@ -2,8 +2,8 @@
 -- returns core.catalogue.definition.PublicationRow; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f ddl_publications.pg15.sql
 --
--- Column lists and row filters exist since PostgreSQL 15. Since 19, a publication FOR ALL TABLES can name tables, with
--- their partitions, that it excludes. Columns of later versions are read through JSON.
+-- Column lists and row filters exist since PostgreSQL 15. Since PostgreSQL 19, a publication FOR ALL TABLES can exclude
+-- tables, together with their partitions. Columns of later versions are read through JSON.
 SELECT p.pubname::text AS name,
        CASE
            WHEN r.oid IS NOT NULL

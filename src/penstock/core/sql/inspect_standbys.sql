@@ -2,7 +2,7 @@
 -- returns core.values.inspection.StandbyRow; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
 -- psql -f inspect_standbys.sql
 --
--- pg_receivewal never replays, so for it the flush position counts.
+-- pg_receivewal replays nothing, so its lag is that of its flush position.
 SELECT r.pid,
        r.application_name AS name,
        pg_catalog.host(r.client_addr) AS address,

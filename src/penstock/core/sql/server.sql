@@ -46,7 +46,7 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version_num,
        ) AS may_checkpoint,
        pg_catalog.to_regproc('pg_catalog.aurora_version') IS NOT NULL AS is_aurora,
        pg_catalog.current_setting('wal_level') AS wal_level,
-       -- AWS's ODBC driver tells Limitless by the same relation; DSQL's guide names the other one
+       -- AWS's ODBC driver recognizes Limitless by limitless_subclusters. The guide of DSQL names the other relation
        (
            SELECT pg_catalog.min(CASE n.nspname WHEN 'sys' THEN 'dsql' ELSE 'limitless' END)
              FROM pg_catalog.pg_class AS c

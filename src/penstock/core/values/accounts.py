@@ -23,7 +23,7 @@ class FileOutcome:
 
 
 def describe_error(error: PenstockError) -> str:
-    """Return why an object could not be read: the message of an error and its detail."""
+    """Return why an object could not be read: the message and the detail of the error."""
     return error.message if error.detail is None else f"{error.message}: {error.detail}"
 
 
@@ -93,7 +93,7 @@ class SessionSeconds:
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did. The ledger says which of its rows stay."""
+    """What a session did. The ledger says which of the session's rows are committed for good."""
 
     # Bytes of COPY data; stored bytes if the server imported the objects.
     bytes_copied: int = 0
@@ -170,7 +170,7 @@ class LoadAccounts:
     rows: int
     # The time of each step before and after the rows, by the step's name.
     steps_s: Mapping[str, float] = field(default_factory=dict)
-    # What the server counted of the attempts that sent all rows; None if it could not be read.
+    # What the server counted while the attempts of the load sent rows. None if it could not be read.
     io: BackendIo | None = None
 
 

@@ -75,7 +75,7 @@ def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: st
 
 
 def lock_of(holder_id: str) -> str:
-    """Return the key of a lease's lock: the hexadecimal digits of its id, or "0" without any. Loads have other keys."""
+    """Return the key of a lease's lock: the hexadecimal digits in its id, "0" if it has none. Loads have other keys."""
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
@@ -137,15 +137,15 @@ class IndexOrKey:
     """An index, key or foreign key in a plan."""
 
     kind: str
-    # Its name in messages, such as "unique index" or "foreign key".
+    # What messages call it, such as "unique index" or "foreign key".
     what: str
     name: str
     relation: str
-    # Why it is kept or dropped.
+    # Why the index or key is kept or dropped.
     reason: str
-    # How many indexes or keys of partitions are attached to it.
+    # How many indexes or keys of partitions are attached to this one.
     attached: int = 0
-    # Whether it belongs to one partition only.
+    # Whether the index or key belongs to one partition only.
     is_of_partition: bool = False
 
 

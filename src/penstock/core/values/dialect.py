@@ -21,7 +21,7 @@ from penstock.core.values.options import (
     words,
 )
 
-# The formats of text, and of all files.
+# The formats of text files, and the formats of all files.
 TextFormat = Literal["csv", "text", "tsv", "jsonl"]
 FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 # How the names of a file's columns are spelled as names of the table's.

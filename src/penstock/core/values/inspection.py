@@ -20,7 +20,7 @@ FlavourKind = Literal[
 
 @frozen
 class Flavour:
-    """The product that a server is."""
+    """The product of a server, such as Amazon RDS."""
 
     kind: FlavourKind
     name: str

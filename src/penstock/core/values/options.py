@@ -97,7 +97,7 @@ def find_option(field: Field[Any]) -> Option | None:
 def describe_value(field: Field[Any]) -> str:
     """Return the help for the Python functions.
 
-    For a switch that is on by default, it says what the value False does.
+    For a switch that is on by default, the help says what the value False does.
     """
     option = find_option(field)
     assert option is not None
@@ -130,7 +130,7 @@ def read_options(instance: DataclassInstance) -> None:
 def spell_options(instance: DataclassInstance) -> list[str]:
     """Return the command line's words for the options of a dataclass that do not have their default values.
 
-    It cannot spell sizes, because the command line reads them with a unit only.
+    Sizes cannot be spelled, because the command line accepts sizes only with a unit.
     """
     words: list[str] = []
     for name, declared in option_fields(type(instance)).items():

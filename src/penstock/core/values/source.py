@@ -38,7 +38,7 @@ class SourceObject:
 
     @property
     def is_pipe(self) -> bool:
-        """Return whether the object is a pipe. Other data may have been loaded under the same name before."""
+        """Return whether the object is a pipe. Other data may have been loaded under a pipe's name before."""
         return self.is_spooled or (self.version is None and "://" not in self.location)
 
     def __repr__(self) -> str:

@@ -88,7 +88,8 @@ class ColumnMap:
     keep: tuple[int, ...] | None = None
     # Values that are appended to each record; None is null.
     constants: tuple[str | None, ...] = field(default=())
-    # How many fields each record of the file must have. None if records are not rewritten; the server checks them then.
+    # How many fields each record of the file must have. None if records are not rewritten; the server then checks their
+    # fields.
     field_count: int | None = None
     # Whether one additional blank field at the end is dropped.
     ends_empty: bool = False

@@ -1,7 +1,7 @@
 """Writes Arrow columns in COPY's binary format, and finds the columns whose type could change values.
 
 An Arrow column is sent in the binary format only if the type of PostgreSQL's column holds all its values exactly. So
-the table gets the same rows as if they were sent as text.
+the table gets the same rows as from text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DECIMALS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 def may_differ(kind: Any, kept: KeptType) -> bool:
     """Return whether a column of the type `kept` may change values of an Arrow type.
 
-    If so, they are sent as text and checked.
+    If so, the values are sent as text and checked.
 
     >>> import pyarrow as pa
     >>> may_differ(pa.date32(), ("date", -1)), may_differ(pa.timestamp("us"), ("date", -1))
@@ -213,7 +213,7 @@ def _find_buffers(column: Any, wire: Wire) -> _native.Buffers:
 
 
 def _take_bits(array: Any, buffer: Any) -> bytes:
-    """Return the bytes of `buffer` with the bits of an array's rows, beginning with the byte of the first row."""
+    """Return the part of a bitmap that has the bits of an array's rows. Its first byte has the bit of the first row."""
     first = array.offset // 8
     bits: bytes = buffer.slice(first, (array.offset + len(array) + 7) // 8 - first).to_pybytes()
     return bits

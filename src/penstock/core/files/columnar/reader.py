@@ -33,8 +33,8 @@ from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFor
 if TYPE_CHECKING:
     from penstock.core.files.columnar.ranged import RangedFile
 
-# How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter. pyarrow
-# reads as many.
+# How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter than
+# this. pyarrow reads the same number of bytes.
 _TAIL_BYTES: Final = 64 * KIB
 
 _MAGIC: Final = b"PAR1"
@@ -78,9 +78,10 @@ class Footer:
 
 @frozen
 class Leaves:
-    """The columns with a Parquet type that the Arrow type does not show. A nested column counts if a part has the type.
+    """The columns with a Parquet type that the Arrow type does not show.
 
-    Each field has the indexes of such columns in the Arrow schema.
+    A nested column is included if one of its parts has such a type. Each field has the indexes of these columns in the
+    Arrow schema.
     """
 
     # Columns with timestamps of 96 bits.
@@ -157,17 +158,17 @@ def _encrypted(uri: str) -> SourceError:
     return SourceError(f'"{uri}" is an encrypted Parquet file', hint="Write it without encryption.")
 
 
-# How many bytes (by the sizes in the footer) and rows are decoded in one call at most. They are enough to make the cost
-# of the call small for each row.
+# The most bytes (by the sizes in the footer) and the most rows that one call decodes. With this many rows, the fixed
+# cost of a call is small for each row.
 _BATCH_BYTES: Final = 4 * MIB
 _BATCH_ROWS: Final = 16_384
 
-# How many bytes of strings are decoded in one call at most. A few bytes of a column with a dictionary can stand for
-# long strings, so each string counts as the longest one of the dictionary.
+# The most bytes of strings that one call decodes. A few bytes of a column with a dictionary can stand for long strings,
+# so each string counts as the longest one of the dictionary.
 _STRINGS_BYTES: Final = 32 * MIB
 
-# The most bytes that a column chunk with a dictionary takes: for the dictionary, and for each value, which is a number
-# in the dictionary.
+# The most bytes of a column chunk's dictionary, and of each value of such a chunk: a value is stored as a number that
+# refers to an entry of the dictionary.
 _DICTIONARY_BYTES: Final = 2 * MIB
 _NUMBER_BYTES: Final = 4
 
@@ -176,8 +177,8 @@ _LEAST_VALUE_BYTES: Final = 4
 
 _DETAIL_SHOWN: Final = 200
 
-# If a row group is not larger than this, each of its columns is read in one piece, for which a remote object needs
-# several requests. The columns of a larger row group are read through buffers that together take about this much
+# In a row group of at most this size, each column is read in one piece. A remote object needs several requests for such
+# a piece. In a larger row group, each column is read through a buffer. All buffers together take about this much
 # memory.
 _WHOLE_BYTES: Final = 64 * MIB
 _LEAST_BUFFER_BYTES: Final = MIB // 4
@@ -363,7 +364,7 @@ class ColumnarFile:
         return self._check_int96(decoded, exact, part, rows) if exact else decoded
 
     def _find_longest(self, part: _Part, names: Sequence[str], rows: int) -> int:
-        """Return an upper limit, in bytes, of one row's strings that are in dictionaries; 1 if they need no limit."""
+        """Return the most bytes that one row's strings from dictionaries can have. Return 1 if they need no limit."""
         assert self._footer is not None
         suspects = [
             chunk

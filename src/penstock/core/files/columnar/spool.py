@@ -47,7 +47,7 @@ def write_stream(source: Any, path: Path) -> None:
 def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError:
     """Return the error for a table that Arrow cannot convert.
 
-    It names the value, if a pandas column has values of two types.
+    If a pandas column has values of two types, the error names the value.
 
     `inner` are the columns with dictionaries inside lists, structs or maps, which are not decoded.
     """

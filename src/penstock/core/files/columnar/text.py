@@ -2,8 +2,8 @@ r"""Writes Arrow columns as COPY text with pyarrow.compute, so Python has no loo
 
 Each value is written in the form that the input function of its PostgreSQL type reads. Then backslashes and control
 characters are escaped as COPY requires, and the values of a row are joined by tabs. Null is \N. Each row is one line. A
-value that the type cannot store exactly is a fault: nanoseconds, or a time outside the day. Python handles only these
-values, and dates before the year 1 or after 9999, one by one.
+value that the type cannot store exactly is a fault: nanoseconds, or a time outside the day. Only faults, and dates
+before the year 1 or after 9999, are handled one by one in Python.
 """
 
 from __future__ import annotations
@@ -350,7 +350,10 @@ def _join_list(array: Any, write: Callable[[Any, list[Fault]], Any], faults: lis
 
 
 def _flatten(array: Any, offsets: Any) -> tuple[Any, Any]:
-    """Return the values of all lists, and their indexes in the lists' order, None if they are in that order."""
+    """Return the values of all lists, and the indexes of the values in the order of the lists.
+
+    The indexes are None if the values are in that order already.
+    """
     kind = array.type
     if types.is_null(kind.value_type):
         # pyarrow cannot flatten slices of lists of nulls.

@@ -139,7 +139,7 @@ def name_sql_type(kind: Any) -> str | None:
 
 
 def _can_take(kind: Any) -> bool:
-    """Return whether pyarrow can take single values of a type. It cannot if nested types are views or run-end encoded.
+    """Return whether pyarrow can take single values of a type. It cannot if a nested type is a view or run-end encoded.
 
     A dictionary of dictionaries is not accepted either, because pyarrow itself writes wrong files for it.
     """
@@ -185,7 +185,7 @@ class TooLong(ValueError):
 
 @contextmanager
 def refusing_length() -> Iterator[None]:
-    """Raise TooLong in place of the block's errors of pyarrow that report too much data or too little memory."""
+    """Raise TooLong if pyarrow reports in the block that there is too much data or too little memory."""
     try:
         yield
     except (pa.ArrowCapacityError, pa.ArrowMemoryError) as error:
