@@ -1,8 +1,8 @@
 """Runs one attempt at a load, with its threads and sessions, from the first connection to the last commit.
 
 A batch is committed when it is full. The last batch of each session is committed only after every session has sent all
-its rows, so a load with less than one batch per session is all or nothing. However an attempt ends, what it has
-committed is in the ledger.
+its rows, so a load with less than one batch per session is all or nothing. The ledger has what the attempt has
+committed, however the attempt ends.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class LoadAttempt:
         self.io: BackendIo | None = None
 
     def run(self) -> None:
-        """Load until nothing is left, or until `stop` was called. Raises PenstockError; then call `abandon`."""
+        """Load until nothing is left, or until `stop` was called. Raises PenstockError; then `abandon` must follow."""
         # Progress is shown from the beginning, before the first row is sent.
         self.report()
         # The first session has run statements before this attempt, so subtract what it has read and written until now.
@@ -240,7 +240,8 @@ class LoadAttempt:
     def _note_interrupt(self) -> None:
         """Make the sessions finish their batches after the first interrupt. Raise KeyboardInterrupt at the second.
 
-        Raise it at the first one already if the load is atomic or cannot be resumed, or if each batch is a whole table.
+        Raise KeyboardInterrupt at the first interrupt already if the load is atomic or cannot be resumed, or if each
+        batch is a whole table.
         """
         plan = self._plan
         if self.is_stopped or plan.job.rules.atomic or not plan.is_repeatable or plan.batch.is_one_table:

@@ -69,7 +69,7 @@ def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None
     """Let each step undo its changes, the last step first.
 
     Without a connection, the steps warn that their changes stay. `why` is the reason why no connection exists. A step
-    is called even if another one has failed. Raises the first error of the steps, with the others as its notes.
+    is called even if another one has failed. Raises the first error of the steps, with the later errors as its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):

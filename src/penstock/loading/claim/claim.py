@@ -1,7 +1,7 @@
-"""Claims a load for this process: takes its lock, reads, decides, writes; and does so again after a failed attempt.
+"""Claims a load for this process: takes the load's lock, reads the ledger, decides, and writes what is decided.
 
-All of this runs in one session, which then holds the load's lock until the session ends. With --join, a process that
-does not get the lock joins the load that another one leads.
+All of this runs in one session, which then holds the load's lock until the session ends. After a failed attempt, the
+load is claimed again. With --join, a process that does not get the lock joins the load that another process leads.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def claim_again(
 ) -> Claimed | FinishedLoad:
     """Claim a load again after this process has lost its sessions, and find what is missing.
 
-    The lost sessions may still be committing; what they commit counts. If the load is complete, `let_go` is called
-    with the new session. Raises PenstockError.
+    The lost sessions may still be committing; the rows that they commit count as loaded. If the load is complete,
+    `let_go` is called with the new session. Raises PenstockError.
     """
     while True:
         try:
@@ -141,7 +141,7 @@ def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> F
 
 
 def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
-    """Return what a load would do with each object, given the present ledger. Change nothing.
+    """Return what a load would do with each object, given the present ledger. This changes nothing.
 
     Raises PenstockError if `claim_load` would.
     """
@@ -298,10 +298,10 @@ def _claim_objects(
 
 
 def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
-    """Join a running load, and return it without objects, because they are claimed as they are needed.
+    """Join a running load, and return it without objects, because objects are claimed as they are needed.
 
-    Raises TableExistsError if the load has created a table that this plan would create, and TargetError if an object is
-    another one on this host.
+    Raises TableExistsError if the load has created a table that this plan would create, and TargetError if an object of
+    the load is a different one on this host.
     """
     plan, tools, connection, schema = reader.plan, reader.tools, reader.connection, reader.tools.ledger.schema
     if created := plan.created_names:

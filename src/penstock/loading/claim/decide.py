@@ -45,7 +45,7 @@ class ObjectDecision:
 
 @frozen
 class ClaimFacts:
-    """The facts from which it is decided what a load does."""
+    """The facts that decide what a load does."""
 
     # The load's objects in the order of the job, and the same objects as the ledger records them.
     works: Sequence[ObjectWork]
@@ -54,7 +54,7 @@ class ClaimFacts:
     found: LedgerFindings
     # The oids of the targets that are empty although loads have stored rows in them.
     emptied: frozenset[int]
-    # The load's meaning (see plan/identity.py).
+    # The hash that identifies the load (see plan/identity.py).
     meaning: str
     # The tables created for the load, by their names in the job.
     created: Mapping[TableName, CreatedTable]
@@ -101,7 +101,7 @@ class NothingToDo:
     skipped: int
     # The id of the load by several hosts that this process has waited for.
     waited_for: str = ""
-    # The URIs of the objects that are not loaded, because they are not part of that load.
+    # The URIs of the objects that are not loaded, because they are not part of the load `waited_for`.
     left: tuple[str, ...] = ()
     # The changes of tables that are not restored yet (see LedgerFindings).
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
@@ -203,7 +203,7 @@ def decide_objects(
 
 
 def find_known(objects: Sequence[LedgerObject], known: Sequence[KnownObject]) -> list[list[int]]:
-    """Return for each object the indexes in `known` of the objects that have its URI."""
+    """Return, for each object, the indexes of the entries of `known` that have the object's URI."""
     by_uri: dict[str, list[int]] = {}
     for index, found in enumerate(known):
         by_uri.setdefault(found.uri, []).append(index)
@@ -320,7 +320,7 @@ def name_objects(uris: Sequence[str]) -> str:
 
 
 def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
-    """Return the error for a host if the load is complete without some of its objects."""
+    """Return the error for a host if the load is complete without some of the host's objects."""
     error = LeftOutError(
         f"{name_objects(uris)} {'is' if len(uris) == 1 else 'are'} not loaded: not part of load {load_id}",
         detail=f"Load {load_id} is complete. It has the objects that it began with, and host {host} lists more.",

@@ -1,6 +1,6 @@
-"""Reads the ledger, and which files have changed, so that decide.py can decide what is loaded, resumed or skipped.
+"""Reads the ledger, and finds which files have changed, so that decide.py can decide about each object.
 
-It also checks the beginnings of the objects that the decision adds to the load.
+This module also checks the beginnings of the objects that the decision adds to the load.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FactsReader:
     def job_text(self) -> str | None:
         """Return the job as the ledger records it, with names that stay valid.
 
-        None if its sources can be read only once.
+        Returns None if its sources can be read only once.
         """
         if not self.plan.is_repeatable:
             return None
@@ -89,7 +89,7 @@ class FactsReader:
     def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
         """Return the URIs of the objects that neither the complete load `load_id` nor an earlier load has loaded.
 
-        If this process loads alone, the load is its own, so no object is left. Raises ServerError.
+        A process that loads alone leaves no object to other loads. Raises ServerError.
         """
         if not self.plan.job.rules.join:
             return ()

@@ -54,13 +54,14 @@ Turn = Literal["load", "end", "complete", "lead"]
 _LOOK_S = 1.0
 
 # A waiting member checks the ledger at this interval, multiplied by the number of members, but at least every _LOOK_S.
-# Up to 20 members together therefore check no more often than one.
+# So up to 20 members together check no more often than a single member.
 _TURN_S = 0.05
 
-# Sessions of a dead member are reported after this time; the server ends those of a vanished host after 80 s.
+# Sessions of a dead member are reported after this time. The server ends the sessions of a vanished host after 80 s.
 _DYING_S = 3.0
 
-# How long a member waits for others to claim objects that it does not have. They check every second.
+# How long a member waits until other members claim the objects that this host does not have. Every member checks for
+# free objects every second.
 _STUCK_S = 5.0
 
 # The most objects to claim at once, so that others get some too.
@@ -87,7 +88,7 @@ class Member:
 
     def bind(
         self,
-        claim: Claim,  # noqa: ARG002 (for members beside others, as the next)
+        claim: Claim,  # noqa: ARG002 (JointMember uses it; so do the next)
         objects: Mapping[int, ObjectWork],  # noqa: ARG002
         work: Sequence[ObjectWork],
         *,
@@ -112,16 +113,15 @@ class Member:
         """Let other members claim the load's objects. All members together may have `limit` sessions."""
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what it is. A round of loading begins with "load"."""
+        """Wait until this member can do something, and return what that is. A round of loading begins with "load"."""
         self._rounds += 1
         return "load" if self._rounds == 1 else "end"
 
-    def end_round(self, *, is_stopped: bool) -> bool:  # noqa: ARG002 (for members beside others)
+    def end_round(self, *, is_stopped: bool) -> bool:  # noqa: ARG002 (JointMember uses it)
         """Return whether all that this member has claimed is committed.
 
-        `is_stopped`: the user has interrupted the round.
-
-        The only member returns true, because the end of the load checks all objects.
+        `is_stopped` is true if the user has interrupted the round. This class always returns true, because the end of
+        the load checks all objects.
         """
         return True
 
@@ -138,7 +138,7 @@ class Member:
         """Return the error that decides whether this process claims the load again after `error`."""
         return error
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (for members beside others)
+    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
         """Return what this process has done of a complete load, None if it was alone."""
         return None
 
@@ -162,7 +162,7 @@ class JointMember(Member):
     def __init__(
         self, tools: LoadTools, connection: Connection, *, load_lock: str, leads: bool, waited_for: str | None
     ) -> None:
-        # This is as long as the keys of loads, of which the first 64 bits are used.
+        # The key is as long as those of loads. Only the first 64 bits of a key are used.
         super().__init__(tools, lock=secrets.token_hex(32))
         try_lock(connection, self.process.lock)
         self.leads, self.waited_for = leads, waited_for
@@ -256,7 +256,7 @@ class JointMember(Member):
     def _most(self) -> int:
         """Return how many objects to claim at once. It is a part of the free objects, so that all members end together.
 
-        If this member is alone, another one may be about to join.
+        A member that is alone also claims only a part, because another member may be about to join.
         """
         seen = self._seen or self.look()
         return max(1, min(_MOST_OBJECTS, seen.free // (2 * max(2, seen.others + 1))))
@@ -264,7 +264,7 @@ class JointMember(Member):
     def _may_take(self, unsent: int) -> bool:
         """Return whether to claim more objects, if `unsent` claimed ones are not sent yet.
 
-        This is false once it has its equal share of the objects that are not sent yet.
+        This is false once this member has its equal share of the objects that are not sent yet.
         """
         seen = self._seen or self.look()
         return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
@@ -276,7 +276,7 @@ class JointMember(Member):
         return self._finish_complete()
 
     def _finish_complete(self) -> bool:
-        """Remove the claims of objects that are committed completely. Return whether all claimed objects are."""
+        """Remove the claims of the objects that are committed completely. Return whether no claimed object is left."""
         if not self._unfinished:
             return True
         numbers = sorted(self._unfinished)
@@ -311,10 +311,10 @@ class JointMember(Member):
                 self._tools.notice(f"waiting for sessions of member {number}, which has died; to end them: {calls}")
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what it is.
+        """Wait until this member can do something, and return what it does next.
 
-        Raises SourceError if no host has the objects that are left. The leading process is the last to raise it,
-        because it then undoes the load's steps.
+        Raises SourceError if no host has the objects that are left. The leading process raises the error last, because
+        this process then undoes the load's steps.
         """
         is_shown, stuck_s = False, None
         while True:
@@ -354,7 +354,10 @@ class JointMember(Member):
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """If other members have ended this one because it seemed dead, return a transient error: it joins again."""
+        """Return a transient error if other members have ended this one because it seemed dead.
+
+        After that error, this process joins the load again.
+        """
         if not isinstance(error, TakenOverError):
             return error
         again = copy(error)

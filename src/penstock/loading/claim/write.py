@@ -87,7 +87,7 @@ class ClaimWriter:
         self._identity = digest(facts.meaning)
 
     def write(self) -> ClaimedLoad | None:
-        """Claim the load. Return None if a load that is not in the facts has one of its objects. Then decide again."""
+        """Claim the load. If a load that is not in the facts has one of its objects, return None: then decide again."""
         self._restore_replaced()
         self._check_landings()
         tables = find_facts(self._plan, self._facts.created, self._connection)

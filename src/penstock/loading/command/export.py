@@ -5,9 +5,8 @@
     export-id/DATABASE/SCHEMA.TABLE/1/_SUCCESS
     export-id/DATABASE/SCHEMA.TABLE/1/part-00000-UUID.gz.parquet
 
-A table has one or several folders like `1`; older exports have its files without one. A table without rows has no
-files.
-Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_ExportSnapshot.FileNames.html
+A table has one or several folders like `1`. In older exports, the files are directly in the table's folder. A table
+without rows has no files. Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_ExportSnapshot.FileNames.html
 """
 
 from __future__ import annotations

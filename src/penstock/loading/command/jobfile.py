@@ -101,7 +101,7 @@ def _naming_section(path: Path, section: str) -> Iterator[None]:
 
 
 def _refuse_later(needed: object, content: Mapping[str, Any], tables: Sequence[Any]) -> None:
-    """Raise UsageError if the file needs a later penstock. It names the keys that this one does not know."""
+    """Raise UsageError if the file needs a later penstock. The error names the keys that this version does not know."""
     if not isinstance(needed, str) or re.fullmatch(r"\d+(\.\d+){0,2}", needed) is None:
         raise OptionError(_NEEDS, needed, 'a version such as "1.2"')
     if _read_version(needed) <= _read_version(__version__):

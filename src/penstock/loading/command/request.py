@@ -37,7 +37,7 @@ def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Pat
 def read_transform(path: Path) -> Transform:
     """Return the statement in a file.
 
-    It is read now, because a resumed load may not find the file. Raises UsageError.
+    The statement is read now, because a resumed load may not find the file. Raises UsageError.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

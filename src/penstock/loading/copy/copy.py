@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 # A complete statement that contains all its values. Other modules use this type to pass statements on.
 Statement: TypeAlias = sql.Composed
 
-# The length of one CopyData message. libpq keeps a copy of a message until it is sent, and the server until it is
-# parsed. With this length both stay in the CPU caches (with messages as long as a block, backends used 3 % more CPU).
-# With its 5-byte header a message fills libpq's 8 KiB buffer a whole number of times. A remainder would cost its own
-# system call.
+# The length of one CopyData message. libpq keeps a copy of a message until the message is sent, and the server keeps
+# one until it has parsed the message. Copies of this length stay in the CPU caches: with messages as long as a block,
+# backends used 3 % more CPU. With its 5-byte header, a message fills libpq's 8 KiB buffer a whole number of times. A
+# remainder would cost a system call of its own.
 _MESSAGE_BYTES = 64 * 1024 - 5
 
 # How many milliseconds a wait lasts before it checks whether it was cancelled.
@@ -67,11 +67,12 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 }
 
 
-# Without this, a session reports its statistics at most once a second, and a short load's statistics too late.
+# Makes a session report its statistics at once. Without this, the session reports them at most once a second, which is
+# too late for a short load.
 _REPORT: Final = "SELECT pg_catalog.pg_stat_force_next_flush(); "
 
-# This runs at the start of a protected transaction. A deferred constraint would fail at the commit, when the record can
-# no longer be identified. Notices report the rows that COPY skips.
+# This runs at the start of a protected transaction. Constraints are not deferred, because one that fails at the commit
+# does not show which record violates it. Notices report the rows that COPY skips.
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
@@ -280,7 +281,7 @@ class CopySession:
     def _opening(self) -> sql.Composed:
         """Return the statements that begin a transaction.
 
-        With a fence, the commit does not wait until WAL is on disk. The load's last commit makes all of them durable.
+        With a fence, the commit does not wait until WAL is on disk. The load's last commit makes all commits durable.
         """
         parts: list[sql.Composable] = [sql.SQL("BEGIN")]
         if self._fence is not None:
@@ -312,15 +313,14 @@ class CopySession:
                     self._flush()
 
     def has_answer(self) -> bool:
-        """Return whether the server has sent something during a COPY.
-
-        Usually it is an error, which `finish_copy` raises.
+        """Return whether the server has sent something during a COPY: usually an error, which `finish_copy` raises.
 
         There is no other way to notice an error early: after an error, the server reads and discards data until the
         command ends (protocol documentation, "COPY Operations").
         """
         if self._reports_skipped:
-            # A notice about a skipped row does not end the command. Here it cannot be distinguished from an error.
+            # The server may have sent a notice about a skipped row, which does not end the command. Here the notice
+            # cannot be distinguished from an error.
             return False
         return self._has_input or bool(self._poll(select.POLLIN, 0))
 
@@ -363,7 +363,7 @@ class CopySession:
     def _take_look(self, table: LoadedTable | None, spec: CopySpec) -> str:
         """Read the last result, which is that of `compose_look` if there is a table.
 
-        Return its columns. Raises TargetError.
+        Return the numbers and types of the columns in the result. Raises TargetError.
         """
         found = None if table is None else self._take(ExecStatus.TUPLES_OK)
         self._expect_end()
@@ -430,7 +430,8 @@ class CopySession:
 
     def _leave_copy(self) -> LiteralString:
         """Return the SQL before a statement other than COPY: undo a failed COPY and set penstock's search_path."""
-        # Rolling back to the savepoint restores the search_path of that time, which is not known.
+        # A rollback to the savepoint also restores the search_path that was set at the savepoint. It is not known here
+        # which one that was.
         is_broken, has_users_settings = self._savepoint == "broken", self._has_users_settings
         self._has_users_settings = False
         if is_broken:

@@ -42,15 +42,16 @@ class GivingUp:
     """When to send the rest of an object as text. A block that the encoder declines needs its own COPY command."""
 
     declined_in_a_row: int = 3
-    # The encoder gives up after `declined_in_a_row` declined blocks if also one in this many blocks was declined.
+    # The encoder gives up after `declined_in_a_row` declined blocks, if they follow each other, or if at least one in
+    # this many blocks was declined.
     blocks_per_declined: int = 10
 
 
 class EncodedBlocks:
     """Encodes the blocks of one object until too many of them are declined. `spec` describes the COPY command.
 
-    Sessions share it without a lock. If a block is counted twice, or not at all, the encoder only gives up sooner or
-    later.
+    Sessions share the encoder without a lock. A block may then be counted twice, or not at all. This only changes when
+    the encoder gives up.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class EncodedBlocks:
         spec: CopySpec,
         *,
         rule: GivingUp | None = None,
-        # A byte. Blocks are sent as text until one has it. From then on blocks are encoded, because a change between
-        # text and encoded blocks costs a COPY command.
+        # The byte with which encoding begins. Blocks are sent as text until one contains this byte. All later blocks
+        # are encoded, because a change between text and encoded blocks costs a COPY command.
         awaited: bytes = b"",
     ) -> None:
         self.spec = spec
@@ -122,7 +123,7 @@ _MARKS: Final = "\x1f\x1e\x1d"
 def make_plain(dialect: Dialect, column_map: ColumnMap, encoder: Encoder) -> EncodedBlocks | None:
     """Return the encoder that writes an object's blocks as csv without quotes, None if they must be sent as text.
 
-    It begins with the first block that has a quote or, in text and tsv, a backslash.
+    The encoder begins with the first block that has a quote or, in text and tsv, a backslash.
     """
     delimiter, quote, null = _MARKS
     spec, rewriter = encoder.spec, encoder.rewriter
@@ -200,16 +201,18 @@ class CellGains:
 
     # The gain of each kind whose gain does not depend on the width.
     by_kind: Mapping[str, float]
-    # A text gains `text_ns_per_byte` for each byte, because the server need not read each byte, minus `text_ns` for its
-    # length, but at least `least_text_ns`. The figures are from the line through texts of 12 and 200 bytes.
+    # The gain of a text is `text_ns_per_byte` for each byte, because the server need not read each byte, minus
+    # `text_ns`, because it must read the length. It is at least `least_text_ns`. The figures describe the line through
+    # the gains of texts of 12 and 200 bytes.
     text_ns: float
     text_ns_per_byte: float
     least_text_ns: float
 
 
-# By the first version of PostgreSQL that they are about. Those of 14 are medians of several runs of
-# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). Those of 19 are from its record of 2026-11-27 (19~rc1). The
-# gains of texts on 19 are the line through -14 ns at 32 bytes and 43 ns at 200 bytes; the 43 ns are of whole processes.
+# The gains by the first version of PostgreSQL that they are about. The gains of 14 are medians of several runs of
+# benchmarks/copy_format.py (PostgreSQL 18, 2 sessions). The gains of 19 are from its record of 2026-11-27 (19~rc1). The
+# gains of texts on 19 are the line through -14 ns at 32 bytes and 43 ns at 200 bytes. The 43 ns were measured over
+# whole processes.
 GAINS: Final = {
     14: CellGains(
         by_kind={

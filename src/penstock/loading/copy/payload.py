@@ -69,7 +69,7 @@ def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
 
 
 def _find_scale(modifier: int) -> int:
-    """Return the scale of a numeric: 11 bits, of which 1024 and above are negative (numeric_typmod_scale in numeric.c).
+    """Return the scale of a numeric: 11 bits, negative from 1024 on (numeric_typmod_scale in numeric.c).
 
     >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
     (2, -3)
@@ -141,10 +141,10 @@ class Encoder:
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
 
     def _only_doubles(self, block: Block) -> bool:
-        """Return whether nothing but backslashes must be rewritten in a block.
+        """Return whether a block needs no other change than doubled backslashes.
 
-        A block with CR LF must be: rewritten blocks of the same COPY end lines with a line feed, and the server accepts
-        only one kind of line end.
+        A block with CR LF needs another change: rewritten blocks of the same COPY end lines with a line feed, and the
+        server accepts only one kind of line end.
         """
         return self.passes_plain and block.line_end == "lf"
 

@@ -50,7 +50,8 @@ class BlockReader:
     """Cuts one object's pieces into blocks. If it has a header, call `take_header` first. Then iterate once.
 
     Raises DataError, which names the object and line, if COPY would refuse the form of the data, or if a record is
-    longer than `max_record_bytes`: an unclosed quote would otherwise fill the memory. Pieces must be shorter than that.
+    longer than `max_record_bytes`: an unclosed quote would otherwise fill the memory. Pieces must be shorter than
+    `max_record_bytes`.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class TornReader(BlockReader):
     field_count: int | None = None
     # Whether a record may have one field more, if that field is empty.
     ends_empty: bool = False
-    # The longest line that can be rejected, if records may not be longer. The ledger stores a rejected line as one
+    # The longest line that can be rejected, unless `max_record_bytes` is more. The ledger stores a rejected line as one
     # value, which has at most 1 GB, and several copies of the line are in memory.
     longest_line_bytes: int = 256_000_000
     # The line end of the good records so far, None before the first.
@@ -302,7 +303,7 @@ class TornReader(BlockReader):
         return _Torn(cut.end, cut.records, cut.lines, error.message)
 
     def _part(self, torn: _Torn) -> Iterator[Block]:
-        """Yield the records before a torn record, and its first line. The bytes after that line are cut again."""
+        """Yield the records before a torn record, and the torn record's first line. Later bytes are cut again."""
         good, rest = self._split(torn.start)
         self._carry, self._carried_bytes = [], 0
         self._again.extendleft(reversed([*_windows(rest[0]), *rest[1:]]))
@@ -327,7 +328,7 @@ class TornReader(BlockReader):
     def _take_line(self, reason: str) -> Block:
         """Return a block of the next line, with its fault."""
         # The characters that end the line. A line feed ends it even if the records end with CR. If CR was guessed
-        # wrongly, the rest is then rejected line by line.
+        # wrongly, the object's other lines are then rejected one by one.
         marks = (b"\r", b"\n") if self._line_end == "cr" else (b"\n",)
         taken: list[Segment] = []
         length_bytes, end = 0, 0

@@ -111,8 +111,8 @@ class Columnar(Format):
     def compare(
         self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
-        # Compare the rows as they are sent without rejects, which may be in the binary format. If they differ, compare
-        # them as an earlier run with --on-error reject has sent them, as text.
+        # First compare the rows in the form in which they are sent without rejects, which may be the binary format. If
+        # they differ, compare them as text, because an earlier run with --on-error reject has sent them as text.
         try:
             state = super().compare(work, committed, replace(tools, rejects_torn=False))
         except DataError:

@@ -180,9 +180,9 @@ def map_columns(
 def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
     """Return the column of each name in records of JSON Lines. `header` has the names that are known beforehand.
 
-    A column without a default that no such name matches gets the values with its own name. With a mode that has a key,
-    it does not, so that it keeps its value if no record names it. A name without a column is not in the map. Raises
-    TargetError.
+    A column without a default that matches none of these names gets the values with the column's own name. In a mode
+    with a key it gets none, so that the column keeps its value if no record names it. A name without a column is not in
+    the map. Raises TargetError.
     """
     _check_constants(job, table)
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
@@ -296,8 +296,8 @@ def _constant(value: str, *, uri: str) -> str | None:
 def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> dict[int, Column | None]:
     """Return the column of each field that is not skipped, by the field's index. None if the table has no such column.
 
-    The column is the one that matches the field's name. If none does, it is the one whose name would be created for the
-    field.
+    The column is the one that matches the field's name. If none matches, it is the column whose name a new table would
+    have for the field.
     """
     found: dict[int, Column | None] = {}
     for index, (name, created) in enumerate(zip(names, job.dialect.name_columns(names), strict=True)):

@@ -227,13 +227,13 @@ class Format(ABC):
     sums: type[RangeSums] = RowSums
     # Whether records are fields between delimiters. Then a word may stand for null, and a field may be missing.
     is_delimited = False
-    # Whether each record names its fields. So any record may have a field that no other has.
+    # Whether each record names its fields. Then any record may have fields that no other record has.
     is_by_name = False
     # Whether columns have types of their own. Then --types looks only at the names of the objects' folders.
     is_typed = False
     # Whether the names of an object's folders, such as year=2026, are columns too.
     names_folders = False
-    # Whether an object without any text counts as one of this format if other objects have it.
+    # Whether an object without any text counts as one of this format if the other objects are of this format.
     may_be_blank = False
     # Hints for errors of the server, by SQLSTATE. They replace the hints for text.
     hints: Mapping[str, str] = _NO_HINTS

@@ -37,7 +37,7 @@ _REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header
 def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
     """Return whether a sample is JSON Lines: by the options, or because the first lines are objects.
 
-    `is_whole`: the sample is the whole file.
+    `is_whole` says whether the sample is the whole file.
     """
     if options.format is not None:
         return options.format == "jsonl"
@@ -70,7 +70,7 @@ def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str
 
 
 def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
-    """Raise OtherContent if a sample is JSON, but its records are not one on each line."""
+    """Raise OtherContent if a sample is JSON, but does not have one record on each line."""
     found = recognize(head, is_whole=is_whole)
     if found is not None and found.is_certain:
         hint = describe_conversion(found, uri=uri, compression=compression)
@@ -166,9 +166,9 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
 
 
 def fold(name: str) -> str:
-    """Return a name in lower case, without blanks around it. Names that match no column exactly are compared so.
+    """Return a name in lower case, without blanks around it.
 
-    Source: rust/src/json_lines.rs.
+    Names that match no column exactly are compared in this form. Source: rust/src/json_lines.rs.
     """
     return name.strip(" \t\n\f\r").lower()
 

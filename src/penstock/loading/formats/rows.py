@@ -1,9 +1,9 @@
 """Opens a columnar object, and yields its rows as blocks in COPY's text or binary format.
 
 A block's start and end are row numbers of the file, so ranges, resuming and checksums work on rows. Its bytes are the
-rows as they are sent, which do not depend on the file's own encoding. Rows are sent in the binary format if it has the
-types of all columns. They are sent as text if records may be rejected or are staged, or if columns are set to
-constants.
+rows as they are sent, which do not depend on the file's own encoding. Rows are sent as text if records may be rejected
+or are staged, or if columns are set to constants. Other rows are sent in the binary format, if this format has the
+types of all columns.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: 
 def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:
     """Return the ranges of rows that are not committed.
 
-    They are cut where a committed range or one of `edges` begins or ends.
+    These ranges are cut where a committed range or one of `edges` begins or ends.
 
     Raises DataError if rows are committed that the file does not have.
 

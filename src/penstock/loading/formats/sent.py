@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_object_encoder(form: RecordForm, work: ObjectWork) -> Encoder:
-    """Return the encoder for an object's blocks. It has the types of the columns that may change values."""
+    """Return the encoder for an object's blocks. The encoder knows the types of the columns that may change values."""
     encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
     if work.target.facts is None:
         # The columns of a table that the load creates have types that keep all values, or type text.
@@ -89,10 +89,9 @@ _HELD_BYTES: Final = 64 * MIB
 
 
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
-    """Yield an object's blocks.
+    """Yield an object's blocks. Raises DataError if no record of the first blocks has the right number of fields.
 
-    Raises DataError if no record of the first blocks has the right number of fields: of blocks with 1,000 records or
-    more together, or of all blocks if the object has 2 to 999 records.
+    The first blocks are those with the first 1,000 records. They are all blocks if the object has 2 to 999 records.
     """
     encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)

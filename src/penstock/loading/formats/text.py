@@ -229,7 +229,8 @@ def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
     """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
     for block in blocks:
-        # The header is not a block. If a committed range ends inside the header, the object was different then.
+        # The header is not a block. If a committed range ends inside the header, the object was different when that
+        # range was committed.
         is_in_header = block.is_first and edges.lie_within(0, block.start)
         if is_in_header or edges.lie_within(block.start, block.end):
             raise DataError(

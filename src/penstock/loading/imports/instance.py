@@ -28,7 +28,7 @@ def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuesti
 
 
 def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], None]) -> RdsDescription | None:
-    """Return AWS's answer, None if it is not asked or does not answer, which is said."""
+    """Return AWS's answer, or None if AWS was not asked. If AWS does not answer, show that, and return None."""
     if question is None:
         return None
     found = question.answer()

@@ -318,7 +318,7 @@ class ObjectUnit:
         self._looked_s = tools.clock()
         self._oids = sorted({table.oid for table in tables.values()})
         self._table_bytes = -1
-        # What each import had read when it last showed progress, and the time of that.
+        # What each import had read when it last showed progress, and the time at which that was.
         self._marks: dict[ImportedObject, tuple[tuple[int | None, int | None], float]] = {}
         self._reported: set[ImportedObject] = set()
 

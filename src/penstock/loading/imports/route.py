@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CLIENT_REMEDY = "Use --via client."
 
-# --via auto chooses the server's route only beyond these limits. With a shorter round trip, the loader is in the
-# server's region. A faster link carries more than most instances can load.
+# --via auto chooses the server's route only beyond these limits. If the round trip is shorter, the loader is in the
+# server's region. If the link is faster, it carries more than most instances can load.
 FAR_ROUND_TRIP_S = 0.01
 FAST_LINK_BYTES_PER_S = 50e6
 

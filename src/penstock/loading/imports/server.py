@@ -82,7 +82,7 @@ class ImportRow:
     rows: int | None
     # The decompressed bytes of its COPY command, None if the server does not show them.
     bytes_read: int | None
-    # Whether it waits for a lock.
+    # Whether the backend waits for a lock.
     is_blocked: bool
 
 
@@ -100,7 +100,7 @@ def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]
 
 
 def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
-    """Return the size of tables and their partitions. It grows before rows are committed. Raises ServerError."""
+    """Return the size of tables and their partitions. This size grows before rows are committed. Raises ServerError."""
     with translate_errors("reading the size of the tables"):
         row = run_query(connection, "loading/table_bytes", oids=list(oids)).fetchone()
     return 0 if row is None else int(row[0])
@@ -142,7 +142,7 @@ class ImportSession(CopySession):
         super().begin()
 
     def import_object(self, spec: CopySpec, place: S3Object, *, has_header: bool) -> str | None:
-        """Import an object in the open transaction, and return the text with which the server reports that.
+        """Import an object in the open transaction, and return the server's report about it.
 
         The call runs with the user's search_path, as COPY does. Raises CopyFailed, and TargetError if the table's name
         belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the table.

@@ -1,8 +1,9 @@
 """Decides which indexes, keys and foreign keys of a table are dropped while it is loaded, and which are kept. Pure.
 
-They are dropped before the rows and rebuilt after them. Meanwhile other sessions can write rows that violate them. So
-by default unique indexes and keys are kept, and the rest is dropped only if the table is empty and the load is large
-enough; with --indexes rebuild the user says that no other session writes to the table.
+They are dropped before the first row and rebuilt after the last. While they are dropped, other sessions can write rows
+that violate them. So by default unique indexes and keys are kept, and other indexes and foreign keys are dropped only
+if the table is empty and the load is large enough. With --indexes rebuild, the user says that no other session writes
+to the table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 
 @frozen
 class IndexPlanFacts:
-    """The facts of a load and its table from which it is decided what to drop."""
+    """The facts of a load and its table that decide what is dropped."""
 
     indexes: Indexes
     job: TargetJob
@@ -48,7 +49,7 @@ class IndexPlanFacts:
 class IndexDecision:
     """The indexes and foreign keys that a load drops of one table."""
 
-    # What the user sees of it.
+    # The part of the decision that the user sees.
     plan: IndexPlan
     indexes: tuple[IndexPart, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
@@ -215,7 +216,7 @@ def _first(*rules: tuple[bool, str]) -> str | None:
 def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mapping[int, TableParts]) -> str | None:
     """Return why an index of a partitioned table could not be rebuilt with its attached indexes, or None if it can.
 
-    For example, it is attached to an index that stays, or a partition lacks an index that would be attached to it.
+    For example, the index is attached to another index that stays, or a partition lacks an index to attach.
     """
     table = tables[part.facts.relation_oid].table
     has_one = {each.facts.relation_oid for each in family if each.parent_id == part.part_id}

@@ -75,7 +75,8 @@ def gather_facts(
 ) -> IndexPlanFacts:
     """Return the facts for the decision on a table's indexes, as if the table were empty.
 
-    `size_bytes` is the stored size of all sources of the load; `has_dropped`: the load has already dropped some.
+    `size_bytes` is the stored size of all sources of the load; `has_dropped` says whether the load has already dropped
+    indexes or keys.
     """
     return IndexPlanFacts(
         indexes=rules.indexes,

@@ -73,8 +73,8 @@ class TableChanges:
         """First restore what other loads have left changed, then change the tables that get rows.
 
         `changed_by` has the loads that have changed a table, by its oid; `created` are the tables created for the load,
-        by their names in the job. `has_work`: rows are left to load. `has_rows`: the tables get rows, loaded now or
-        staged before. Raises TargetError, ServerError.
+        by their names in the job. `has_work` says whether rows are left to load, `has_rows` whether the tables get
+        rows, which are loaded now or were staged before. Raises TargetError, ServerError.
         """
         left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
         if left:

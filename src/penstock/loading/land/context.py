@@ -55,8 +55,8 @@ _MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXC
 # default, and other sessions rarely have less.
 _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 
-# The lock mode of VACUUM and ANALYZE. It shows which session is an autovacuum worker, because a role without
-# pg_read_all_stats sees nothing else of the worker.
+# The lock mode of VACUUM and ANALYZE. A session with this lock is taken for an autovacuum worker, because a role
+# without pg_read_all_stats sees nothing else of the worker.
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 

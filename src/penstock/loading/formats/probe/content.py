@@ -61,7 +61,7 @@ class Content:
     advice: str
     # A command that reads the file.
     command: str | None = None
-    # The end of the name of the file that the command writes, None if it writes none.
+    # The suffix of the file that the command writes, None if the command writes no file.
     suffix: str | None = None
     # Whether the text cannot be delimited text.
     is_certain: bool = False
@@ -107,10 +107,10 @@ _SQL: Final = Content(name="SQL", advice="If it was written for PostgreSQL, run 
 
 
 def recognize(head: bytes, *, is_whole: bool) -> Content | None:
-    """Return the content of a sample that does not look like delimited text, or None. `is_whole`: it is the whole file.
+    """Return the content of a sample that does not look like delimited text, or None.
 
-    A text that begins with a brace or a bracket never counts as delimited, because fragments of JSON could then be
-    stored.
+    `is_whole` says whether the sample is the whole file. A text that begins with a brace or a bracket never counts as
+    delimited, because fragments of JSON could then be stored.
     """
     text = head.lstrip()
     if text[:1] == b"{":
@@ -157,7 +157,7 @@ def _unknown(start: str) -> Content:
 def _name_objects(text: bytes, *, is_whole: bool) -> Content:
     """Return the content of a text that begins with a brace.
 
-    It is JSON Lines if half of the first lines, or more, are objects; the others may be bad records.
+    It is JSON Lines if half of the first lines, or more, are objects; the other lines may be bad records.
     """
     lines = _first_lines(text, is_whole=is_whole)
     if not lines and _OBJECT.match(text):

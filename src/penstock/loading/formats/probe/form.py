@@ -1,4 +1,7 @@
-"""Finds the format and the delimiter of a sample: those of the options, or those that divide all records equally."""
+"""Finds the format and the delimiter of a sample.
+
+They are those of the options, or those that divide all records into the same number of fields.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,7 @@ def _check_delimiter_and_nulls(options: DialectOptions) -> None:
 
 
 # The delimiters that are tried. If two of them divide the records equally well, the first in this list is chosen. The
-# comma is last, because it is often part of a value (a decimal comma as in 95,26); the others rarely are.
+# comma is last, because it is often part of a value (a decimal comma as in 95,26). The other delimiters rarely are.
 _DELIMITERS: Final = ("\t", "|", ";", ",")
 # The part of the sample on which all delimiters are tried. It has enough room for hundreds of records.
 _TRIAL_BYTES: Final = 32 * 1024
@@ -155,7 +158,7 @@ class Choice:
     reason: str
     # Whether the delimiter divides the records into the same number of fields.
     is_divided: bool = False
-    # Whether quotes or backslashes prove which of the formats with that delimiter it is.
+    # Whether quotes or backslashes in the sample prove which of the formats with this delimiter it has.
     is_spelled: bool = False
 
 

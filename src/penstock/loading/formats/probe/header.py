@@ -152,7 +152,7 @@ def judge_header(
     *,
     spelled: Sequence[str | None],
 ) -> HeaderVerdict:
-    """Return whether a first record is a header. `fields` are the first record's, `rows` some of the records after it.
+    """Return whether a first record is a header. `fields` are those of the first record, `rows` some later records.
 
     `spelled` are the fields as names of the table's columns.
 
@@ -191,7 +191,7 @@ def _judge_words(
 ) -> HeaderVerdict:
     """Return whether a first record of words is a header if the records after it consist of words too.
 
-    `is_new`: the table is yet to be created, so its column names are not known.
+    `is_new` is true if the table is yet to be created, so that its column names are not known.
     """
     if not all(names) or len(set(names)) < len(names):
         return "none"
@@ -290,9 +290,9 @@ def check_is_utf8(
 ) -> None:
     """Raise DataError if the sample is not valid UTF-8. A last character that the sample's end cuts off is accepted.
 
-    `rejects`: the load rejects bad records, so a few invalid lines, or a file that is mostly UTF-8, are accepted here.
-    `locate` returns the line and the column of an offset. `convert` returns the command that converts the file from an
-    encoding; without it, --encoding names the encoding.
+    If `rejects` is true, the load rejects bad records, so a few invalid lines, or a file that is mostly UTF-8, are
+    accepted here. `locate` returns the line and the column of an offset. `convert` returns the command that converts
+    the file from an encoding; without it, --encoding names the encoding.
     """
     try:
         head.decode()

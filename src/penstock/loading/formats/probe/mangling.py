@@ -50,7 +50,7 @@ _BLANK: Final = Content(
 def find_misfit(
     head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int, ends_empty: bool = False
 ) -> tuple[_native.Record, int] | None:
-    """Return a sample's first record with another number of fields, and that number, or None if all records fit.
+    """Return a sample's first record with a wrong number of fields, and that number. None if all records fit.
 
     With `ends_empty` a record may have one more field, which is blank.
     """
@@ -132,7 +132,7 @@ _RUNAWAY_BYTES: Final = 64 * 1024
 _NULL_WORDS: Final = ("\\N", "NULL", "null")
 # Possible delimiters. Some are so rare that a notice mentions them, but they are never chosen.
 _DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
-# How many records or fields must be alike. So many rarely have the same number of fields by chance.
+# How many records or fields must be alike. This many records rarely have the same number of fields by chance.
 _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 

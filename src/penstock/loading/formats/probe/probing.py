@@ -73,10 +73,10 @@ def probe_dialect(
 ) -> ProbeResult:
     """Find the dialect of a file from its first block. Only what `options` do not give is probed.
 
-    `head` is decompressed, has no byte-order mark, and is in UTF-8 if its encoding is not ASCII-safe. `is_whole`:
-    `head` is the whole file. `table_columns` is None if the table is yet to be created. `bom` is the encoding of the
-    byte-order mark that was skipped. `first_line` is the line of the file on which `head` begins. `rejects`: the load
-    rejects bad records. `compression` is the file's, which a hint names.
+    `head` is decompressed, has no byte-order mark, and is in UTF-8 if its encoding is not ASCII-safe. `is_whole` says
+    whether `head` is the whole file. `table_columns` is None if the table is yet to be created. `bom` is the encoding
+    of the byte-order mark that was skipped. `first_line` is the line of the file on which `head` begins. `rejects` says
+    whether the load rejects bad records. `compression` is the file's, which a hint names.
 
     Raises UsageError for options that COPY refuses. Raises DataError if the file is not UTF-8 and no encoding is given,
     or if its header cannot be read. Raises SourceError for what is not delimited text, unless a format is given.
@@ -212,10 +212,10 @@ def find_contradiction(
 ) -> Contradiction | None:
     """Return the first line where an object's first block contradicts the first object's dialect, or None.
 
-    `header` is the first object's. `table_columns` are the columns that this object's header may name, None if it must
-    be the same as the first object's. `column_count` is the number of fields of the first object. Parts of the dialect
-    that `options` give are not checked. A block that no dialect can read is not checked either, because the load will
-    report the error.
+    `header` is that of the first object. `table_columns` are the columns that this object's header may name, None if
+    this header must be the same as that of the first object. `column_count` is the number of fields of the first
+    object. Parts of the dialect that `options` give are not checked. A block that no dialect can read is not checked
+    either, because the load will report the error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
