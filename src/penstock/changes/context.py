@@ -99,7 +99,7 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object. If it has several steps, or parts attached to `name`, their seconds are added up."""
+        """Add a restored object. If it had several steps, or parts attached to `name`, their seconds are added up."""
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
@@ -158,7 +158,7 @@ class Context:
     held: set[int] = field(default_factory=set)
     # The ids of holders that end now.
     leaving: Collection[str] = ()
-    # Selects the changes of the store to restore; by default those of tables.
+    # Selects the changes to restore from the store; by default the changes of tables.
     concerns: Callable[[Change], bool] = is_at_table
     # The identity of this server. If it is set, holds whose changes were made on another server are not touched.
     server: ServerIdentity | None = None

@@ -1,7 +1,7 @@
 """Keeps the journal: commits a record of each change before it is made, and later restores it and removes the record.
 
 Every change of every kind and store goes through `record` and `restore`. The process that made a change restores it. If
-that process has died, a later process or penstock repair does.
+that process has died, a later process or penstock repair restores it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _settle(kind: TableKind, found: Sequence[Change], records: ChangeRecords) ->
 def _refuse_others(context: Context, changes: Sequence[Change], request: TableRequest) -> None:
     """Raise CannotRecord if this role cannot restore a change that is recorded for the table.
 
-    The last load to end restores all changes of a table, so it must be able to.
+    The last load to end restores all changes of a table, so its role must be able to restore each of them.
     """
     if other_roles := find_others(context.connection, changes):
         names = ", ".join(f'"{name}"' for name in sorted(other_roles))

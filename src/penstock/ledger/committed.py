@@ -103,8 +103,9 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
     """Return the statement that records the ranges which its transaction commits.
 
-    It locks the objects' rows, as a foreign key would: a session that removes an object waits for this transaction, and
-    then sees the ranges. If an object is no longer part of the load, the statement fails (`lacks_object`).
+    The statement locks the objects' rows, as a foreign key would: a session that removes an object waits for this
+    transaction, and then sees the ranges. If an object is no longer part of the load, the statement fails
+    (`lacks_object`).
     """
     return compose_query(
         "INSERT INTO {ranges} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"

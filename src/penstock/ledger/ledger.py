@@ -53,7 +53,7 @@ class Ledger:
         self._prepare(connection, look_for_ledger(connection, self.schema)(), is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Create or upgrade the ledger if need be, and take the load's lock. Takes one round trip if it need not be.
+        """Create or upgrade the ledger if necessary, and take the load's lock. If not necessary, takes one round trip.
 
         This does the same as `ensure` followed by locks.try_lock with `lock`. Returns False if another session has the
         lock.
@@ -123,7 +123,7 @@ class Ledger:
         with refusing_older(), translate_errors("recording the load"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
-                # This commit is durable. So if a load is missing in the ledger, it was removed, not lost in a crash.
+                # This commit is durable. So a load that is missing in the ledger was removed, and not lost in a crash.
                 connection.execute(BE_DURABLE)
                 connection.execute(remove_holds, values)
                 begun = run_query(connection, "ledger/begin", **values)
@@ -146,11 +146,11 @@ class Ledger:
     ) -> Claim | None:
         """Take over a load: raise its epoch, and end its members. If `is_joint`, end only members that have died.
 
-        Returns None if sessions of an earlier loader still lock the load's rows after a second. Transactions that these
-        sessions are committing count; their later transactions fail. `job` replaces the recorded job, since options
-        that are not part of the identity may differ now. `is_own_job` is whether this login chose the job; it is false
-        if the job was read from the ledger. Raises TargetError if the load does not exist, has ended, or belongs to
-        another role.
+        Returns None if sessions of an earlier loader still lock the load's rows after a second. Rows that these
+        sessions are committing count as loaded; later transactions of the sessions fail. `job` replaces the recorded
+        job, since options that are not part of the identity may differ now. `is_own_job` is whether this login chose
+        the job; it is false if the job was read from the ledger. Raises TargetError if the load does not exist, has
+        ended, or belongs to another role.
 
         The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
         """

@@ -4,9 +4,9 @@ The other statements are in sql/. There, `:"ledger"` is the ledger's schema. A l
 oid was recorded in this database, otherwise by its name (sql/parts/object_oid.sql).
 
 An oid is valid in one database only. In a restored dump, a copy of a database or a logical replica, a table has another
-oid, and another table may have its old one. So each row with oids also has an origin: the cluster's system identifier,
-the database's oid, and the oid of the ledger's table loads, which differs if a dump was restored into the same
-database. If a row's origin is not the present one, its oids are not valid here.
+oid, and the old oid may belong to another table. So each row with oids also has an origin: the cluster's system
+identifier, the database's oid, and the oid of the ledger's table loads, which differs if a dump was restored into the
+same database. If a row's origin is not the present one, its oids are not valid here.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ _WANTED = """
     ) AS w (oid, in_schema, in_table, uri)
 """
 
-# Whether a row of table objects, of any version, is of table w. Older versions do not record where an oid is valid, so
-# the oid or the name is enough.
+# Whether a row of a ledger's table objects, of any version, is about table w. Older versions do not record where an oid
+# is valid, so the oid or the name is enough.
 _IS_SAME = "({o}.target_oid = w.oid OR ({o}.target_schema = w.in_schema AND {o}.target_table = w.in_table))"
 _KNOWN_TABLE = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE {is_same})"
 _KNOWN_OBJECT = "EXISTS (SELECT FROM ONLY {objects} AS k WHERE k.uri = w.uri AND {is_same})"
@@ -72,8 +72,8 @@ _KNOWN_ELSEWHERE = """
      LIMIT 1
 """
 
-# Tables that this ledger does not have and that users of another ledger may have loaded: roles that may write to both,
-# and superusers if a superuser owns that ledger.
+# Tables that this ledger does not have and that users of another ledger may have loaded: roles that may write to the
+# table and to that ledger, and superusers if a superuser owns that ledger.
 _MAYBE_KNOWN = """
     SELECT w.oid,
            CURRENT_USER::text
@@ -227,7 +227,7 @@ def refuse_known_elsewhere(
 def _find_known(
     connection: Connection, ledgers: Ledgers, other: OtherLedger, arrays: Mapping[str, Any]
 ) -> list[_KnownTable] | None:
-    """Return at most one table of the load that another ledger has recorded; None if that cannot be read or trusted."""
+    """Return at most one table of the load that another ledger has recorded; None if that ledger cannot be used."""
     if not other.may_read:
         return None
     query = _compose_known(_KNOWN_ELSEWHERE, ledgers, other=sql.Identifier(other.schema, "objects"))

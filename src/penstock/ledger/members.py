@@ -3,7 +3,7 @@
 A member is a row of table members, live while a session holds the advisory lock that the row names. Every loading
 transaction first reads and locks its member's row (`compose_fence`). If a member's lock is free, another process ends
 the member by an UPDATE of its row. The UPDATE waits for the member's open transactions, and makes its later
-transactions fail. Only then are its claims free.
+transactions fail. After that, the member's claims are free.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def name_fitting(version: int, creator: str | None) -> str:
 
 
 def _rename(schema: str, version: int) -> str:
-    """Return the hint for a ledger that is too old to be upgraded. Its records still count, as another ledger's do."""
+    """Return the hint for a ledger that is too old to be upgraded. Its records still count, like another ledger's."""
     rename = sql.SQL("ALTER SCHEMA {} RENAME TO {};").format(
         sql.Identifier(schema), sql.Identifier(f"{schema}_version_{version}")
     )

@@ -55,7 +55,7 @@ def find_landings(
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
     """Record the table that this transaction creates for a target.
 
-    It replaces an earlier record. Raises ServerError.
+    The record replaces an earlier one. Raises ServerError.
     """
     with translate_errors("recording the tables that the load created"):
         run_query(

@@ -38,7 +38,7 @@ from penstock.ledger.schema import (
 _log = logging.getLogger(__name__)
 
 # A batch of another load takes about 10 s, and ends before the upgrade gets its lock. Meanwhile, new transactions of
-# loads wait. If sessions of one load wait for each other, only the end of this time lets them go on.
+# loads wait. If sessions of one load wait for each other, they can only continue when this time is over.
 _LOCK_TIMEOUT_S = 15.0
 _PATIENCE_S = 60.0
 

@@ -158,7 +158,7 @@ class MembersLook:
     is_complete: bool
     # The objects that are not complete.
     claimed: int
-    # How many of these a member has claimed.
+    # How many of the objects that are not complete a member has claimed.
     held: int
     # How many of the unclaimed objects this member has in its sources.
     free: int
@@ -180,15 +180,15 @@ class MemberRecord:
     # The host and the process id.
     client: str
     is_live: bool
-    # The objects of which it has committed rows.
+    # The number of objects of which the process has committed rows.
     objects: int
-    # The objects that it has claimed now.
+    # The number of objects that the process has claimed now.
     claimed: int
     rows: int
     began_at: datetime
-    # The time of its last commit.
+    # The time of the process's last commit.
     seen_at: datetime
-    # The seconds from the time at which it joined to its last commit.
+    # The seconds from the time at which the process joined to its last commit.
     seconds: float
 
     @property

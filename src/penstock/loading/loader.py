@@ -138,7 +138,7 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
-        """Raise TargetError if another role's job needs rights that this role may not use for it.
+        """Raise TargetError if another role's job needs a right that this role must not use for other roles.
 
         If another login wrote the job, the load reads only sources that every user of this machine may read.
         """

@@ -20,8 +20,8 @@ _SESSIONS_LIMIT = 64
 _GAIN_WORTH_KEEPING = 1.05
 
 
-# A session is opened only if it gets at least this many stored bytes. Otherwise the other sessions have sent its bytes
-# before it is connected, which takes nine round trips and the start of a backend.
+# A session is opened only if it gets at least this many stored bytes. With fewer bytes, the
+# other sessions would send them before the new session is connected: that takes nine round trips and a backend's start.
 _BYTES_WORTH_A_SESSION = 1024 * 1024
 
 
@@ -98,8 +98,8 @@ class Pace:
 def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
     """Return how many sessions to continue with, given the bytes per second that the present count sent.
 
-    Sessions are added one by one as long as each raises the rate enough. A session that does not is removed again. If
-    already the first added session does not, further sessions are removed as long as the rate does not fall.
+    Sessions are added one by one as long as each raises the rate enough. A session that does not raise it enough is
+    removed again. If this is the first added session, further sessions are removed as long as the rate does not fall.
     """
     if pace.is_settled:
         return pace

@@ -125,7 +125,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 def _begin_asking(
     job: LoadJob, inputs: tuple[TargetInput, ...], server: ServerFacts, connection: Connection, world: World
 ) -> BriefQuestion | None:
-    """Begin to ask AWS about the server, which answers while the targets and their indexes are planned."""
+    """Begin to ask AWS about the server. AWS answers while the targets and their indexes are planned."""
     size_bytes = total_size(source for gathered in inputs for source in gathered.objects)
     is_large = size_bytes is None or size_bytes >= world.tuning.least_asking_bytes
     return begin_asking(

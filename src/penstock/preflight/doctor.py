@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
 
-# The queries of doctor. Each has the type of its rows, and a name of what it reads for the message of an error.
+# The queries of doctor. Each has the type of its rows, and a name for the facts that it reads, which error messages
+# use.
 _QUERIES: dict[str, tuple[type, str]] = {
     "core/inspect_marks": (Mark, "marks of managed services"),
     "preflight/rights": (Rights, "rights"),
@@ -326,7 +327,7 @@ class DoctorResult:
     findings: tuple[Finding, ...]
     # The planned load, None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
-    # What nobody waits for yet and what will stop the server, without a rate.
+    # The conditions that do not slow the server now but will stop it. They come from one reading, so they have no rate.
     risks: tuple[Risk, ...] = ()
 
     @property
@@ -384,7 +385,7 @@ def diagnose(
 
 
 def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
-    """Return what will stop the server although nobody waits for it yet, by one reading. Raises ServerError."""
+    """Return the conditions that do not slow the server now but will stop it, by one reading. Raises ServerError."""
     nowhere = Progress(wal_bytes=None, next_xid=None)
     with connect.borrow() as connection:
         meter = RiskMeter(read_settings(connection))

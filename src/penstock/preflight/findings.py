@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
     from penstock.watch.risks import Risk
 
-# The limits from which on a standby or the archiver is reported as far behind: the WAL that it lacks, and for a standby
-# also its delay.
+# A standby or the archiver is reported as far behind if it lacks more WAL than this. A standby is also reported if its
+# delay is longer than the second value.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
 
@@ -170,7 +170,7 @@ def find_space(found: Inspection) -> Iterator[Finding]:
 
 
 def judge_risks(risks: Iterable[Risk]) -> Iterator[Finding]:
-    """Yield a warning for each risk, except of slots and of the archiver, which have findings of their own."""
+    """Yield a warning for each risk, except risks of slots and of the archiver, which have findings of their own."""
     for risk in risks:
         if not risk.code.endswith("-keeps-wal"):
             yield warning("risks", describe_risk(risk), risk.remedy)

@@ -35,7 +35,7 @@ _ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
 # The bytes of a megabyte in max_wal_size: pg_settings has the setting in MB of 2^20 bytes.
 WAL_UNIT_BYTES = 1024 * 1024
 
-# How many times the expected WAL of a load max_wal_size must be, so that the load triggers no checkpoint. WAL triggers
+# max_wal_size must be this many times the expected WAL of a load, so that the load triggers no checkpoint. WAL triggers
 # a checkpoint after max_wal_size / (1 + checkpoint_completion_target), and the target is 0.9:
 # CalculateCheckpointSegments in src/backend/access/transam/xlog.c.
 WAL_FACTOR = 1.9

@@ -332,7 +332,7 @@ class Parameters:
             self._await({name: parse_value(name, text or values[name]) for name, text in texts.items()})
 
     def _await(self, wanted: Mapping[str, float]) -> None:
-        """Wait until RDS has applied the group, and SQL shows the values. Raises ServerError if it does not."""
+        """Wait until RDS has applied the group and SQL shows the values. Raises ServerError if that takes too long."""
         began_s = self.clock()
         while True:
             state = self.groups.describe(is_brief=True).apply_state

@@ -1,7 +1,8 @@
-"""Changes a server's settings under a lease: a hold, and a record of each setting, committed before the first is set.
+"""Changes a server's settings under a lease: a hold, and a record of each setting.
 
-The settings are restored when the lease ends. If the lease's session is gone, the next process restores them. A second
-lease shares the settings if it wants the same values, and is refused if it wants other values.
+Both are committed before the first setting is changed. The settings are restored when the lease ends. If the lease's
+session is gone, the next process restores them. A second lease shares the settings if it wants the same values, and is
+refused if it wants other values.
 """
 
 from __future__ import annotations

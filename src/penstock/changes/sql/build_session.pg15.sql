@@ -2,9 +2,9 @@
 -- returns (memory, workers, wal_compression); needs no privilege; PostgreSQL 15+
 -- psql -v memory_kb=65536 -v may_lower=true -v workers=0 -f build_session.pg15.sql
 --
--- A larger maintenance_work_mem is kept unless `may_lower` is true. The full pages that an index build writes to the WAL
--- are compressed if the server can do so by lz4, compresses nothing, and allows the role to set it. pglz takes longer
--- than it gains.
+-- A larger maintenance_work_mem is kept unless `may_lower` is true. The full pages that an index build writes to the
+-- WAL are compressed if the server can do so by lz4, compresses nothing, and allows the role to set it. pglz costs more
+-- time than it saves.
 SELECT pg_catalog.set_config(
            'maintenance_work_mem',
            greatest(:'memory_kb'::bigint, CASE WHEN NOT :'may_lower' THEN s.reset_val::bigint END) || 'kB',

@@ -1,4 +1,4 @@
--- key_columns.sql: the columns of the two tables of a foreign key, and whether a name is still that of the second
+-- key_columns.sql: the columns of a foreign key's two tables, and whether the referenced table still has this name
 -- returns (name, type, is_same); needs no privilege; PostgreSQL 14+
 -- psql -v references=pg_catalog.pg_class -v oid=1259 -v relation=1247 -f key_columns.sql
 SELECT pg_catalog.format('%s.%I', a.attrelid, a.attname) AS name,

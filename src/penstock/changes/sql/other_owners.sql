@@ -1,4 +1,4 @@
--- other_owners.sql: of some roles, those of which the current role is not a member
+-- other_owners.sql: those of the given roles of which the current role is not a member
 -- returns core.sql.NameRow; needs no privilege; PostgreSQL 14+
 -- psql -v owners='{postgres}' -f other_owners.sql
 SELECT o.name

@@ -159,7 +159,10 @@ class IndexesAndKeys:
         return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Rebuild the foreign keys of the tables, and those of other tables that refer to them, if their keys exist."""
+        """Rebuild the foreign keys of the tables, and those of other tables that refer to them.
+
+        A foreign key is rebuilt only if the key that it refers to exists.
+        """
         _Rebuild(context, done).rebuild_keys(oids)
 
     def describe(self, context: Context, change: Change) -> tuple[RepairAction, str]:

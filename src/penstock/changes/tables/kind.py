@@ -58,7 +58,7 @@ class TableSwitch:
 
     # The kind of change in records.
     name: str
-    # The lock that its ALTER TABLE takes.
+    # The lock that the ALTER TABLE takes.
     lock_mode: str
     # Returns records of what a load will change in a table and its partitions.
     find: Callable[[Connection, TableRequest], Sequence[Change]]
@@ -118,7 +118,7 @@ class TableKind(Kind, Protocol):
     """A kind of change that a load makes to its tables. Methods raise TargetError, ServerError.
 
     If `keeps_records` is true, an earlier record of an object is used instead of a new one. Once the object's rebuild
-    has begun, only the earlier record has its original state.
+    has begun, only the earlier record has the object's original state.
     """
 
     @property

@@ -1,7 +1,8 @@
 """Rebuilds the indexes and foreign keys of partitioned tables from those that their partitions have.
 
-No rows are read if all partitions have the index or foreign key. A partition that was added during the load gets one
-here, as it would have if the index had existed: an equal index of the partition is attached, or a new one is created.
+No rows are read if all partitions have the index or foreign key. A partition that was added during the load gets the
+index or foreign key here, as if the parent's had existed when the partition was added: an equal index of the partition
+is attached, or a new one is created.
 """
 
 from __future__ import annotations

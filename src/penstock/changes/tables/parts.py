@@ -21,10 +21,10 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import send_query
 from penstock.core.values.change import Change
 
-# The tokens of the server's scanner (src/backend/parser/scan.l) with standard_conforming_strings on, as in all sessions
-# of penstock. The definitions that the server writes have no comments, dollar quotes, parameters or line ends (an
-# escape string could continue after a line end), and identifiers that are not ASCII are quoted. All of these are
-# refused.
+# Matches one token of the server's scanner (src/backend/parser/scan.l). standard_conforming_strings is on, as in all
+# sessions of penstock. A text that has dollar quotes, parameters, line ends or unquoted identifiers that are not ASCII
+# does not match, so it is refused: the server writes none of these into definitions. (A string could continue after a
+# line end.) A comment matches, and is_one_clause refuses it.
 _TOKEN = re.compile(
     r"""
     [eE]'(?:[^'\\]|\\.|'')*'
@@ -135,7 +135,8 @@ class IndexFacts:
     parent: str | None
     is_partial: bool
     may_use_tablespace: bool
-    # Whether building the index runs functions outside pg_catalog that set no search_path and so may need the user's.
+    # Whether building the index runs functions outside pg_catalog that set no search_path, and so may need the
+    # search_path of the user.
     runs_functions: bool
     key_columns: list[str]
     # The types of the columns that the index depends on, by name.

@@ -1,8 +1,8 @@
 """Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
 
-core/catalogue/definition.py composes the statements from the record. The extended protocol sends them, which accepts
-only one statement at a time. They run as the role that dropped the object. The result is read back and compared with
-the record before the commit.
+core/catalogue/definition.py composes the statements from the record. They are sent by the extended protocol, which
+accepts only one statement at a time. They run as the role that dropped the object. The result is read back and compared
+with the record before the commit.
 """
 
 from __future__ import annotations

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from penstock.changes.tables.parts import PartId
     from penstock.core.values.change import Change
 
-# The most memory for one index; more makes it little faster (postgresql.org/docs/current/runtime-config-resource.html).
+# The most memory for one index. With more, a build is hardly faster
+# (postgresql.org/docs/current/runtime-config-resource.html).
 _WANTED_MEMORY_BYTES = GIB
 # All rebuilding sessions together take 1/4 of the machine's memory; the server and the page cache need the rest.
 _MEMORY_SHARE = 4
 _LEAST_MEMORY_BYTES = 64 * MIB
 
-# The least memory for a sort. A sort in little memory stays in the CPU's caches. In 1 GB, the five indexes of
-# benchmarks/indexed_load.py take a fifth more CPU time than in 16 MB, and on a busy machine two thirds more.
+# The least memory for a sort. A sort in little memory stays in the CPU's caches. With 1 GB, the five indexes of
+# benchmarks/indexed_load.py take a fifth more CPU time than with 16 MB. On a busy machine, they take two thirds more.
 _LEAST_SORT_BYTES = 8 * MIB
 # The least memory for each process of a parallel build. PostgreSQL starts a parallel worker only if each process has
 # this much (plan_create_index_workers in planner.c).
@@ -86,9 +87,9 @@ def choose_workers(plan: RebuildPlan, *, share: float) -> int:
 def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
     """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
 
-    To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. The fastest is the
-    least memory with which one merge is enough, because it stays nearest to the CPU's caches. Other methods use all
-    memory that they get.
+    To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. A build is fastest
+    with the least memory with which one merge is enough, because so little memory fits best into the CPU's caches.
+    Other methods use all memory that they get.
     """
     if method != "btree":
         return plan.memory_bytes, False
@@ -102,7 +103,7 @@ def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = N
     """Return indexes in order of cost, the most expensive first.
 
     Otherwise one session might still build an expensive index when the others have finished. `sizes` are the bytes of
-    their tables by OID. If it is None, all tables count as equally large.
+    the indexes' tables by OID. If it is None, all tables count as equally large.
     """
     return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
 

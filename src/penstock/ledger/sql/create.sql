@@ -17,10 +17,10 @@
 -- look in database "postgres".
 --
 -- A row of `members` is a process that loads rows of a load. It is live while a session holds the lock `lock_key`. Once
--- `ended_at` is set, its transactions fail. `ledger_version` is the version of the ledger that it knows: an upgrade ends
--- all members, and the constraint keeps processes of older versions from adding any. `session_limit` is how many
+-- `ended_at` is set, its transactions fail. `ledger_version` is the version of the ledger that it knows: an upgrade
+-- ends all members, and the constraint keeps processes of older versions from adding any. `session_limit` is how many
 -- connections all members may have together. A row of `claims` is an object of a load by several processes that is not
--- complete. It is free if its member is null or has ended.
+-- complete. A claim is free if its member is null or has ended.
 
 CREATE TABLE :"ledger".loads (
     id uuid PRIMARY KEY,

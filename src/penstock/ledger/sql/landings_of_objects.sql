@@ -1,4 +1,4 @@
--- landings_of_objects.sql: of some objects of a load, those whose target has a table created for it
+-- landings_of_objects.sql: the given objects of a load whose target has a table that was created for it
 -- returns (target, object); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v numbers='{1}' -f landings_of_objects.sql
 \set object_oid `cat parts/object_oid.sql`

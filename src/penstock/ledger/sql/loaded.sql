@@ -1,4 +1,4 @@
--- loaded.sql: the tables among some that a complete load has filled
+-- loaded.sql: those of the given tables that a complete load has filled
 -- returns (schema_name, table_name); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v schemas='{public}' -v tables='{t}' -f loaded.sql
 SELECT w.schema_name, w.table_name

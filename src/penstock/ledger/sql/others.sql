@@ -1,4 +1,4 @@
--- others.sql: the objects of a load, except some
+-- others.sql: the objects of a load, except those with the given numbers
 -- returns ledger.committed.OtherObject; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v numbers='{1}' -f others.sql
 \set object_oid `cat parts/object_oid.sql`

@@ -3,8 +3,8 @@
 -- psql -v schema=penstock -v tables='{loads,objects}' -f state.sql
 --
 -- Code in a session can SET ROLE to every role of which the login role is a member, and RESET ROLE to the login role.
--- `powers` are those of these roles that can do more than read and write tables. A trusted owner gains none of them by
--- code that runs in the session.
+-- `powers` are those of these roles that can do more than read and write tables. A trusted owner does not gain any of
+-- these powers by code that runs in the session.
 WITH powers AS (
     SELECT r.oid
       FROM pg_catalog.pg_roles AS r

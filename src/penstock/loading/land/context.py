@@ -100,8 +100,8 @@ class TableLocks:
     def take(self) -> None:
         """Take all locks, and hold them until the end of the caller's transaction or savepoint.
 
-        Call it through with_lock_retries. If several locks take longer than half of deadlock_timeout (at most 0.5 s),
-        it raises ServerError (55P03) and holds none of them.
+        Call this through with_lock_retries. If several locks take longer than half of deadlock_timeout (at most 0.5 s),
+        all are released, and ServerError (55P03) is raised.
         """
         self._attempts += 1
         if self._attempts == 1 and len(self._wanted) < 2:
@@ -114,9 +114,9 @@ class TableLocks:
             try:
                 self._lock(self._rows)
             except psycopg.errors.InsufficientPrivilege:
-                # LOCK TABLE on a view also locks the view's tables, and the view's owner may lack the right to that.
-                # The load may succeed all the same, because an INSTEAD OF trigger may have that right. So lock only the
-                # other relations.
+                # LOCK TABLE on a view also locks the view's tables, and the view's owner may lack the right to lock
+                # them. The load may succeed all the same, because an INSTEAD OF trigger may have this right. So lock
+                # only the other relations.
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
 
     def _look_up(self) -> None:
@@ -315,10 +315,8 @@ class LandingContext:
     def begin_anew(self, landing: TargetLanding) -> None:
         """Delete the committed ranges of a landing table that was dropped or does not fit.
 
-        Its objects are loaded again.
-
-        Drop the table first. This waits for other hosts that are committing to it, so that their ranges are visible
-        here.
+        The table's objects are loaded again. The caller has dropped the table. DROP waits for other hosts that are
+        committing rows to the table, so that their ranges are visible here.
         """
         if landing.record.kind is None:
             return
@@ -337,7 +335,7 @@ class LandingContext:
         drop_landing(self.connection, self.schema, record, load_id=self.claim.load_id)
 
     def refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
-        """Raise TargetError if a new table would be published. Its subscribers lack the table, and would stop."""
+        """Raise TargetError if a new table would be published. Subscribers lack the table, so they would stop."""
         names = ", ".join(f'"{name}"' for name in publications)
         if self.tools.is_publishing_allowed or not names:
             return

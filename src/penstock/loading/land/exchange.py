@@ -1,4 +1,4 @@
-"""Creates a table next to the old one without indexes, finishes it after its rows are loaded, and swaps the two."""
+"""Replaces a table: creates the new one without indexes, finishes it after its rows are loaded, and swaps the two."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
 _log = logging.getLogger(__name__)
 
 # How long the swap waits for each further lock after it has locked the old table. A session that waits for the old
-# table may itself hold a lock that DROP TABLE needs, and then the two are deadlocked. PostgreSQL would cancel the query
-# of that session, because it began to wait first, and so its deadlock_timeout (1 s) ends first.
+# table may itself hold a lock that DROP TABLE needs, and then the two sessions are deadlocked. PostgreSQL would cancel
+# the query of the other session, because that session began to wait first, so its deadlock_timeout (1 s) ends first.
 _FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
@@ -145,15 +145,16 @@ def create_replacement(
     for these types, the error is raised now, and not after the rows are loaded.
 
     The new table has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints; their
-    functions are called for each row, with the user's search_path. The old table's owner owns it, and nobody else may
-    read it. Identity columns continue after the old ones' values; a serial column uses the old sequence. Needs CREATE
-    on the schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
+    functions are called for each row, with the user's search_path. The old table's owner owns the new table, and nobody
+    else may read it. Identity columns continue after the values of the old ones; a serial column uses the old sequence.
+    Needs CREATE on the schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
     """
     new = TableName(schema=definition.table.schema, name=name)
     check_names(new, [])
     table = sql.Identifier(definition.table.schema, name)
     actions = [f"OWNER TO {sql.Identifier(definition.table.owner).as_string()}", *definition.statements("create")]
-    # LIKE marks constraints that are NOT VALID as valid, because the new table is empty. So create these again.
+    # LIKE marks constraints that are NOT VALID as valid, because the new table is empty. So create these constraints
+    # again.
     for constraint in definition.constraints:
         if constraint.kind in "cn" and not constraint.is_validated:
             key = sql.Identifier(constraint.name).as_string()
@@ -190,9 +191,9 @@ def enforce_early(
 ) -> None:
     """Create the indexes with these names, with their constraints, on the new table while it is empty.
 
-    Their functions are not called now, because the table is empty. They are called for each row, with the user's
-    search_path. With `with_foreign_keys`, foreign keys are added too, which locks the referenced tables until the
-    transaction ends. finish_replacement adds the remaining ones. Raises TargetError, ServerError.
+    The functions of the indexes are not called now, because the table is empty. They are called later for each row,
+    with the user's search_path. With `with_foreign_keys`, foreign keys are added too, which locks the referenced tables
+    until the transaction ends. finish_replacement adds the remaining indexes and keys. Raises TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"preparing table {replacement.name}"):
@@ -267,8 +268,8 @@ def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int, *, retyped: int = 0) -> None:
     """Drop the old table and give its name, privileges and all other properties to the new one.
 
-    It runs in the caller's transaction, which commits it together with the caller's own record. Readers wait for the
-    commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
+    The swap runs in the caller's transaction, and is committed together with the caller's own record. Readers wait for
+    the commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
     equal the definition, except that `retyped` columns have other types, so a property that cannot be transferred is an
     error and never lost silently. Dropping the old table's foreign keys locks the referenced tables too
     (conflicts.find_references returns them). Raises TargetError if the old table has changed since it was captured or

@@ -304,8 +304,8 @@ class CommandTag(NamedTuple):
 def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:
     """Make the server plan a statement without running it, so that errors are found before anything is loaded.
 
-    Raises UsageError if it is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with the
-    position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
+    Raises UsageError if the statement is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with
+    the position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
     """
     rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
     # Look at all plans, because a rule may rewrite one statement to several.

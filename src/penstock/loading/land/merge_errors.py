@@ -54,7 +54,7 @@ def find_position(
 ) -> RecordPosition:
     """Return the position of a record.
 
-    The record's number is how many records of its block are staged up to and including it.
+    The record's number counts the staged records of its block, up to and including this record.
     """
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         table_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))

@@ -34,7 +34,7 @@ class UniqueIndex:
     is_deferrable: bool
     is_exclusion: bool
     has_equal_nulls: bool
-    # The names of the index's columns. None is an expression.
+    # The names of the index's columns. An expression is None.
     columns: list[str | None]
 
 
@@ -42,7 +42,7 @@ class UniqueIndex:
 class PartitionColumn:
     """The row of partition_columns.sql."""
 
-    # The column's name. None is an expression.
+    # The column's name, None if the table is partitioned by an expression.
     name: str | None
 
 
@@ -234,7 +234,7 @@ def _collate(column: KeyColumn) -> sql.Composed:
 
 
 def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise UsageError or TargetError if a key is not columns of the table and of the file's `columns`."""
+    """Raise UsageError or TargetError if a key's columns are not all in the table and in the file (`columns`)."""
     if not key:
         raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
     for position, name in enumerate(key):
@@ -324,7 +324,7 @@ def _hint_index(
 
 
 def _spell(name: str) -> str:
-    """Return a column as a list of names has it. It is quoted if it has a comma, a quote or blanks at its ends."""
+    """Return a column's name as a list of names has it: in quotes if it has a comma, a quote or blanks at its ends."""
     is_plain = name == name.strip() and not set(name) & set(',"\n')
     return name if is_plain else '"' + name.replace('"', '""') + '"'
 

@@ -120,7 +120,7 @@ _FETCHED = 1000
 class RefusedRecord(NamedTuple):
     """A record that the merge refused."""
 
-    # The record's number in it counts only the staged records of the block, from 1.
+    # The record's position in the files. In it, `record` counts only the staged records of the block, from 1.
     position: RecordPosition
     reason: Reason
 
@@ -255,8 +255,8 @@ def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...
 
 _TEMPORARY: Final = "pg_temp"
 
-# The largest number of records in a stretch. A stretch costs as much overhead as some hundred rows. It is undone and
-# stored again for each bad record in it.
+# The largest number of records in a stretch. A stretch costs as much overhead as some hundred rows. For each bad record
+# in a stretch, the stretch is undone and stored again.
 _MOST_IN_STRETCH = 20_000
 
 
@@ -284,8 +284,8 @@ class MergeSorter:
         number: int,
         # Prefixes of the SQLSTATEs that a single bad record causes.
         own_codes: Sequence[str],
-        # The most that one statement merges. It is limited, because the statement keeps the position of each row in
-        # memory.
+        # How many bytes of records one statement merges at most, because the statement keeps the position of each row
+        # in memory.
         portion_bytes: int,
     ) -> None:
         self._connection = connection

@@ -5,8 +5,8 @@ runs again with the sorter (merge_sorting.py), until the sorter finds a record t
 error names this record. The second run is rolled back.
 
 With --on-error reject, the server merges the records in groups. If a group fails, the server finds the bad records in
-it. A merge without bad records is not slower (docs/decisions/0012). The bytes of refused records are found in their
-objects (locate.py).
+it. A merge without bad records takes no longer than by default (docs/decisions/0012). The bytes of refused records are
+found in their objects (locate.py).
 """
 
 from __future__ import annotations

@@ -322,7 +322,8 @@ class _Retry:
 class _Chosen:
     """The rejected records of some objects that are sent in one pass.
 
-    If `edited` is given, only the records in it are sent, with its bytes, and are removed from `left`.
+    If `edited` is given, only the records that are in it are sent, with the bytes that it has for them, and are removed
+    from `left`.
     """
 
     def __init__(

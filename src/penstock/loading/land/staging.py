@@ -111,7 +111,7 @@ class Staging(Way):
     def _lock(self, landing: TargetLanding) -> None:
         """Before the merge, take the lock that dropping the staging table needs.
 
-        If that failed later, the merge would be lost.
+        If the lock were refused later, the merge would be lost.
         """
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None

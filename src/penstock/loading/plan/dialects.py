@@ -22,8 +22,8 @@ def refuse_other_dialects(
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
     Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
-    header does not fit the table. With depth "records", raises these also if one of its first records does not. Warns
-    of each object except the first whose first line names a separator.
+    header does not fit the table. With depth "records", these errors are also raised if one of an object's first
+    records does not fit the table. Warns of each object, except the first, in which the first line names a separator.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
@@ -36,7 +36,7 @@ def refuse_other_dialects(
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
     """Check a pipe as `refuse_other_dialects` does, just before the pipe is read.
 
-    The load may have sent rows by then, but rows of pipes are committed only at the load's end.
+    When this is called, the load may have sent rows, but rows of pipes are committed only at the load's end.
     """
     if _is_unseen(work):
         # Check only the dialect now. The header is mapped to columns when the pipe is read.

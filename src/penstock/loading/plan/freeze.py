@@ -17,15 +17,15 @@ from penstock.loading.values.plan import FreezeChoice, LoadPlan, SessionPlan, Ta
 # Sessions end at about the same time if none sends more than this many times the bytes of an average session.
 _NEARLY_EVEN = 1.1
 
-# If the number of the server's CPUs is not known, a load starts with few sessions and adds more. If it may have more
-# than this many times as many as at the start, these may gain more than COPY FREEZE does.
+# If the number of the server's CPUs is not known, a load starts with few sessions and adds more. If their number may
+# grow to more than this many times the number at the start, the added sessions may gain more than COPY FREEZE does.
 _MUCH_GROWTH = 3
 
 
 def choose_freeze(plan: LoadPlan) -> LoadPlan:
     """Return the plan with whether COPY freezes the rows, and with one session for each table if it does.
 
-    Raises UsageError if --freeze always was given, and COPY cannot freeze them.
+    Raises UsageError if --freeze always was given, and COPY cannot freeze the rows.
     """
     asked = plan.job.rules.freeze
     if asked == "never" or not plan.targets:
@@ -95,7 +95,7 @@ def _find_target_obstacles(target: TargetPlan) -> Iterator[tuple[str, str]]:
 def _find_reason(plan: LoadPlan) -> str | None:
     """Return why the load is as fast with one session for each table, None if it may be slower.
 
-    No reader has to wait until the load ends, because the load creates the tables or puts them in place at its end.
+    Return None also if a table exists and is not replaced, because its readers would have to wait until the load ends.
     """
     if any(target.facts is not None and not target.is_replaced for target in plan.targets):
         return None

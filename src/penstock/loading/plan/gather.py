@@ -49,8 +49,9 @@ def gather_inputs(
     The returned job does not have targets without objects, nor tables to create whose files are all empty. `on_notice`
     is called for these. For each target, a few hundred KiB of one object are read: the first object with text that is
     not loaded according to the ledger in `ledger_schema`, if `has_ledger` is true. If no object of a target can be
-    read, but one of another target can, the job does not have the former target either. `on_unreadable` is called for
-    its first object, and for sources that cannot be listed. Raises SourceError, TargetError, ServerError.
+    read, and an object of another target can, the job does not have the unreadable target either. `on_unreadable` is
+    called for the first object of such a target, and for sources that cannot be listed. Raises SourceError,
+    TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server):
@@ -208,7 +209,7 @@ def _sample_first(
     options: DialectOptions,
     sources: SourceReader,
 ) -> ObjectSample:
-    """Return the sample of the first object with text among `unknown`, or `objects` if none of those can be read.
+    """Return the sample of the first object with text among `unknown`. If none can be read, take it from `objects`.
 
     A compressed object may be empty although it has a size.
     """

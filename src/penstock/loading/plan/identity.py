@@ -26,8 +26,8 @@ _WRITER = "penstock"
 # another meaning. A new option does not raise it, because a version that does not know the option refuses it by name.
 JOB_FORMAT = 1
 
-# The values of rules that were added later, for the jobs that lack them. Only rules are listed whose default is not
-# what the older penstock did.
+# The values of later rules for jobs that were recorded without these rules. A rule is listed only if its default is not
+# what earlier versions of penstock did.
 _RULES_BEFORE = {"freeze": "never"}
 
 
@@ -116,7 +116,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
 def _describe_names(options: DialectOptions) -> dict[str, Any]:
     """Return the options for names that are not at their defaults.
 
-    Options at their defaults are left out, so that the identity of loads without these options does not change.
+    Options at their defaults are skipped, so that the identity of loads without these options does not change.
     """
     default = DialectOptions()
     return {

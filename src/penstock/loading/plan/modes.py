@@ -87,8 +87,8 @@ def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[Sour
 def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
     """Return how the records get into the table.
 
-    COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. So does an
-    atomic load that truncates: its TRUNCATE would block readers during the whole load.
+    COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. An atomic
+    load that truncates needs one too, because its TRUNCATE would block readers during the whole load.
     """
     has_policies = facts is not None and facts.row_security_applies
     return job.landing.staged() if has_policies or (is_atomic and job.landing.truncates) else job.landing
@@ -129,7 +129,7 @@ _ALTERABLE = ("r", "p")
 
 
 def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
-    """Raise UsageError if columns cannot be added to what the load fills."""
+    """Raise UsageError if columns cannot be added to the relation that the load fills."""
     if job.add_columns and job.transform is not None:
         raise UsageError(
             "--add-columns cannot be used with --transform", hint="The statement says which columns get values."
@@ -139,7 +139,7 @@ def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
 
 
 def refuse_altered(plan: LoadPlan) -> None:
-    """Raise UsageError if a plan that is checked would alter a table first."""
+    """Raise UsageError if a load that is only checked would have to alter a table first."""
     for target in plan.targets:
         if changes := (*target.changes, *target.retyped):
             raise UsageError(
@@ -259,8 +259,8 @@ def refuse_widening(
 ) -> None:
     """Raise DataError if a column cannot be widened, or would become text because of a word for null.
 
-    A column cannot be widened if an object depends on it, or if the role is not the table's owner. `is_delimited`: the
-    values are from delimited text, in which a word may stand for null.
+    A column cannot be widened if an object depends on it, or if the role is not the table's owner. `is_delimited` says
+    whether the values are from delimited text, in which a word may stand for null.
     """
     seen = change.decided_by
     assert seen is not None

@@ -46,9 +46,9 @@ def table_notices(table: TableFacts) -> list[Notice]:
 
 
 def unpublished_notice(table: TableFacts) -> Notice | None:
-    """Return a warning about a table that no publication includes although there are publications.
+    """Return a warning about a table that no publication includes although publications exist.
 
-    It is shown for the table's first load only, because this may be intended.
+    It is shown for the table's first load only, because the user may want this.
     """
     if not table.unpublished or table.is_unlogged or table.unlogged_partitions:
         return None
@@ -126,11 +126,12 @@ def decide_vacuum(
 ) -> VacuumPlan:
     """Return what to vacuum and to analyze after a load.
 
-    `relations` are the tables `filled` (oids) and their partitions. `before` has them by oid as they were when the load
-    began, as far as that is known. Partitions that got no rows are skipped. `stored_bytes` is the number of bytes that
-    the load has copied: a table that is more than ten times larger is only analyzed. The tables in `analyzed` (oids)
-    were just analyzed, and are only vacuumed. The load has created, truncated or replaced the tables in `emptied`
-    (oids). These tables, and tables that had no pages before, are frozen, because the load alone has filled them.
+    `relations` are the tables `filled` (oids) and their partitions. `before` has the same tables by oid, as they were
+    when the load began, as far as this is known. Partitions that got no rows are skipped. `stored_bytes` is the number
+    of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The tables in
+    `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced the tables
+    in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load alone has
+    filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
@@ -157,7 +158,7 @@ def decide_vacuum(
 
 
 def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
-    """Return whether a relation got rows. A partition did if its size or counters differ from those before the load."""
+    """Return whether a relation got rows. A partition got rows if its size or counters differ from before the load."""
     if relation.oid == relation.root_oid:
         return True
     old = before.get(relation.oid)
@@ -169,7 +170,7 @@ def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
 def _analyze_parent(root: Relation, tree: Sequence[Relation], *, major: int) -> VacuumStep | None:
     """Return the ANALYZE of a partitioned table, which autovacuum never does, or None if the role may not run it.
 
-    Before PostgreSQL 18 it also analyzes every partition, including those that took no rows.
+    Before PostgreSQL 18 this ANALYZE also analyzes every partition, including those that took no rows.
     """
     is_only = major >= 18
     if not all(relation.may_vacuum for relation in ([root] if is_only else tree)):
@@ -204,9 +205,10 @@ def decide_checkpoint(
 ) -> CheckpointDecision:
     """Return whether a CHECKPOINT follows a load, and why.
 
-    `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `is_leased`: the server's
-    settings were changed for the load. `may_checkpoint`: the role has the right according to the catalogue. With
-    --checkpoint, a CHECKPOINT is tried even without that right, because managed services have their own rules.
+    `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `is_leased` says whether the
+    server's settings were changed for the load, `may_checkpoint` whether the role has the right according to the
+    catalogue. With --checkpoint, a CHECKPOINT is tried even without this right, because managed services have their own
+    rules.
 
     >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
     True

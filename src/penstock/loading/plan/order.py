@@ -38,7 +38,7 @@ def order_load(
     load_id: str,
     tuning: LoadTuning,
 ) -> LoadPlan:
-    """Return the plan of a load of these targets. `cpu_count` is the server's, None if it is not known.
+    """Return the plan of a load of these targets. `cpu_count` is that of the server, None if not known.
 
     Foreign keys that the load drops are not considered. Raises UsageError or TargetError if two targets cannot be
     loaded together.

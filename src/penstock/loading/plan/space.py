@@ -19,8 +19,8 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 from penstock.loading.values.work import ObjectWork
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
-# Narrow rows take up to 1.6 times as much. A load that takes half of the free space gets a warning, which is early
-# enough for these too (docs/disk-space.md).
+# Narrow rows take up to 1.6 times these numbers. A load that takes half of the free space gets a warning, which is
+# early enough for narrow rows too (docs/disk-space.md).
 _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
 _STAGING_FACTOR = 3.0
@@ -97,7 +97,7 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
 
 @frozen
 class DiskSpace(PlanPart):
-    """What the load needs on each disk of the server. `is_ignored`: the load begins even if a disk may become full."""
+    """What the load needs on each disk of the server. With `is_ignored`, it begins even if a disk may become full."""
 
     disks: tuple[DiskForecast, ...]
     is_ignored: bool = False
@@ -164,7 +164,8 @@ class SpaceGuard:
     ) -> DiskForecast:
         """Return what objects are expected to add to a server that has all its files on one volume.
 
-        The present size of its WAL is not known, so it may grow by all of max_wal_size. Raises ServerError.
+        The present size of the WAL is not known, so the forecast is that it grows by all of max_wal_size. Raises
+        ServerError.
         """
         storages = [replace(each, path=device, wal_path=device) for each in _read_storage(plan, connection)]
         needs = estimate_needs(works, storages, wal_bytes=0)

@@ -49,7 +49,7 @@ class TargetInput:
     """What was gathered for one target.
 
     `sample` is the beginning of the first object with text that is not known to be loaded. If all objects are loaded,
-    it is that of the first object with text. If `may_be_loaded` is true, the object of the sample may be loaded
+    `sample` is that of the first object with text. If `may_be_loaded` is true, the object of the sample may be loaded
     already, and is then not read again. `facts` is None if the table does not exist. `notices` name the files that are
     not loaded. `unloaded` are the objects that are not known to be loaded. `lines_before_emptying` is the number of
     lines of the longest object, if it has at most one line and the load would remove rows from the table; otherwise
@@ -191,9 +191,9 @@ def _created_columns(found: Format, probe: ProbeResult, gathered: TargetInput, e
 
 
 def _type_created(found: Format, probe: ProbeResult, gathered: TargetInput, *, count: int) -> tuple[str, ...] | None:
-    """Return the types of columns to be created: the file's own types, then text for the others.
+    """Return the types of columns to be created: the file's own types, then text for columns not in the file.
 
-    None if all are text.
+    None if all columns have type text.
     """
     if not found.is_typed:
         return None

@@ -1,7 +1,7 @@
 """Hands blocks of objects to sessions: readers put blocks into bounded queues, and sessions take any that is ready.
 
 One thread reads an object. Another object is opened only if sessions would otherwise wait, so that a single file keeps
-all sessions busy, and so do many small ones. Only the queues take memory, so it does not grow with the files.
+all sessions busy, and so do many small ones. Only the queues take memory, so the memory does not grow with the files.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _QUEUE_BLOCKS = 8
 _SMALL_READERS = 8
 _SMALL_BYTES = MIB
 
-# A host claims more objects when those it has last for less than this. The claim takes less time. If sessions wait
-# although objects are left, the host claims at most once in this time, and leaves objects to hosts that began together.
+# A host claims more objects when the objects that it has will last for less than this time. A claim takes less time
+# than this. If sessions wait although objects are left, the host claims at most once in this time, so that hosts that
+# began at the same time get objects too.
 _CLAIM_AHEAD_S = 0.5
 
 # The least time over which a rate is measured, because the first megabytes only fill the buffers of sockets.
@@ -160,7 +161,7 @@ class BlockFeed:
     cause. If `on_object_failed` is given, it is called with an object that cannot be read further. Otherwise such an
     object ends the load. If `is_open` is true, several hosts share the load's objects, and more objects may be added
     until `end` is called. `wanted_bytes` then says how many bytes to add, at least `least_claim_bytes`. If
-    `is_by_table` is true, one session gets all blocks of a table, and another table only after these are sent.
+    `is_by_table` is true, one session gets all blocks of a table, and another table only after these blocks are sent.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class BlockFeed:
         ends_s = None if patience_s is None else time.monotonic() + patience_s
         with self._changed:
             while True:
-                # A session that sends a table sends all of it, however many sessions there are by now.
+                # A session that has begun to send a table sends all of it, even if fewer sessions may take blocks now.
                 is_present = session < self.sessions or session in self._senders.values()
                 if self.failure is not None:
                     raise Abandoned
@@ -329,8 +330,8 @@ class BlockFeed:
     def close(self) -> None:
         """Wait until the readers have ended and closed their streams.
 
-        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network. It
-        ends by itself or with the process.
+        If the load has failed or was stopped, do not wait for a reader that hangs, for example on a silent network.
+        That reader ends by itself or with the process.
         """
         ends_s = time.monotonic() + _READER_PATIENCE_S
         with self._changed:
@@ -449,7 +450,7 @@ class BlockFeed:
         return not any(self._senders.get(opened.target.table) == session for opened in self._active)
 
     def _next_object(self, session: int | None = None) -> OpenObject | None:
-        """Return the object to open next, or None; in job order, wait until all blocks of the last one are taken."""
+        """Return the object to open next, or None. In job order, it is None until all blocks of open ones are taken."""
         is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
         if self.failure is not None or self._is_stopped or not self._unopened or is_held:
             return None

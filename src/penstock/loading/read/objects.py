@@ -39,7 +39,7 @@ def is_unreadable(error: PenstockError) -> bool:
 def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
     """Return the report on an unreadable object for the outcome and the ledger.
 
-    `coverage` is what is committed of it.
+    `coverage` is what is committed of the object.
     """
     reason = describe_error(error)
     if coverage is not None and coverage.ranges:

@@ -67,7 +67,10 @@ def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
 
 
 def _find(data: bytes, make_cutter: MakeCutter, has_reached: Callable[[_native.Cut], bool]) -> FoundRecord:
-    """Return the first record for whose end `has_reached` is true, otherwise the last record, which has no line end."""
+    """Return the first record at whose end `has_reached` is true. If there is none, return the last record.
+
+    The last record has no line end.
+    """
     low, high = 0, len(data)
     while low < high:
         middle = (low + high) // 2

@@ -89,8 +89,8 @@ def explain_failure(
     """Return the error to raise for a failed COPY. `where` is the position in the files, as far as it is known.
 
     `constants` are the columns with a value from --set. `target` has the file's dialect and columns. `working_names`
-    are the names to replace in messages (see `rename`). `is_in_conflict`: the session was cancelled because it waited
-    for another session of the same load.
+    are the names to replace in messages (see `rename`). `is_in_conflict` says whether the session was cancelled because
+    it waited for another session of the same load.
     """
     report, context = _reword(failure.report, is_in_conflict=is_in_conflict), failure.context
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -123,7 +123,7 @@ def explain_failure(
 def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation | str | None) -> str | None:
     """Return the hint for a value or a record with a known cause, such as a word for null or one field too many.
 
-    `where` is its position in the files.
+    `where` is the position of the value or record in the files.
     """
     value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
     found = format_of(target)
@@ -183,9 +183,9 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
 def is_types_refusal(failure: CopyFailed) -> bool:
     """Whether a type refused a value with a SQLSTATE that usually means that a statement is wrong.
 
-    COPY names a column only while it reads a value. Then a syntax error is an error of a tsvector or jsonpath value, a
-    missing object is an unknown regclass value, an invalid parameter is an unknown time zone, and a stack that is too
-    deep is a value that is nested too deep.
+    COPY names a column only while it reads a value. So if a column is named, the SQLSTATE of a syntax error means an
+    invalid tsvector or jsonpath value, that of a missing object an unknown regclass value, that of an invalid parameter
+    an unknown time zone, and that of a stack that is too deep a value that is nested too deep.
     """
     sqlstate = failure.report.sqlstate or ""
     may_be = sqlstate in ("22023", "54001") or (sqlstate.startswith("42") and sqlstate != "42501")

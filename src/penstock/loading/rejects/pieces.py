@@ -179,7 +179,7 @@ class Piece:
 
 
 class Spot(NamedTuple):
-    """A record in a run of pieces: the index of the piece, and the index of the record in it."""
+    """A record in a run of pieces: the index of the piece, and the index of the record in that piece."""
 
     piece: int
     record: int
@@ -191,7 +191,7 @@ def count_records(pieces: Iterable[Piece]) -> int:
 
 
 def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
-    """Take the first `limit` records from the left."""
+    """Take the first `limit` records from the left end of a queue of pieces."""
     taken: list[Piece] = []
     while pieces and limit:
         piece = pieces.popleft()
@@ -260,7 +260,7 @@ def _index_lines(data: bytes, block: Block) -> _Index | None:
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
-    """Return whether every line end ends a record: as many exist as records, and none is of another kind."""
+    """Return whether every line end ends a record: there are as many as records, and all are of the same kind."""
     mark = _LINE_ENDS[line_end]
     count = data.count(mark)
     if count + (not data.endswith(mark)) != records:
@@ -298,7 +298,7 @@ class _LineFinder:
         self._at = self._records = self._lines = 0
 
     def find(self, line: int) -> int:
-        """Return the index of the record."""
+        """Return the index of the record on a line."""
         length = _WINDOW_BYTES
         while self._at + length < len(self._payload):
             cut = self._make()().feed(self._payload[self._at : self._at + length])

@@ -1,7 +1,7 @@
 """Sends rejected records again. At the load's end, these are the records that violated a foreign key.
 
-land/retry.py sends all of them when a user asks for it. A record is removed from the rejects in the transaction that
-stores it, so none is stored twice.
+land/retry.py sends all rejected records when a user requests it. A record is removed from the rejects in the
+transaction that stores it, so none is stored twice.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def retry_references(
 def _send_references(resender: Resender, claim: Claim) -> None:
     """Send the records that violated a foreign key, in several transactions, until no more of them can be stored.
 
-    The last ones are sent first, because most such records come before those that they refer to. In each further pass
-    the order is reversed.
+    The last records are sent first, because most of these records come before the records that they refer to. Each
+    further pass reverses the order.
     """
     is_backwards = True
     has_stored = True

@@ -200,7 +200,7 @@ class RejectSorter:
             self._result.suppressed[origin.number] += count
 
 
-# The failure of records that the server has skipped. Its notices do not give the reasons.
+# The failure of records that the server has skipped. The server's notices do not give the reasons.
 _SKIPPED = CopyFailed(
     ServerReport(message="a value does not have the form that its type needs", sqlstate="22P02"),
     CopyContext(),

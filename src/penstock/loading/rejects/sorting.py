@@ -42,9 +42,9 @@ MAKE: Final = """
     CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
 """
 
-# The DO statement that sorts. If a column and a variable have the same name, the name means the column. Variables are
-# qualified with the block's name. {to_users} and {to_own} are search_path.SETTINGS. After an error between them, the
-# savepoint restores the search_path.
+# The DO statement that sorts. A name that is both a column and a variable means the column. Variables are qualified
+# with the block's name. {to_users} and {to_own} are search_path.SETTINGS. If a statement between them fails, the
+# rollback to the savepoint restores the search_path.
 SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
@@ -124,7 +124,8 @@ BEGIN
 END sorting
 """
 
-# STORE stores a stretch by INSERT alone. NOTE and OUTCOME record its refused records, and TAKE_OUTCOME reads them.
+# Parts of SORT if records are stored by INSERT. STORE stores a stretch, whose rows STRETCH selects. NOTE records a
+# refused record. OUTCOME is the result as JSON, and TAKE_OUTCOME reads it.
 STORE: Final = """
             {to_users};
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
@@ -220,11 +221,12 @@ _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
 
 # The best number of records in a stretch is about the square root of (this factor / the share of bad records). Longer
-# stretches are undone and stored again too often, and shorter ones have too much overhead. Of 20, 80 and 320 records,
-# 80 were the fastest with 1 % bad records.
+# stretches are undone and stored again too often, and shorter ones have too much overhead. With 1 % bad records, a
+# factor that gave stretches of 80 records was faster than stretches of 20 and of 320.
 _STRETCH_FACTOR = 60.0
 
-# A bad record without a known position causes as much repeated work as this many bad records with a known one.
+# A bad record whose position is not known causes as much repeated work as this many bad records whose positions are
+# known.
 _WHOLE_WEIGHT = 50
 
 _MOST_IN_STRETCH = 2000
@@ -419,13 +421,13 @@ class SortingParts(NamedTuple):
     store: sql.Composable
     # Records the refused row number `bad`.
     note: sql.Composable
-    # The JSON that is left in setting penstock.outcome.
+    # The expression for the result as JSON. The statement returns it in the setting penstock.outcome.
     outcome: sql.Composable
     find_field: sql.Composable = _NOTHING
     # Runs after a stretch.
     after_stretch: sql.Composable = _NOTHING
     declarations: sql.Composable = _NOTHING
-    # The condition for the part of the rows to be sorted; by default all rows.
+    # The WHERE clause that selects the rows to be sorted. By default all rows are sorted.
     portion: sql.Composable = _NOTHING
 
 

@@ -118,7 +118,8 @@ class BlockUnit:
     def _make_limit(self, first: Connection) -> RejectLimit | None:
         """Return the counter of rejected records, or None if the first rejected record ends the load.
 
-        With --max-rejects it counts from the number of records that earlier runs rejected and that are not stored yet.
+        With --max-rejects, the counter begins at the number of records that earlier runs rejected and that are not
+        stored yet.
         """
         rules = self._plan.job.rules
         if rules.on_error == "stop":

@@ -192,7 +192,7 @@ class Batch:
         return bool(self._shares)
 
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
-        """Add a block. A block without records means that its object has no records.
+        """Add a block. If a block has no records, its object has none.
 
         `header` is the object's header record.
         """

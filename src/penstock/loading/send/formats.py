@@ -1,7 +1,7 @@
 """Decides for each table whether its files are sent as text, as csv without quotes, or in COPY's binary format.
 
 The result of a load does not depend on the format. If the server refuses a batch with encoded blocks, the batch is
-undone. The next attempt sends its objects as text, so that the error names file, line and column.
+undone. The next attempt sends the batch's objects as text, so that the error names file, line and column.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _choose(target: TargetPlan, plan: LoadPlan) -> CopyChoice:
 
 
 def _find_rule(target: TargetPlan, plan: LoadPlan) -> str | None:
-    """Return the rule or option that requires text as it is in the files, None if none does."""
+    """Return the rule or option that requires that text is sent as it is in the files, None if none does."""
     rules = (
         ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
         ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
@@ -133,7 +133,7 @@ def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | Non
 def open_encoded(
     work: ObjectWork, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
 ) -> EncodedBlocks | None:
-    """Return what encodes an object's blocks, None if they are sent as text, as those of the objects in `as_text`."""
+    """Return what encodes an object's blocks. None if they are sent as text, as for the objects in `as_text`."""
     choice = work.target.copy
     if work.has_positions or work.number in as_text:
         return None

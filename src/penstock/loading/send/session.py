@@ -180,7 +180,8 @@ class LoadSession:
 
     def _send(self, opened: OpenObject, block: Block) -> None:
         if self._batch_plan.is_one_table and opened.target.table != self._table:
-            # Commit the rows of the last table. The feed gives a session another table only when the last one is sent.
+            # Commit the rows of the last table. The feed gives a session another table only after the last table's rows
+            # are sent.
             self._end_chunk()
             self._commit_batch()
             self._table = opened.target.table
@@ -270,8 +271,8 @@ class LoadSession:
     def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Return whether the open COPY command can carry a block.
 
-        If triggers may suppress rows, it cannot carry a second object, because suppressed rows are counted for each
-        object.
+        If triggers may suppress rows, the command cannot carry a second object, because suppressed rows are counted for
+        each object.
         """
         if spec != command.spec or line_end != command.line_end:
             return False
@@ -378,8 +379,9 @@ _STALL_S = 1.0
 
 
 class ConflictWatch:
-    """Checks the backends of a stalled load. Cancels one that waits for another of them, and reports other blockers.
+    """Checks the backends of a stalled load.
 
+    Cancels a backend that waits for another backend of the load. Reports the sessions outside the load that block it.
     Opens its own connection at the first stall.
     """
 
@@ -413,7 +415,7 @@ class ConflictWatch:
                 return
 
     def _report(self, waiting: Sequence[BlockedRow]) -> None:
-        """Report the other sessions that hold the locks, unless they were reported last time."""
+        """Report the sessions outside the load that hold the locks, unless they were reported last time."""
         others = tuple(sorted({other for row in waiting for other in row.others}))
         if others and others != self._reported:
             self._tools.notice(f"waiting for a lock of {'; '.join(others)}")

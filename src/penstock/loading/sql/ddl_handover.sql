@@ -3,9 +3,9 @@
 -- psql -v old=1259 -v new=1259 -f ddl_handover.sql
 --
 -- Needs penstock's own search_path. `identity` gives an identity's sequence its type, because LIKE makes it bigint, and
--- sets it to the further of the two values, so that no value is returned twice. `owned` transfers a serial column's
--- sequence. `rename` runs after the old table is dropped. `statistics` creates extended statistics, because LIKE of
--- PostgreSQL 14 uses wrong columns if an earlier column was dropped.
+-- sets the new sequence to the further of the old and the new value, so that no value is returned twice. `owned`
+-- transfers a serial column's sequence. `rename` runs after the old table is dropped. `statistics` creates extended
+-- statistics, because LIKE of PostgreSQL 14 uses wrong columns if an earlier column was dropped.
 WITH sequences AS (
     SELECT d.refobjid AS relation,
            a.attname,

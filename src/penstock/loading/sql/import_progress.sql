@@ -1,4 +1,4 @@
--- import_progress.sql: how far the imports of the given backends are
+-- import_progress.sql: the progress of the imports of the given backends
 -- returns loading.imports.server.ImportRow; needs no privilege for sessions of the same role; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f import_progress.sql
 SELECT own.pid,

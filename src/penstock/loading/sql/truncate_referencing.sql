@@ -2,8 +2,8 @@
 -- returns loading.land.context.ReferencingRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v together='{1259}' -f truncate_referencing.sql
 --
--- Keys of tables that the same TRUNCATE names (together) are left out. TRUNCATE refuses a referenced table even if it
--- is empty (heap_truncate_check_FKs in src/backend/catalog/heap.c).
+-- Keys of tables that the same TRUNCATE names (together) are not returned. TRUNCATE refuses a referenced table even if
+-- it is empty (heap_truncate_check_FKs in src/backend/catalog/heap.c).
 WITH tree AS (
     SELECT :'oid'::oid AS relid
     UNION

@@ -44,7 +44,7 @@ class ColumnChanges:
         return False
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return a line for each change: the action of ALTER TABLE, and the value that asks for it."""
+        """Return a line for each change: the action of ALTER TABLE, and the value that requires it."""
         rows = [
             (f"table {each.table}", change.action, "" if change.decided_by is None else f"({change.decided_by})")
             for each in self.tables
@@ -121,7 +121,7 @@ class SpaceCheck(Step):
         return DiskSpace(disks=disks, is_ignored=facts.plan.job.rules.ignore_space) if disks else None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Raise TargetError if the rest of the load would fill a disk of this machine. Warn if it takes over half."""
+        """Raise TargetError if what is left to load would fill a disk of this machine. Warn if it takes over half."""
         if self._is_done or load.plan.job.rules.ignore_space:
             return
         for disk in _forecast(load.plan, load.claimed.work, load.tools, connection):

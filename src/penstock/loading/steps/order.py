@@ -49,7 +49,7 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     return (
         # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
         SettingsStep(tools),
-        # PageCounts ends after the VACUUM, so that it counts what that writes.
+        # PageCounts ends after the VACUUM, so that it counts what the VACUUM writes.
         PageCounts(),
         # Columns only reports what the claim of the load has changed already.
         Columns(plan),

@@ -74,7 +74,7 @@ class PageCounts(Step):
                 self._before = _read_pages(connection, ())
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Add to the outcome by how much the counters have grown until now, after the VACUUM.
+        """Add to the outcome the growth of the counters since `before`. The VACUUM has ended now.
 
         An error becomes a warning, because the load is complete.
         """

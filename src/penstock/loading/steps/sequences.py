@@ -22,7 +22,7 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 _log = logging.getLogger(__name__)
 
-# The column types with a greatest value that fits a sequence. Keys from other databases are often numeric.
+# The types of columns whose greatest value can be a sequence's value. Keys from other databases are often numeric.
 _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 
@@ -167,7 +167,7 @@ class Sequences(Step):
         return outcome
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
-        """Advance the sequences if the run that merged the rows may have been killed before it did so."""
+        """Advance the sequences if the run that merged the rows may have been killed before it advanced them."""
         if self._is_merged:
             self._advance_or_warn(connection)
 

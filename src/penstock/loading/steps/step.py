@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 # When a step's `after` is called: "sent" when nothing is left to send, "stored" when the rows are in their tables. If
-# COPY fills the tables, "stored" is before the load's end. If rows are staged, it is after the load's end, because that
-# stores them.
+# COPY fills the tables, "stored" is before the load's end. If rows are staged, "stored" is after the load's end,
+# because the end of the load stores them.
 When = Literal["sent", "stored"]
 
 
@@ -82,7 +82,7 @@ class Step:
 
     `plan` is called for --plan only. `before` is called for each step in the order of the list, before the first row of
     each attempt, with the session that holds the load's lock. The other methods are called in the reverse order:
-    `after` when rows are sent or stored, in each attempt that gets so far; `conclude` when the load is complete;
+    `after` when rows are sent or stored, in each attempt that gets this far; `conclude` when the load is complete;
     `on_failure` if it failed.
     """
 

@@ -57,7 +57,7 @@ def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None
 def run_vacuum(connection: Connection, step: VacuumStep) -> None:
     """Run VACUUM, ANALYZE or both; VACUUM freezes a table that the load alone has filled.
 
-    Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError.
+    Needs the table's owner, the database's owner, or MAINTAIN (17+). Raises ServerError.
     """
     if step.vacuums:
         command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
@@ -186,7 +186,7 @@ def _decide_checkpoint(plan: LoadPlan, tools: LoadTools, *, stored_bytes: float,
 def _read_before(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
     """Return the tables to be loaded, with their partitions, by oid. Return nothing if one of them is locked.
 
-    If the load is small, tables without partitions are not returned, because it gains nothing to freeze them. Raises
+    If the load is small, tables without partitions are not returned, because freezing them gains nothing. Raises
     ServerError.
     """
     size_bytes = plan.size_bytes

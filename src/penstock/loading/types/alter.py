@@ -71,7 +71,7 @@ def _is_made(
 ) -> bool:
     """Return whether a change has been made already.
 
-    Raise OtherTableError if the column is neither as before the change nor as after.
+    Raise OtherTableError if the column has neither its type before the change nor its type after it.
     """
     found = columns.get(change.column)
     if found == (change.number, oids[change.type_name]):

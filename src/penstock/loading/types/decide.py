@@ -42,7 +42,7 @@ def usable_types(*, server_encoding: str) -> int:
 def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """Return a column with the first type that takes all its values, or text.
 
-    The value that decided is the one at which the last of the types that are preferred to the chosen one was lost.
+    `decided_by` is the value that excluded the last of the types that are preferred to the chosen type.
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)

@@ -254,7 +254,7 @@ def _find_dependents(tools: LoadTools, rules: LoadRules, oid: int, column: str) 
 
 
 def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
-    """Return the targets of one table, with the table extended by the columns that it lacks and their objects have."""
+    """Return the targets of one table. The table is extended by the columns that it lacks and that the objects have."""
     first, headers = group[0], [target.header for target in group]
     for number, target in enumerate(group):
         if not target.job.add_columns:

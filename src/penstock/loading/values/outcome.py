@@ -89,7 +89,7 @@ class LoadOutcome:
     state: Literal["complete"]
     # Whether only the primary is known to have the commit, because the wait for a synchronous standby was cancelled.
     is_local_only: bool
-    # The rows that this run stored; if several hosts loaded (--join), those of all hosts.
+    # The rows that this run stored. If several hosts loaded (--join), the rows that all hosts stored.
     rows: int
     # The rows that were committed before this run resumed the load.
     rows_before: int

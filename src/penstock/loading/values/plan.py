@@ -58,7 +58,7 @@ class TargetPlan:
     facts: TableFacts | None
     # The columns of a table that the load creates, None if the table exists.
     create_columns: tuple[str, ...] | None
-    # The dialect of the text that is cut into records or, for other formats, that is sent.
+    # The dialect of the text that is cut into records. If the files are not text, the dialect of the text that is sent.
     dialect: Dialect
     # The names in the first object's header, None without a header.
     header: tuple[str, ...] | None
@@ -132,7 +132,7 @@ class TargetPlan:
 
     @property
     def takes_types(self) -> bool:
-        """Whether a new table with the types that the files have replaces the old one."""
+        """Whether a new table replaces the old one and gets the types that were found in the files."""
         return self.is_replaced and self.job.create and self.job.types == "infer"
 
     def staged(self) -> TargetPlan:
@@ -275,7 +275,7 @@ class LoadPlan:
 class Relation:
     """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
-    The counts of rows may lack those of sessions that have just ended.
+    The counts may not include rows of sessions that have just ended.
     """
 
     # The table that was loaded.

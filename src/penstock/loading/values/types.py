@@ -65,7 +65,8 @@ _WIDER: Final = (
     ("smallint", "integer", "bigint", "numeric", "text"),
     ("date", "timestamp", "timestamptz", "text"),
 )
-# For each type of a column, the bit of the values that the column keeps: their text says the same as in the file.
+# For each type of a column, the bit of the values that the column keeps. A value is kept if the text of the stored
+# value says the same as the text in the file.
 KEPT: Final = {
     "smallint": 1 << 11,
     "integer": 1 << 12,

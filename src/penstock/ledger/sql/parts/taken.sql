@@ -1,4 +1,4 @@
--- taken.sql: the objects that must not be shared, and that a load other than those in `seen` has
+-- taken.sql: the objects that must not be shared, and that a load which is not in `seen` has
 SELECT
   FROM ROWS FROM (
            unnest(:'unshared'::boolean[]), unnest(:'oids'::oid[]), unnest(:'uris'::text[])
