@@ -1,8 +1,7 @@
 -- origin.sql: the origin of the oids that are recorded now: cluster, database and ledger
 -- If a role has no EXECUTE on pg_control_system, a statement that names this function fails, even if it does not call
 -- it. So the function is called through ts_stat, which gets the query as a text. For such a role, only the other two
--- parts of the origin are
--- compared.
+-- parts of the origin are compared.
 (
     SELECT pg_catalog.concat_ws(
                '/',
