@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
+_RELEASE = _ROOT / ".github" / "workflows" / "release.yml"
 _PINNED = re.compile(r"[\w./-]+@[0-9a-f]{40}")
 
 
@@ -47,7 +49,7 @@ def test_workflow_stores_no_secret_and_pins_its_actions(path: Path) -> None:
 
 def test_nothing_is_published_before_it_is_tried() -> None:
     """Built from the tag by `make release`, then tried, attested and published, one after the other."""
-    jobs = _jobs(_ROOT / ".github" / "workflows" / "release.yml")
+    jobs = _jobs(_RELEASE)
     assert {name: job.get("needs") for name, job in jobs.items()} == {
         "build": None,
         "try": "build",
@@ -55,3 +57,27 @@ def test_nothing_is_published_before_it_is_tried() -> None:
         "publish": "attest",
         "files": "publish",
     }
+
+
+# By cli/cli's pkg/cmd/release/create/create.go: with --repo, no notes are taken from a local tag.
+_GH = """#!/bin/bash -e
+case "$*" in
+    "api repos/me/penstock/git/ref/tags/v1.2.3 --jq .object.url") echo https://forge/tags/7 ;;
+    "api https://forge/tags/7 --jq .message") echo "What is new" ;;
+    "release create v1.2.3 --repo me/penstock --verify-tag --notes-file "*) echo "$3 $9: $(cat "$8")" >made ;;
+    *) echo "unexpected: $*" >&2 && exit 1 ;;
+esac
+"""
+
+
+def test_release_has_the_message_of_its_tag(tmp_path: Path) -> None:
+    """The job has no clone: gh asks the forge. A stand-in for gh answers, and takes nothing else."""
+    (step,) = [step for step in _jobs(_RELEASE)["files"]["steps"] if "run" in step]
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "a.whl").touch()
+    gh = tmp_path / "gh"
+    gh.write_text(_GH)
+    gh.chmod(0o755)
+    given = {"GITHUB_REF_NAME": "v1.2.3", "GITHUB_REPOSITORY": "me/penstock", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=given, check=True)
+    assert (tmp_path / "made").read_text() == "v1.2.3 dist/a.whl: What is new\n"
