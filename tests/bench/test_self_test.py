@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,12 +22,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.bench.self_test.report import describe_server, hide_names
-from penstock.bench.self_test.run import SCHEMA, STEPS
+from penstock.bench.self_test.run import SCHEMA, STEPS, SelfTest, SelfTestFindings, SkipStep
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.ledger.schema import OLDEST, look_for_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
+    from penstock.lab.embedded import EmbeddedServer
     from support.s3_lab import S3Lab
     from support.servers import PgServer
 
@@ -154,6 +157,21 @@ def test_superuser_passes_every_step_after_a_killed_run(pg: PgServer, database: 
     assert (found["format"], found["state"], found["options"]) == (1, "ok", ["to"])
     assert found["server"]["rights"]["is_superuser"] is True
     assert look(database) == before
+
+
+@pytest.mark.part("rest")
+def test_older_ledger_of_leases_is_not_upgraded(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
+    """The processes of the older penstock that use it would end."""
+    conninfo = new_server().ensure_running()
+    connect = ConnectionFactory(conninfo)
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute((Path(__file__).parents[1] / "ledgers" / f"{OLDEST}-server.sql").read_bytes())
+    with connect.connect() as control:
+        reach, found = ("--to", conninfo), SelfTestFindings()
+        test = SelfTest(connect=connect, control=control, reach=reach, folder=tmp_path, s3=None, found=found)
+        with pytest.raises(SkipStep, match="would upgrade the ledger"):
+            STEPS["settings changed and restored"](test)
+        assert look_for_ledger(control, "penstock")() == OLDEST
 
 
 @pytest.fixture

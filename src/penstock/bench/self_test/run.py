@@ -30,6 +30,7 @@ from penstock.core.sql import fetch_one
 from penstock.core.values.mode import LANDINGS, Mode
 from penstock.lab.datasets.datafiles import S3Folder
 from penstock.lab.programs import Child
+from penstock.ledger.schema import VERSION, look_for_ledger
 
 # A command that takes longer than this has failed.
 _PATIENCE_S = 300.0
@@ -232,11 +233,13 @@ def _own_leases(test: SelfTest) -> Iterator[None]:
     """Create the schema with the ledger of leases, if it does not exist, and drop it when the block ends.
 
     A comment marks the schema. If this process is killed, the next run finds the comment, restores the settings and
-    drops the schema.
+    drops the schema. Raises SkipStep if the ledger exists and is older, because it is not this test's.
     """
     with test.connect.in_database(SERVER_DATABASE).connect(label="bench") as control:
         query = "SELECT coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = %s, false) FROM pg_namespace n"
         found = control.execute(f"{query} WHERE n.nspname = %s".encode(), [_MARK, _LEASES]).fetchone()
+        if found == (False,) and look_for_ledger(control, _LEASES)() not in (None, VERSION):
+            raise SkipStep("a load would upgrade the ledger of leases, which an older penstock uses")
         if found is None:
             with in_transaction(control, f"creating schema {_LEASES}"):
                 control.execute(f"CREATE SCHEMA {_LEASES}; COMMENT ON SCHEMA {_LEASES} IS '{_MARK}'".encode())
