@@ -65,9 +65,14 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 
 
 def repair(context: Context, done: Restored) -> None:
-    """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost."""
+    """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost.
+
+    An older ledger is upgraded only if it has changes: another role may own it.
+    """
     context = replace(context, report=_reporting_once(context.notice))
-    written = list(filter(context.concerns, context.store.read_changes())) if context.store.open() else []
+    written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []
+    if written:
+        context.store.open()
     found = restore(context, {change.target_oid for change in written}) if written else Restored()
     done.rebuilt += found.rebuilt
     done.settings += found.settings
