@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 import penstock
 from penstock.api.ledger_view import LedgerView
+from penstock.changes.context import Context, Restored
 from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, TakenOverError, TargetError
@@ -27,6 +28,7 @@ from penstock.ledger.members import compose_fence, register
 from penstock.ledger.schema import OLDEST, VERSION
 from penstock.ledger.upgrade import open_ledger, upgrade_ledger
 from penstock.ledger.values import Claim
+from penstock.restore.repair import repair
 from support.files import write_to
 from support.loads import ORIGIN, Loads, target
 from support.write_ledger import COMPLETE, ROWS, TABLES, files_of, write_files
@@ -75,6 +77,8 @@ _CATALOGUE = """
      ORDER BY 1
 """
 _OWNED = ("loads", "rejects", "changes", "holds")
+# The comments that have versions, at the end of a line of the catalogue.
+_VERSIONED = re.compile(r" (?:penstock ledger, version|created by penstock) \S+$")
 
 
 def describe(loads: Loads) -> list[str]:
@@ -213,6 +217,23 @@ def test_lease_of_an_older_penstock_stays_recorded(version: int, database: str) 
         assert store.open()
         assert (store.read_holds(SERVER), store.read_changes(SERVER)) == before
     assert read_version(loads) == VERSION
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_repair_without_anything_to_restore_upgrades_nothing(version: int, database: str, role: str) -> None:
+    """Otherwise each repair of a role that does not own the server's ledger would have an error."""
+    loads = restore(database, f"{version}-server")
+    loads.execute(
+        f"DELETE FROM penstock.changes; GRANT USAGE ON SCHEMA penstock TO {role};"
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO {role}"
+    )
+    ((name,),) = loads.execute("SELECT current_database()")
+    with ConnectionFactory(make_conninfo(database, user=role)).connect() as connection:
+        store = TableStore(connection=connection)
+        repair(Context(store=store, kinds=[], notice=print, concerns=lambda _: True), Restored())
+        with pytest.raises(TargetError, match=f'of database "{name}" has version {version}'):
+            store.open()
+    assert read_version(loads) == version
 
 
 def test_upgrade_that_is_killed_leaves_the_old_version_whole(old: Loads) -> None:
@@ -374,13 +395,17 @@ def test_init_upgrades_when_asked(old: Loads) -> None:
     assert read_version(old) == VERSION
 
 
-def test_publication_of_all_tables_is_not_broken(old: Loads) -> None:
-    """Its subscribers would stop; the error has the statements that they need."""
+def test_publication_of_all_tables_is_not_broken(old: Loads, pg: PgServer) -> None:
+    """Its subscribers would stop; the error has the statements that they need, whatever members they know."""
     old.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    subscriber = restore(pg.fresh_database(), str(read_version(old)))
     with pytest.raises(TargetError, match="would stop the subscribers") as caught:
         upgrade(old)
-    assert "ALTER TABLE" in str(caught.value.detail)
+    assert "penstock init --upgrade --publish-ledger" in str(caught.value.hint)
+    subscriber.execute(str(caught.value.detail).partition("They need: ")[2])
     upgrade(old, is_publishing_allowed=True)
+    here, there = ([_VERSIONED.sub("", line) for line in describe(each)] for each in (old, subscriber))
+    assert here == there
 
 
 def test_changes_of_the_ledger_upgrade_it(old: Loads) -> None:

@@ -7,7 +7,7 @@ The argument `deed` is the refused action. It completes the message "cannot ..."
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.core.values.names import init_command, quote_name, upgrade_command
 from penstock.core.values.server import (
@@ -144,31 +144,40 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
     )
 
 
-def check_publications(names: Sequence[str], *, deed: Literal["creating", "upgrading"] = "creating") -> Finding | None:
+def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> Finding | None:
     """Refuse to create or upgrade the ledger if there are publications for all tables, whose names are `names`.
 
-    These publications would publish the ledger's tables, which the subscribers lack.
+    These publications would publish the ledger's tables, which the subscribers lack. `upgraded` is the schema of the
+    ledger that is upgraded, None if it is created.
     """
     if not names:
         return None
+    if upgraded is None:
+        hint = "Run these statements on every subscriber, then use --publish-ledger once. penstock load shows them."
+    else:
+        hint = (
+            "While no load runs, run these statements on every subscriber, then here "
+            f"{upgrade_command(upgraded)} --publish-ledger."
+        )
     return refusal(
         "ledger",
-        f"{deed} the ledger would stop the subscribers of a publication for all tables",
-        "Run these statements on every subscriber, then use --publish-ledger once. penstock load shows them.",
+        f"{'creating' if upgraded is None else 'upgrading'} the ledger would stop the subscribers of a publication for "
+        "all tables",
+        hint,
         detail=f"Publication {', '.join(map(quote_name, names))} would publish the ledger's tables, which the "
-        f"subscribers {'lack' if deed == 'creating' else 'have in an older form'}.",
+        f"subscribers {'lack' if upgraded is None else 'have in an older form'}.",
     )
 
 
-def check_upgrade(rights: LedgerRights, schema: str, *, version: int, newest: int) -> Finding | None:
+def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: int, newest: int) -> Finding | None:
     """Refuse a role that may not upgrade the ledger from `version` to `newest`."""
     if rights.may_upgrade:
         return None
     owner = quote_name(rights.tables_owner or "")
     return refusal(
         "ledger",
-        f"the ledger in schema {quote_name(schema)} has version {version}, and only its owner can upgrade it to "
-        f"version {newest}",
+        f"the ledger in schema {quote_name(schema)} of database {quote_name(database)} has version {version}, and only "
+        f"its owner can upgrade it to version {newest}",
         f"Have the owner, or a member of that role, run {upgrade_command(schema)}.",
         detail=f"Its owner is {owner}, and the current role is {quote_name(rights.role)}.",
     )

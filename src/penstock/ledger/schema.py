@@ -302,12 +302,15 @@ def refuse_publication(
     They lack the ledger's tables, or what the statements in `upgrade` change at them.
     """
     statements = compose_ledger(schema, has_schema=False) if upgrade is None else upgrade
-    finding = check_publications(find_publications(connection), deed="creating" if upgrade is None else "upgrading")
+    finding = check_publications(find_publications(connection), upgraded=None if upgrade is None else schema)
     if finding is not None:
         refuse(replace(finding, detail=f"{finding.detail} They need: {_describe_tables(statements)}"))
 
 
 def _describe_tables(statements: Sequence[sql.SQL | sql.Composed]) -> str:
-    """Return the statements that create or change the ledger's tables, for psql."""
+    """Return the statements that create or change the ledger's tables, for psql.
+
+    An upgrade's UPDATE is one of them, because a constraint may need it.
+    """
     texts = [" ".join(each.as_string(None).split()) for each in statements]
-    return " ".join(f"{each};" for each in texts if each.startswith(("CREATE", "ALTER")))
+    return " ".join(f"{each};" for each in texts if each.startswith(("CREATE", "ALTER", "UPDATE")))

@@ -43,20 +43,21 @@ _LOCK_TIMEOUT_S = 15.0
 _PATIENCE_S = 60.0
 
 
-def foresee_upgrade(schema: str, version: int, rights: LedgerRights) -> Finding | None:
+def foresee_upgrade(schema: str, version: int, rights: LedgerRights, *, database: str) -> Finding | None:
     """Return what a load would do with an older ledger, upgrade or refuse it; None if the ledger has this version."""
     if version == VERSION:
         return None
     text = f"has version {version}: the next load upgrades it to version {VERSION}"
     remedy = f"Or upgrade it now, while no load runs: {upgrade_command(schema)}"
-    return check_upgrade(rights, schema, version=version, newest=VERSION) or note("ledger", text, remedy)
+    refused = check_upgrade(rights, schema, database=database, version=version, newest=VERSION)
+    return refused or note("ledger", text, remedy)
 
 
 def foresee_opening(connection: Connection, schema: str) -> bool:
     """Return whether the ledger exists. Raise the errors that `open_ledger` would raise; change nothing."""
     version = look_for_ledger(connection, schema)()
     if version is not None and version < VERSION:
-        refuse(check_upgrade(read_ledger_rights(connection, schema), schema, version=version, newest=VERSION))
+        _refuse_others(connection, schema, version)
     return version is not None
 
 
@@ -91,14 +92,13 @@ def upgrade_ledger(
     version = check_ledger(schema, relations)
     if version is None or version == VERSION:
         return
-    refuse(
-        check_upgrade(read_ledger_rights(connection, schema), schema, version=version, newest=VERSION), sqlstate="42501"
-    )
+    _refuse_others(connection, schema, version)
     if not is_publishing_allowed:
         refuse_publication(connection, schema, upgrade=compose_upgrade(schema, version, relations))
     _log.warning(
-        'upgrading the ledger in schema "%s" from version %d to %d: from now on it needs penstock %s or later',
+        'upgrading the ledger in schema "%s" of database "%s" from version %d to %d, which needs penstock %s or later',
         schema,
+        connection.info.dbname,
         version,
         VERSION,
         __version__,
@@ -118,6 +118,12 @@ def upgrade_ledger(
         elif isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             error.hint = f"Have the owner of the ledger's tables run {upgrade_command(schema)}."
         raise
+
+
+def _refuse_others(connection: Connection, schema: str, version: int) -> None:
+    """Raise TargetError if the role may not upgrade the ledger. Raises ServerError."""
+    rights, database = read_ledger_rights(connection, schema), connection.info.dbname
+    refuse(check_upgrade(rights, schema, database=database, version=version, newest=VERSION), sqlstate="42501")
 
 
 def _upgrade(connection: Connection, schema: str) -> None:

@@ -177,7 +177,7 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
         version = find_ledger()
     except TargetError as error:
         distrust = refusal_of(error, "ledger")
-    upgrade = None if version is None else foresee_upgrade(schema, version, row)
+    upgrade = None if version is None else foresee_upgrade(schema, version, row, database=connection.info.dbname)
     exists = version is not None
     return facts(), LedgerState(schema=schema, exists=exists, distrust=distrust, upgrade=upgrade, **asdict(row))
 
