@@ -12,7 +12,17 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
-    "penstock.api.functions": ("doctor", "load", "loads", "rejects", "repair", "resume", "retry", "temp_usage"),
+    "penstock.api.functions": (
+        "doctor",
+        "load",
+        "loads",
+        "rejects",
+        "repair",
+        "resume",
+        "retry",
+        "temp_usage",
+        "verify",
+    ),
     "penstock.loading.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
     "penstock.core.values.dialect": ("Dialect",),

@@ -140,6 +140,7 @@ def test_superuser_runs_nothing_of_who_owns_the_ledger(
         ("load", str(path), "--into", "t", "--plan"),
         ("resume", load_id),
         ("retry", load_id),
+        ("verify", load_id),
         ("repair",),
         ("repair", "--plan"),
         ("loads",),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
     from penstock.preflight.doctor import DoctorResult
+    from penstock.proof.values import VerifyOutcome
     from penstock.restore.repair import RepairOutcome
     from penstock.temp.usage.values import UsageReport
 
@@ -306,6 +307,25 @@ def retry(
     table = parse_table_name(into) if isinstance(into, str) else into
     with _open_ledger(to, options) as view:
         return view.retry(view.find_rejecting(load_id), None if file is None else Path(file), into=table)
+
+
+@takes(ACCESS_KEYWORDS)
+def verify(
+    load_id: str,
+    *,
+    to: str | None = None,
+    values: bool = False,
+    on_progress: Callable[[LoadProgress], None] | None = None,
+    **options: Unpack[AccessKeywords],
+) -> VerifyOutcome:
+    """Verify that a complete load has stored each record of its files once, and return what was found.
+
+    `load_id` may be abbreviated to its first characters. With `values`, the files are read again, and the server
+    compares every value. The outcome's `problems` are empty if the load is verified. Changes nothing. Raises
+    TargetError, ServerError, SourceError.
+    """
+    with _open_ledger(to, options) as view:
+        return view.verify(view.find(load_id), values=values, on_progress=on_progress)
 
 
 @takes(ACCESS_KEYWORDS)

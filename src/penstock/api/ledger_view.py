@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         StayingRows,
         TableTotals,
     )
+    from penstock.loading.values.outcome import LoadProgress
+    from penstock.proof.values import VerifyOutcome
 
 
 class LedgerView(Closing):
@@ -253,6 +255,14 @@ class LedgerView(Closing):
         # Use a separate session, because the retry holds the load's lock until its session ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, path=path, into=into)
+
+    def verify(
+        self, load_id: str, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
+    ) -> VerifyOutcome:
+        """Verify that a complete load has stored each record of its files once; with `values`, each value too."""
+        from penstock.proof.verify import verify_load  # noqa: PLC0415 (few callers need it)
+
+        return verify_load(self._connect, load_id, ledger_schema=self._schema, values=values, on_progress=on_progress)
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:

@@ -105,6 +105,7 @@ _HEADINGS = MappingProxyType(
             "resume": "penstock.loading.command.load",
             "rejects": "penstock.loading.command.rejects",
             "retry": "penstock.loading.command.rejects",
+            "verify": "penstock.proof.command",
             "repair": "penstock.restore.command",
             "init": "penstock.loading.command.init",
             "doctor": "penstock.preflight.command.doctor",

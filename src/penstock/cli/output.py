@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Matches two kinds of commands: those that find a load, a change or a lease, with a load's id or the word ID behind
 # them, and those that load. Commands that name their server or ledger already do not match.
 _COMMAND = re.compile(
-    r"\bpenstock (resume|retry|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
+    r"\bpenstock (resume|retry|verify|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
     r"|load(?= --into ))\b"
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
@@ -331,7 +331,7 @@ OK = 0
 REJECTS = 3
 # The exit code of `pg_ctl status` for a server that does not run.
 NOT_RUNNING = 3
-# The exit code of penstock load --check, penstock temp check and penstock bench self-test.
+# The exit code of penstock load --check, verify, temp check and bench self-test.
 PROBLEMS = 5
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
@@ -340,7 +340,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 EXIT_CODES = (
-    (OK, "done; for --check and temp check, no problem was found; for doctor, ready to load"),
+    (OK, "done; for --check, verify and temp check, no problem was found; for doctor, ready to load"),
     (1, "any other error"),
     (2, "usage error: an option, a job file or a dialect is invalid; with --warnings error, a warning"),
     (
@@ -348,7 +348,7 @@ EXIT_CODES = (
         "complete, but records were rejected or objects not read; for server and lab status: the server is not running",
     ),
     (4, "a source cannot be found, read or decompressed, changed meanwhile, or is not part of the load (--join)"),
-    (PROBLEMS, "the data does not fit the dialect or the table; --check, temp check or bench self-test found problems"),
+    (PROBLEMS, "the data does not fit dialect or table; --check, verify, temp check or bench self-test found problems"),
     (6, "the table is missing, does not match, or cannot be loaded into"),
     (7, "the server refused, failed or went away"),
     (8, "an embedded server could not be set up or run"),

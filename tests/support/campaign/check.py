@@ -7,6 +7,10 @@ import zlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from psycopg.conninfo import make_conninfo
+
+import penstock
+
 if TYPE_CHECKING:
     from support.campaign.files import Row
     from support.campaign.ledger import LedgerView
@@ -62,8 +66,18 @@ def check_load(run: Run) -> int | None:
     else:
         for name, text in run.files.texts.items():
             _check_object(run, loads, name, text)
+    _verify(run, view.load_id)
     is_counted = scenario.theme in ("loader", "commit", "network") and scenario.mode == "append" and not scenario.bad
     return _check_redone(run, view.load_id, total) if is_counted else None
+
+
+def _verify(run: Run, load_id: str) -> None:
+    """Have penstock verify the load, with values unless it kept rows; not if this process cannot read its sources."""
+    if run.store is not None or run.replaced_by is not None or run.scenario.theme == "lists":
+        return
+    has_values = run.scenario.mode != "insert-new"
+    outcome = penstock.verify(load_id, to=make_conninfo(run.place.conninfo, dbname="postgres"), values=has_values)
+    assert outcome.is_verified, f"verify has found {outcome.problems}"
 
 
 def _find_loads(run: Run, view: LedgerView) -> list[str]:

@@ -13,7 +13,9 @@ SELECT number,
        rows,
        suppressed,
        rejected,
-       bytes_committed
+       bytes_committed,
+       records,
+       repeated
   FROM (:all_objects) AS o
  WHERE o.load = :'load'
  ORDER BY o.number;

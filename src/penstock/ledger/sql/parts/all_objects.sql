@@ -16,6 +16,8 @@ SELECT o.load,
        s.rows,
        s.suppressed,
        s.rejected,
+       s.records,
+       s.repeated,
        CASE WHEN o.unit = 'rows' AND s.is_complete THEN o.size_bytes ELSE s.bytes_committed END AS bytes_committed,
        s.committed_at
   FROM ONLY :"ledger".objects AS o
@@ -26,6 +28,15 @@ SELECT o.load,
                       AS suppressed,
                   coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
                       AS rejected,
+                  coalesce(pg_catalog.sum(r.records) FILTER (WHERE p.number IS NULL OR p.number = 1), 0)::int8
+                      AS records,
+                  coalesce(
+                      pg_catalog.sum(upper(p.part) - lower(p.part)) - (
+                          SELECT pg_catalog.sum(upper(j.part) - lower(j.part))
+                            FROM pg_catalog.unnest(pg_catalog.range_agg(p.part)) AS j (part)
+                      ),
+                      0
+                  )::int8 AS repeated,
                   coalesce(
                       pg_catalog.sum(
                           -- An object that the server imported has one range, [0,1).

@@ -1,0 +1,304 @@
+"""Compares the values of one table: its objects are sent again, and the server compares the rows.
+
+One session sends the objects into a temporary table, as text, so the server reads each value itself. Then rows are
+compared as multisets of the SHA-256 of their binary values (record_send): rows count as equal only if their values are
+equal to the bit. Only the first rows that differ are read here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, LiteralString
+
+from psycopg import sql
+
+from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
+from penstock.core.connect.errors import in_transaction
+from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.values.table import TableName
+from penstock.ledger.rejects import Reason, Reject
+from penstock.loading.copy.copy import CopyFailed, CopySession
+from penstock.loading.land.locate import RecordFinder
+from penstock.loading.land.merge import find_parts
+from penstock.loading.land.merge_errors import find_position
+from penstock.loading.land.merge_sorting import RefusedRecord
+from penstock.loading.read.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.read.objects import open_blocks
+from penstock.loading.rejects.explain import explain_failure
+from penstock.loading.rejects.pieces import Origin, Piece
+from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
+from penstock.loading.values.plan import total_size
+from penstock.proof.values import Problem, VerifiedTable
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
+    from penstock.loading.context import LoadTools
+    from penstock.loading.values.block import Block
+    from penstock.loading.values.work import ObjectWork
+
+# How much text one COPY command and its transaction carry, so that their round trips do not count.
+_SENT_BYTES = 4 * 1024 * 1024
+
+# How many differing records, and how many differing rows, of a table are shown, and how many characters of each.
+_MOST_SHOWN = 10
+_SHOWN_CHARACTERS = 200
+
+# A count, and a comparison, must see all rows. If a policy would hide some, the statement fails.
+SEES_ALL = "SET LOCAL row_security = off"
+
+_SENT = TableName(schema="pg_temp", name="penstock_sent")
+_REASON = Reason(message="is not in the table")
+
+
+def rows_of(table: VerifiedTable) -> sql.Composed:
+    """Return what follows FROM to read a table's own rows."""
+    return sql.SQL("ONLY {}" if table.is_plain else "{}").format(table_identifier(table.table))
+
+
+class TableComparison:
+    """One comparison, in a session of its own, with whose end the temporary tables end. Methods raise PenstockError.
+
+    `work` are the table's objects, with their numbers in the ledger and the same columns. `rejected` has the offsets of
+    the records that the load has rejected, by the object's number. The attribute `records` counts the records that were
+    cut out of each object.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tools: LoadTools,
+        table: VerifiedTable,
+        work: Sequence[ObjectWork],
+        *,
+        rejected: Mapping[int, Sequence[int]],
+        began_s: float,
+    ) -> None:
+        self._connection = connection
+        self._tools = tools
+        self._table = table
+        self._work = {each.number: replace(each, landing=_SENT) for each in work}
+        self._rejected = rejected
+        self._began_s = began_s
+        self._target = work[0].target
+        self._session = CopySession(connection, is_protected=True)
+        self._sorter = RejectSorter(self._session)
+        self.records = Counter[int]()
+        self._bytes = 0
+        # The records that the server refuses now: the offsets of all, by object, and the first ones.
+        self._refused: dict[int, list[int]] = defaultdict(list)
+        self._shown: list[Reject] = []
+
+    def run(self) -> tuple[VerifiedTable, list[Problem]]:
+        """Send the objects and compare them. Return the table with the result, and the first differences."""
+        facts, columns = self._target.facts, self._target.column_map.columns
+        assert facts is not None
+        make_landing_table(
+            self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
+        )
+        try:
+            self._send_all()
+        except CopyFailed as failure:
+            raise explain_failure(failure, where=failure.location) from failure
+        with in_transaction(self._connection, f"comparing the rows of {self._table.table}"):
+            self._connection.execute(SEES_ALL)
+            missing, extra = self._compare(both_ways=self._table.is_alone)
+            shown = [*self._shown, *self._find_missing()] if missing else self._shown
+            problems = [self._name(each) for each in shown[:_MOST_SHOWN]]
+            problems += self._find_extra() if extra else []
+        compared = replace(
+            self._table,
+            compared=self.records.total() - sum(len(self._rejected.get(number, ())) for number in self._work),
+            compared_bytes=self._bytes,
+            missing=missing + sum(map(len, self._refused.values())),
+            extra=extra,
+        )
+        return compared, problems
+
+    # ---------------------------------------------------------------- sending
+
+    def _send_all(self) -> None:
+        work = list(self._work.values())
+        feed = BlockFeed(
+            work,
+            lambda item: open_blocks(item, self._tools),
+            reader_limit=reader_limit(len(work), sessions=1),
+            sessions=1,
+            clock=self._tools.clock,
+        )
+        try:
+            self._send_blocks(feed)
+            self._report(feed, activity=f"comparing with {self._table.table}")
+        except Abandoned:
+            assert feed.failure is not None
+            raise feed.failure from None
+        except BaseException as exc:
+            feed.abandon(exc)
+            self._tools.sources.interrupt()
+            self._session.abandon()
+            raise
+        finally:
+            feed.close()
+
+    def _send_blocks(self, feed: BlockFeed) -> None:
+        pieces: list[Piece] = []
+        waiting_bytes = 0
+        while (taken := feed.take(session=0, prefer=None)) is not None:
+            opened, block = taken
+            self.records[opened.work.number] += block.records
+            pieces += self._cut(opened, block)
+            waiting_bytes += block.size_bytes
+            feed.note_sent(opened, block.records)
+            if waiting_bytes >= _SENT_BYTES:
+                self._send(pieces)
+                self._bytes += waiting_bytes
+                pieces, waiting_bytes = [], 0
+                self._report(feed)
+        self._send(pieces)
+        self._bytes += waiting_bytes
+
+    def _cut(self, opened: OpenObject, block: Block) -> list[Piece]:
+        """Return the records of a block that the load has not rejected and that can be written for COPY."""
+        number = opened.work.number
+        origin = Origin(
+            number=number,
+            uri=opened.source.uri,
+            form=opened.form,
+            encoder=opened.encoder,
+            server_major=self._tools.server_major,
+        )
+        piece, starts = Piece(origin=origin, block=block), self._rejected.get(number, ())
+        rejected = starts[bisect_left(starts, block.start) : bisect_left(starts, block.end)]
+        # A rejected record of JSON Lines begins behind the blank lines that are cut with it.
+        at = [
+            bisect_right(range(block.records), start, key=lambda each: piece.bounds(each).start) for start in rejected
+        ]
+        edges = zip([0, *at], [*(each - 1 for each in at), block.records], strict=True)
+        kept = [piece.cut(first, stop) for first, stop in edges if first < stop] if at else [piece]
+        good: list[Piece] = []
+        for each in kept if block.records else []:
+            parts, refused = part_unwritable(each)
+            good += parts
+            self._note_refused(refused)
+        return good
+
+    def _send(self, pieces: Sequence[Piece]) -> None:
+        if pieces:
+            self._note_refused(self._sorter.send(pieces).rejects)
+            self._session.commit()
+
+    def _note_refused(self, refused: Sequence[Reject]) -> None:
+        for each in refused:
+            self._refused[each.object_number].append(each.start)
+        self._shown += refused[: _MOST_SHOWN - len(self._shown)]
+
+    def _report(self, feed: BlockFeed, *, activity: str = "") -> None:
+        if self._tools.on_progress is not None:
+            progress = feed.progress(
+                bytes_copied=self._bytes,
+                size_bytes=total_size(each.source for each in self._work.values()),
+                elapsed_s=self._tools.clock() - self._began_s,
+            )
+            self._tools.on_progress(replace(progress, activity=activity))
+
+    # ---------------------------------------------------------------- comparing
+
+    def _compare(self, *, both_ways: bool) -> tuple[int, int]:
+        """Find the hashes that differ. Return how many records the table lacks, and how many rows it has in addition.
+
+        The rows in addition are counted only if `both_ways` is true.
+        """
+        self._connection.execute(
+            self._compose(
+                "CREATE TABLE pg_temp.penstock_differing AS SELECT e.hash, sum(e.weight) AS surplus"
+                " FROM (SELECT {hash} AS hash, 1 AS weight FROM ({chosen}) AS c"
+                " UNION ALL SELECT {hash}, -1 FROM {rows} AS t) AS e"
+                " GROUP BY e.hash HAVING sum(e.weight) {differs} 0",
+                differs=sql.SQL("<>" if both_ways else ">"),
+            )
+        )
+        query = (
+            "SELECT coalesce(sum(surplus) FILTER (WHERE surplus > 0), 0)::int8,"
+            " coalesce(-sum(surplus) FILTER (WHERE surplus < 0), 0)::int8 FROM pg_temp.penstock_differing"
+        )
+        missing, extra = fetch_one(self._connection, query)
+        return missing, extra
+
+    def _find_missing(self) -> Iterator[Reject]:
+        """Yield the first records that the table lacks, found in their objects."""
+        query = self._compose(
+            "SELECT {positions} FROM (SELECT c.*, d.surplus,"
+            " row_number() OVER (PARTITION BY d.hash ORDER BY {positions}) AS rank"
+            " FROM (SELECT {hash} AS hash, {positions} FROM ({chosen}) AS c) AS c"
+            " JOIN pg_temp.penstock_differing AS d ON d.hash = c.hash WHERE d.surplus > 0) AS f"
+            " WHERE f.rank <= f.surplus ORDER BY {positions} LIMIT {limit}"
+        )
+        rows = self._connection.execute(query).fetchall()
+        positions = [find_position(self._connection, _SENT, *row) for row in rows]
+        for number, of_object in groupby(positions, key=attrgetter("object_number")):
+            found = [RefusedRecord(each, _REASON) for each in of_object]
+            finder = RecordFinder(
+                self._work[number],
+                self._tools,
+                blocks=sorted({each.position.block_start for each in found}),
+                rejected=sorted(self._refused[number]),
+                committed=[],
+            )
+            yield from finder.find(iter(found))
+
+    def _name(self, reject: Reject) -> Problem:
+        return Problem(
+            where=self._work[reject.object_number].source.uri,
+            line=reject.line,
+            message=reject.reason.message,
+            record=reject.raw.decode("utf-8", errors="backslashreplace").rstrip("\r\n")[:_SHOWN_CHARACTERS],
+        )
+
+    def _find_extra(self) -> list[Problem]:
+        """Return the first rows that the files lack."""
+        query = self._compose(
+            "SELECT f.shown FROM (SELECT e.shown, d.surplus, row_number() OVER (PARTITION BY d.hash) AS rank"
+            " FROM (SELECT {hash} AS hash, pg_catalog.left(ROW({columns})::text, {length}) AS shown FROM {rows} AS t)"
+            " AS e JOIN pg_temp.penstock_differing AS d ON d.hash = e.hash WHERE d.surplus < 0) AS f"
+            " WHERE f.rank <= -f.surplus LIMIT {limit}"
+        )
+        rows = self._connection.execute(query).fetchall()
+        where = str(self._table.table)
+        return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
+
+    def _compose(self, query: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        columns = list_identifiers(self._target.column_map.columns)
+        return sql.SQL(query).format(
+            hash=sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns),
+            columns=columns,
+            chosen=self._choose(),
+            rows=rows_of(self._table),
+            positions=list_identifiers(POSITION_COLUMNS),
+            limit=sql.Literal(_MOST_SHOWN),
+            length=sql.Literal(_SHOWN_CHARACTERS),
+            **parts,
+        )
+
+    def _choose(self) -> sql.Composed:
+        """Return the query of the sent records that must be in the table: with a key, the one that the merge keeps."""
+        job, landing, facts = self._target.job, self._target.landing, self._target.facts
+        assert facts is not None
+        sent = table_identifier(_SENT)
+        if not landing.is_keyed:
+            return sql.SQL("SELECT * FROM {}").format(sent)
+        parts = find_parts(
+            self._connection,
+            staging=_SENT,
+            target=facts,
+            columns=self._target.column_map.columns,
+            key=job.key,
+            updates=landing.updates,
+            keep=job.keep,
+        )
+        return sql.SQL("SELECT {} * FROM {} ORDER BY {}").format(
+            parts.compose_order()[0], sent, parts.compose_order()[1]
+        )

@@ -1,0 +1,409 @@
+"""Verification of loads: what was deleted, repeated or changed is found, and nothing is found if nothing was."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from psycopg.conninfo import make_conninfo
+
+import penstock
+from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules, Transform
+from support.files import write_to
+from support.loads import Loads, target, write_csv
+from support.modes import Killed, killing_at, mode_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
+    from penstock.loading.values.outcome import LoadProgress
+    from penstock.proof.values import VerifyOutcome
+
+_RECORDS = [f"{number},v{number % 7}" for number in range(200)]
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads in tiny blocks into a database with table t."""
+    return Loads(database18, piece_bytes=101, setup="CREATE TABLE t (a int, b text)")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file of 200 records."""
+    return write_csv(tmp_path / "rows.csv", _RECORDS)
+
+
+def load(loads: Loads, *targets: TargetJob, on_error: Any = "stop") -> str:
+    """Run a load, and return its id."""
+    outcome = loads.run(*targets, batch_bytes=200, rules=LoadRules(retry_for=0.0, on_error=on_error))
+    assert outcome.load_id is not None
+    return outcome.load_id
+
+
+def verify(loads: Loads, load_id: str, *, values: bool = True) -> VerifyOutcome:
+    """Verify a load."""
+    return penstock.verify(load_id, to=loads.conninfo, values=values)
+
+
+def said(outcome: VerifyOutcome) -> list[tuple[str, int | None]]:
+    """Return each problem's message and line."""
+    return [(problem.message, problem.line) for problem in outcome.problems]
+
+
+def refuse(loads: Loads, load_id: str) -> str:
+    """Return why the values of a load cannot be compared."""
+    with pytest.raises(TargetError) as caught:
+        verify(loads, load_id)
+    return f"{caught.value.message}: {caught.value.detail}"
+
+
+# ---------------------------------------------------------------- nothing is wrong
+
+
+@pytest.mark.versions
+def test_load_that_nobody_touched_is_verified(database: str, path: Path) -> None:
+    """On each version; it is said what was counted and compared."""
+    loads = Loads(database, piece_bytes=101)
+    outcome = verify(loads, load(loads, target(path, create=True)))
+    assert outcome.problems == ()
+    (table,) = outcome.tables
+    assert (str(table.table), table.records, table.inserted, table.rows) == ("public.t", 200, 200, 200)
+    assert (table.is_alone, table.compared, table.missing, table.extra) == (True, 200, 0, 0)
+    assert table.compared_bytes == path.stat().st_size - len("a,b\n")
+
+
+def test_counts_alone_read_no_file(loads: Loads, path: Path) -> None:
+    """Without values, no record is compared, and the same counts are returned."""
+    outcome = verify(loads, load(loads, target(path)), values=False)
+    assert outcome.problems == ()
+    assert [(table.rows, table.compared, table.is_alone) for table in outcome.tables] == [(200, None, False)]
+
+
+_FORMS: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "quoted": (b'a,b\n1,"two\nlines"\n2,"a ""quote"""\n3,\n', {}),
+    "crlf": (b"a,b\r\n1,x\r\n2,\r\n", {}),
+    "no end": (b"a,b\n1,x\n2,y", {}),
+    "tsv": (b"a\tb\n1\tback\\slash\n2\t\\N\n", {"format": "tsv"}),
+    "jsonl": (b'{"a":1,"b":"x"}\n\n{"b":"y","a":2}\n{"a":3}\n', {"format": "jsonl"}),
+    "latin": ("a,b\n1,é\n".encode("latin-1"), {"encoding": "LATIN1"}),
+    "gzip": (gzip.compress(b"a,b\n1,x\n2,y\n"), {}),
+}
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_every_form_of_files_is_verified(loads: Loads, tmp_path: Path, form: str) -> None:
+    """And the record that was changed in the table is found in it."""
+    data, options = _FORMS[form]
+    load_id = load(loads, target(write_to(tmp_path / "file", data), **options))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE t SET b = 'other' WHERE a = 1")
+    (problem,) = verify(loads, load_id).problems
+    assert (problem.message, problem.line) == ("is not in the table", 1 if form == "jsonl" else 2)
+
+
+def test_columnar_files_are_verified(loads: Loads, tmp_path: Path) -> None:
+    """The line of a problem is then the row of the file."""
+    pq.write_table(pa.table({"a": [*range(50)], "b": ["x"] * 50}), tmp_path / "rows.parquet", row_group_size=7)
+    load_id = load(loads, target(tmp_path / "rows.parquet"))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE t SET b = 'y' WHERE a = 30")
+    assert said(verify(loads, load_id)) == [("is not in the table", 31)]
+
+
+def test_constants_and_skipped_fields_are_verified(loads: Loads, tmp_path: Path) -> None:
+    """What the table has by its default, or has generated, is left out."""
+    loads.execute("CREATE TABLE u (a int, b text, c int DEFAULT 3, d int GENERATED ALWAYS AS (a + 1) STORED)")
+    path = write_csv(tmp_path / "u.csv", ["1,x"], header="a,e")
+    job = replace(target(path, into="u", skip=["e"], constants={"b": "name"}), missing="default")
+    loads.execute("ALTER TABLE u ALTER c SET DEFAULT 4")
+    load_id = load(loads, job)
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE u SET c = 5")
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE u SET b = 'other'")
+    assert said(verify(loads, load_id)) == [("is not in the table", 2)]
+
+
+@pytest.mark.parametrize("mode", ["truncate", "replace"])
+@pytest.mark.parametrize("is_atomic", [False, True])
+def test_emptied_tables_belong_to_the_load_alone(loads: Loads, path: Path, mode: str, is_atomic: bool) -> None:
+    """A row that somebody has added since is found, by count and by value."""
+    loads.execute("INSERT INTO t VALUES (-1, 'before')")
+    rules = LoadRules(retry_for=0.0, atomic=is_atomic)
+    load_id = str(loads.run(mode_target(path, mode), rules=rules).load_id)
+    assert verify(loads, load_id).problems == ()
+    loads.execute("INSERT INTO t VALUES (-2, 'after')")
+    outcome = verify(loads, load_id)
+    assert [problem.record for problem in outcome.problems] == [None, "(-2,after)"]
+    assert outcome.tables[0].extra == 1
+
+
+def test_several_tables_and_objects_are_verified(loads: Loads, tmp_path: Path) -> None:
+    """Each with the objects that filled it; problems name the table and the file."""
+    loads.execute("CREATE TABLE u (a int, b text)")
+    ones = [write_csv(tmp_path / f"one-{number}.csv", [f"{number},x"]) for number in range(3)]
+    twos = write_csv(tmp_path / "two.csv", ["1,x", "2,y"])
+    load_id = load(loads, target(ones), target(twos, into="u"))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("DELETE FROM t WHERE a = 1; DELETE FROM u WHERE a = 2")
+    problems = [(problem.where, problem.line) for problem in verify(loads, load_id).problems]
+    assert problems[-2:] == [(str(ones[1]), 2), (str(twos), 3)]
+
+
+# ---------------------------------------------------------------- something is wrong
+
+_OTHER = "the load has stored 200"
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("DELETE FROM t WHERE a = 40", [(f"has 199 rows, and {_OTHER}", None), ("is not in the table", 42)]),
+        (
+            "INSERT INTO t SELECT * FROM t WHERE a = 40",
+            [(f"has 201 rows, and {_OTHER}", None), ("has a row that is not in the files", None)],
+        ),
+        (
+            "UPDATE t SET b = 'v' WHERE a = 40",
+            [("is not in the table", 42), ("has a row that is not in the files", None)],
+        ),
+        (
+            "UPDATE t SET b = CASE a WHEN 40 THEN 'v6' ELSE 'v5' END WHERE a IN (40, 41)",
+            [
+                ("is not in the table", 42),
+                ("is not in the table", 43),
+                *[("has a row that is not in the files", None)] * 2,
+            ],
+        ),
+    ],
+    ids=["deleted", "repeated", "changed", "swapped"],
+)
+def test_damage_is_found(loads: Loads, path: Path, damage: str, found: list[tuple[str, int | None]]) -> None:
+    """With the line of each record that the table has not, and the row that the files have not."""
+    load_id = load(loads, mode_target(path, "truncate"))
+    loads.execute(damage)
+    assert said(verify(loads, load_id)) == found
+
+
+def test_rows_of_others_hide_no_damage(loads: Loads, path: Path) -> None:
+    """Of a table that others fill too, each record of the files must be there as often as in the files."""
+    loads.execute("INSERT INTO t VALUES (40, 'v5'), (-1, 'other')")
+    twice = write_csv(path.parent / "twice.csv", ["40,v5", *_RECORDS])
+    load_id = load(loads, target(twice))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("DELETE FROM t WHERE a = 40")
+    outcome = verify(loads, load_id)
+    assert (outcome.tables[0].missing, outcome.tables[0].extra) == (2, 0)
+    assert said(outcome)[-2:] == [("is not in the table", 2), ("is not in the table", 43)]
+
+
+def test_only_the_first_ten_are_shown(loads: Loads, path: Path) -> None:
+    """All are counted."""
+    load_id = load(loads, mode_target(path, "truncate"))
+    loads.execute("UPDATE t SET b = b || '!'")
+    outcome = verify(loads, load_id)
+    assert (outcome.tables[0].missing, outcome.tables[0].extra, len(outcome.problems)) == (200, 200, 20)
+    assert [problem.line for problem in outcome.problems[:10]] == [*range(2, 12)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [
+        ("numeric", "1.0", "1.00"),
+        ("float8", "0", "-0"),
+        ("jsonb", '"{""a"": 1}"', '{"a": 1.0}'),
+        ("point", '"(1,2)"', "(1,2.5)"),
+        ("json", '"{""a"": 1}"', '{"a":1}'),
+        ("interval", "1 day", "24:00"),
+    ],
+)
+def test_values_that_are_merely_equal_differ(loads: Loads, tmp_path: Path, kind: str, value: str, other: str) -> None:
+    """Whether or not the type has an operator =, and whatever that says."""
+    loads.execute(f"CREATE TABLE u (a {kind})")
+    load_id = load(loads, target(write_csv(tmp_path / "u.csv", [value], header="a"), into="u", format="csv"))
+    assert verify(loads, load_id).problems == ()
+    loads.execute(f"UPDATE u SET a = '{other}'")
+    assert said(verify(loads, load_id)) == [("is not in the table", 2)]
+
+
+def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> None:
+    """So is one that is gone from a folder of sources."""
+    other = write_csv(path.parent / "other.csv", ["1,x"])
+    load_id = load(loads, target(path.parent))
+    write_csv(path, _RECORDS[:-1])
+    other.unlink()
+    outcome = verify(loads, load_id)
+    found = {(problem.where, problem.message) for problem in outcome.problems}
+    assert found == {
+        (str(path), "has changed since it was loaded"),
+        (str(other), "is not among the load's sources any more"),
+    }
+    assert outcome.tables[0].compared is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("DELETE FROM penstock.ranges WHERE NOT has_start AND NOT has_end", "a part of it is missing in the ledger"),
+        ("UPDATE penstock.ranges SET has_end = false", "a part of it is missing in the ledger"),
+        (
+            "UPDATE penstock.ranges SET ranges = ranges + int8multirange(int8range(upper(ranges), upper(ranges) + 1))",
+            "a part of it is in the ledger more than once",
+        ),
+    ],
+)
+def test_damaged_ledger_is_found(loads: Loads, path: Path, damage: str, message: str) -> None:
+    """A range that is missing, one that overlaps, and an end that is not there."""
+    load_id = load(loads, target(path))
+    loads.execute(damage)
+    assert message in [problem.message for problem in verify(loads, load_id, values=False).problems]
+
+
+# ---------------------------------------------------------------- rejects and merges
+
+
+def test_rejected_records_are_left_out(loads: Loads, tmp_path: Path) -> None:
+    """Whether the table or its types refuse them, and in every block; what was loaded since must be there."""
+    loads.execute("CREATE TABLE u (a int CHECK (a <> 13), b text NOT NULL)")
+    records = [f"{number},{'' if number % 17 == 0 else 'x'}" for number in range(100)]
+    records[40] = "forty,x"
+    records[50] = "50,x,y"
+    load_id = load(loads, target(write_csv(tmp_path / "u.csv", records), into="u"), on_error="reject")
+    outcome = verify(loads, load_id)
+    assert outcome.problems == ()
+    assert (outcome.tables[0].rejected, outcome.tables[0].compared) == (9, 91)
+    loads.execute("UPDATE u SET b = 'y' WHERE a = 14; ALTER TABLE u DROP CONSTRAINT u_a_check")
+    penstock.retry(load_id, to=loads.conninfo)
+    outcome = verify(loads, load_id)
+    assert (outcome.tables[0].rejected, said(outcome)) == (8, [("is not in the table", 16)])
+
+
+def test_corrected_records_are_not_those_of_the_file(loads: Loads, tmp_path: Path) -> None:
+    """A record that was loaded from a corrected reject file is found, because the table has another one."""
+    bad = tmp_path / "bad.csv"
+    load_id = load(loads, target(write_csv(tmp_path / "t.csv", ["1,x", "two,y"])), on_error="reject")
+    penstock.rejects(load_id, bad, to=loads.conninfo)
+    bad.write_text("a,b\n2,y\n")
+    penstock.retry(load_id, bad, to=loads.conninfo)
+    (problem,) = verify(loads, load_id).problems
+    assert (problem.line, problem.record) == (3, "two,y")
+    assert "invalid input syntax" in problem.message
+
+
+def test_discarded_rejects_cannot_be_told_from_missing_records(loads: Loads, tmp_path: Path) -> None:
+    """Counts can still be compared."""
+    load_id = load(loads, target(write_csv(tmp_path / "t.csv", ["1,x", "two,y"])), on_error="reject")
+    loads.execute("DELETE FROM penstock.rejects")
+    assert "discarded" in refuse(loads, load_id)
+    assert verify(loads, load_id, values=False).problems == ()
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_upsert_is_verified_by_the_record_of_each_key_that_it_keeps(loads: Loads, tmp_path: Path, keep: str) -> None:
+    """Rows of the table that no record names are nobody's business."""
+    loads.execute(
+        "CREATE TABLE u (a int PRIMARY KEY, b text, c text); INSERT INTO u VALUES (1, 'old', 'c'), (9, 'old', 'd')"
+    )
+    path = write_csv(tmp_path / "u.csv", ["1,one", "2,two", "1,uno", "2,due", "3,tre"])
+    load_id = load(loads, mode_target(path, "upsert", into="u", key=("a",), keep=keep))
+    outcome = verify(loads, load_id)
+    assert (outcome.problems, outcome.tables[0].is_alone) == ((), False)
+    loads.execute("UPDATE u SET b = CASE b WHEN 'one' THEN 'uno' ELSE 'one' END WHERE a = 1")
+    assert said(verify(loads, load_id)) == [("is not in the table", 2 if keep == "first" else 4)]
+
+
+# ---------------------------------------------------------------- refused
+
+
+def test_rows_that_a_statement_or_a_trigger_made_are_refused_by_name(loads: Loads, tmp_path: Path) -> None:
+    """And rows that the load left as they were."""
+    path = write_csv(tmp_path / "t.csv", ["1,x"])
+    made = Transform(name="made.sql", text="INSERT INTO t SELECT a::int, b FROM :staging")
+    transformed = load(loads, mode_target(path, "append", transform=made))
+    assert 'Transform "made.sql"' in refuse(loads, transformed)
+    assert verify(loads, transformed, values=False).problems == ()
+    loads.execute(
+        """
+        CREATE TABLE u (a int PRIMARY KEY, b text);
+        INSERT INTO u VALUES (1, 'kept');
+        CREATE TABLE v (a int, b text);
+        CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+        CREATE TRIGGER changes BEFORE INSERT ON v FOR EACH ROW EXECUTE FUNCTION f();
+        """
+    )
+    assert "which the load kept" in refuse(loads, load(loads, mode_target(path, "insert-new", into="u", key=("a",))))
+    assert "may change rows: changes" in refuse(loads, load(loads, target(path, into="v")))
+
+
+def test_load_whose_rows_are_gone_is_refused(loads: Loads, path: Path) -> None:
+    """Because a later load has emptied the table, or somebody has dropped it."""
+    first = load(loads, target(path))
+    second = load(loads, mode_target(path, "truncate"))
+    assert "does not have the rows" in refuse(loads, first)
+    assert verify(loads, second).problems == ()
+    loads.execute("DROP TABLE t")
+    assert "does not have the rows" in refuse(loads, second)
+
+
+def test_load_that_would_be_read_otherwise_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """With a setting that decides how dates are read."""
+    loads.execute("CREATE TABLE u (a date)")
+    load_id = load(loads, target(write_csv(tmp_path / "u.csv", ["01/02/2026"], header="a"), into="u", format="csv"))
+    assert verify(loads, load_id).problems == ()
+    with pytest.raises(TargetError) as caught:
+        penstock.verify(load_id, to=make_conninfo(loads.conninfo, options="-c DateStyle=ISO,DMY"), values=True)
+    assert "DateStyle was" in str(caught.value.detail)
+
+
+def test_unended_load_is_refused(loads: Loads, path: Path) -> None:
+    """It is resumed first."""
+    load_id = load(loads, target(path))
+    loads.execute("UPDATE penstock.loads SET state = 'running'")
+    assert "has not ended" in refuse(loads, load_id)
+
+
+# ---------------------------------------------------------------- faults
+
+_WAYS: dict[str, dict[str, Any]] = {
+    "append": {},
+    "truncate": {},
+    "replace": {},
+    "upsert": {"key": ("a",), "keep": "last"},
+}
+
+
+@pytest.mark.parametrize("mode", _WAYS)
+def test_nothing_is_found_after_a_load_that_died_and_was_resumed(
+    loads: Loads, path: Path, mode: str, some: Callable[[Sequence[int], int], list[int]]
+) -> None:
+    """Whichever statement it died at; of each mode, a few in the first part."""
+    setup = "DROP TABLE t; CREATE TABLE t (a int PRIMARY KEY, b text)"
+    job = mode_target(path, mode, **_WAYS[mode])
+    loads.execute(setup)
+    with killing_at(-1) as sent:
+        load(loads, job)
+    for point in some(range(sent[0]), 8):
+        loads.execute(f"DROP SCHEMA penstock CASCADE; {setup}")
+        with killing_at(point), pytest.raises(Killed):
+            load(loads, job)
+        loads.run(job, batch_bytes=500)
+        (record,) = penstock.loads(to=loads.conninfo)[-1:]
+        outcome = verify(loads, record.load_id)
+        assert outcome.problems == (), f"died at statement {point}"
+        assert outcome.tables[0].compared == 200
+
+
+def test_progress_is_shown(loads: Loads, path: Path) -> None:
+    """The last step is the comparison."""
+    shown: list[LoadProgress] = []
+    load_id = load(loads, target(path))
+    penstock.verify(load_id, to=loads.conninfo, values=True, on_progress=shown.append)
+    assert (shown[-1].activity, shown[-1].rows) == ("comparing with public.t", 200)
