@@ -8,6 +8,7 @@ use crate::fieldmask::{find_ends, Ends, Shape};
 use crate::fields::{Format, LineEnd};
 use crate::kept::{ColumnType, ORDER};
 use crate::lanes::{with_widest, Lanes, Work, WORD};
+use crate::notation::plain_value;
 use crate::rewrite::Rewriter;
 use crate::types::{is_quoted_null, SHOWN_BYTES};
 
@@ -55,11 +56,11 @@ pub fn find_changes(
         |(index, &kind): (usize, &ColumnType)| (rewriter.keep.as_ref().map_or(index, |keep| keep[index]), index, kind);
     let mut checked: Vec<(usize, usize, ColumnType)> = columns.iter().enumerate().map(places).collect();
     checked.retain(|(_, _, kind)| *kind != ColumnType::Other);
-    if checked.is_empty() || !may_change(rewriter, block, &checked) {
+    let is_plain = rewriter.notations.is_empty();
+    if checked.is_empty() || (is_plain && !may_change(rewriter, block, &checked)) {
         return Vec::new();
     }
-    let keeps_all = ENDS.with_borrow_mut(|ends| keeps_all(rewriter, block, line_end, &checked, ends));
-    if keeps_all {
+    if is_plain && ENDS.with_borrow_mut(|ends| keeps_all(rewriter, block, line_end, &checked, ends)) {
         return Vec::new();
     }
     let reader = rewriter.reader(block, line_end);
@@ -70,8 +71,9 @@ pub fn find_changes(
             let Some(field) = fields.get(place) else { continue };
             let is_forced = forced.get(index).copied().unwrap_or(false);
             let is_null = rewriter.is_null(block, field) || is_forced && is_quoted_null(rewriter, &reader, field);
-            if !is_null {
-                found.note(index, kind, &reader.value(field), || reader.line_at(field.start));
+            let value = if is_null { None } else { plain_value(&rewriter.notations, &reader, index, field) };
+            if let Some(value) = value {
+                found.note(index, kind, &value, || reader.line_at(field.start));
             }
         }
         start = next;

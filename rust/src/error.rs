@@ -30,6 +30,9 @@ pub enum RecordError {
     /// next quote is some lines below.
     #[error("record spans {spanned} lines: expected {expected} columns, found {found}")]
     Torn { record: u64, line: u64, spanned: u64, expected: usize, found: usize },
+    /// A value that is not in the notation of its column.
+    #[error("{refusal}")]
+    Notation { record: u64, line: u64, refusal: String },
     #[error("{fault}{}", name_value(name.as_deref()))]
     Json { record: u64, line: u64, fault: JsonFault, name: Option<String> },
 }
@@ -59,6 +62,7 @@ impl RecordError {
             | Self::MissingColumns { record, line, .. }
             | Self::ExtraColumns { record, line, .. }
             | Self::Torn { record, line, .. }
+            | Self::Notation { record, line, .. }
             | Self::Json { record, line, .. } => (record, line),
         }
     }

@@ -21,6 +21,7 @@ use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::kept::ColumnType;
 use crate::lanes;
+use crate::notation::{ColumnNotation, Notation, Notations};
 use crate::plain::{write_plain, Marks};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
@@ -145,6 +146,10 @@ impl Rewriter {
             .map_err(to_value_error)
     }
 
+    fn with_notations(&self, notations: Vec<Option<NamedNotation>>) -> PyResult<Self> {
+        Ok(Self(self.0.clone().with_notations(to_notations(notations)?)))
+    }
+
     fn fits_any(
         &self,
         py: Python<'_>,
@@ -231,6 +236,18 @@ impl Rewriter {
         let found = py.detach(|| changes::find_changes(&self.0, &join(&runs), line_end, &columns, &forced));
         Ok(found.iter().map(|each| to_change(py, each)).collect())
     }
+}
+
+/// The notation of a column: the column, the name of the notation (`Notation::named`), the separators of groups of
+/// digits, and whether a quoted null string is null.
+type NamedNotation = (String, String, Vec<Vec<u8>>, bool);
+
+fn to_notations(given: Vec<Option<NamedNotation>>) -> PyResult<Notations> {
+    let read = |(column, name, separators, is_forced): NamedNotation| {
+        let notation = Notation::named(&name, separators).ok_or_else(|| PyValueError::new_err("no such notation"))?;
+        Ok(ColumnNotation { column, name, notation, is_forced })
+    };
+    given.into_iter().map(|each| each.map(read).transpose()).collect()
 }
 
 /// A change: the index of the column, bits of `kept.rs`, the number of values, and the line and the bytes of the first

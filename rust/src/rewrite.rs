@@ -11,6 +11,8 @@ use memchr::memchr2;
 
 use crate::error::{RecordError, RewriterError};
 use crate::fields::{open_hexadecimal, Field, FieldReader, Format, LineEnd};
+use crate::notation::{ColumnNotation, Notations};
+use crate::types::is_quoted_null;
 
 const TSV_NULL: &[u8] = b"\\N";
 
@@ -28,6 +30,8 @@ pub struct Rewriter {
     tail: Vec<u8>,
     field_count: Option<usize>,
     ends_empty: bool,
+    /// Empty if all columns are sent as they are.
+    pub(crate) notations: Notations,
 }
 
 /// The constants of one block as they end each of its records, with the line feed. Empty without constants.
@@ -72,8 +76,18 @@ impl Rewriter {
         if let Some(field_count) = field_count.filter(|&count| count < kept_width) {
             return Err(RewriterError::KeepBeyondFields { index: kept_width - 1, field_count });
         }
-        let mut rewriter =
-            Self { format, delimiter, nulls, null, keep, kept_width, tail: Vec::new(), field_count, ends_empty: false };
+        let mut rewriter = Self {
+            format,
+            delimiter,
+            nulls,
+            null,
+            keep,
+            kept_width,
+            tail: Vec::new(),
+            field_count,
+            ends_empty: false,
+            notations: Vec::new(),
+        };
         if !rewriter.is_null_usable(constants.contains(&None)) {
             return Err(RewriterError::UnusableNull);
         }
@@ -86,6 +100,12 @@ impl Rewriter {
     #[must_use]
     pub fn with_empty_end(self, ends_empty: bool) -> Self {
         Self { ends_empty, ..self }
+    }
+
+    /// Returns the rewriter with the notations of its columns.
+    #[must_use]
+    pub fn with_notations(self, notations: Notations) -> Self {
+        Self { notations, ..self }
     }
 
     /// Returns whether at least one record of a block has the number of fields that all must have.
@@ -122,7 +142,8 @@ impl Rewriter {
     /// Writes the records of `block`, of which the last one may lack its line end. `tail` must be from this rewriter.
     ///
     /// # Errors
-    /// A record has a wrong number of fields, or a quote is not closed in `block`.
+    /// A record has a wrong number of fields, a quote is not closed in `block`, or a value is not in the notation of its
+    /// column.
     pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let reader = self.reader(block, line_end);
         let tail = tail.bytes();
@@ -134,7 +155,13 @@ impl Rewriter {
                 return Err(RecordError::UnterminatedQuote { record, line: reader.line_at(start) });
             };
             self.check_width(&reader, &mut fields, record, || reader.line_at(start))?;
-            self.write_record(block, &fields, tail, &mut output);
+            let at = output.len();
+            if self.notations.is_empty() {
+                self.write_fields(block, &fields, &mut output);
+            } else if let Err(refusal) = self.write_plain_fields(&reader, block, &fields, &mut output) {
+                return Err(RecordError::Notation { record, line: reader.line_at(start), refusal });
+            }
+            self.end_record(at, tail, &mut output);
             start = next;
             record += 1;
         }
@@ -162,12 +189,56 @@ impl Rewriter {
         Ok(())
     }
 
-    fn write_record(&self, block: &[u8], fields: &[Field], tail: &[u8], output: &mut Vec<u8>) {
-        let start = output.len();
+    fn write_fields(&self, block: &[u8], fields: &[Field], output: &mut Vec<u8>) {
         match &self.keep {
             None => fields.iter().for_each(|field| self.write_field(block, field, output)),
             Some(keep) => keep.iter().for_each(|&index| self.write_field(block, &fields[index], output)),
         }
+    }
+
+    /// Writes fields, and those of columns with a notation in their plain form. The error says which value has none.
+    fn write_plain_fields(
+        &self,
+        reader: &FieldReader,
+        block: &[u8],
+        fields: &[Field],
+        output: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        for index in 0..self.keep.as_ref().map_or(fields.len(), Vec::len) {
+            let field = &fields[self.keep.as_ref().map_or(index, |keep| keep[index])];
+            let is_forced_null = |column: &ColumnNotation| column.is_forced && is_quoted_null(self, reader, field);
+            match self.notations.get(index) {
+                Some(Some(column)) if !self.is_null(block, field) && !is_forced_null(column) => {
+                    let value = reader.value(field);
+                    let plain = column.notation.plain(&value);
+                    let written = plain.and_then(|plain| self.write_value(&plain, column, output));
+                    written.ok_or_else(|| column.refuse(&value))?;
+                }
+                _ => self.write_field(block, field, output),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a value so that COPY reads it, None if COPY would read it as null.
+    fn write_value(&self, value: &[u8], column: &ColumnNotation, output: &mut Vec<u8>) -> Option<()> {
+        match self.format {
+            Format::Csv { .. } if value == self.null && column.is_forced => return None,
+            Format::Csv { quote, escape } => {
+                if value == self.null || memchr2(self.delimiter, quote, value).is_some() {
+                    quote_csv(value, quote, escape, output);
+                } else {
+                    output.extend_from_slice(value);
+                }
+            }
+            Format::Text | Format::Tsv | Format::JsonLines => self.encode_text(value, output).ok()?,
+        }
+        output.push(self.delimiter);
+        Some(())
+    }
+
+    /// Ends the record that begins at `start` of the output.
+    fn end_record(&self, start: usize, tail: &[u8], output: &mut Vec<u8>) {
         if tail.is_empty() {
             // Remove the delimiter after the last field. There is none if no field is kept.
             output.truncate(output.len().saturating_sub(1).max(start));
@@ -315,6 +386,7 @@ pub(crate) fn escape_text(value: &[u8], delimiter: u8, output: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notation::Notation;
 
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
     const ESCAPED_CSV: Format = Format::Csv { quote: b'"', escape: b'\\' };
@@ -344,6 +416,43 @@ mod tests {
 
     fn refusal(rewriter: &Rewriter, block: &[u8], line_end: LineEnd) -> RecordError {
         rewriter.rewrite(block, line_end, &rewriter.tail_with(Vec::new()).unwrap()).unwrap_err()
+    }
+
+    fn with_comma(format: Format, delimiter: u8, null: &str, is_forced: bool) -> Rewriter {
+        let notation = Notation::named("1234,5", Vec::new()).unwrap();
+        let column = ColumnNotation { column: "price".into(), name: "1234,5".into(), notation, is_forced };
+        Rewriter::new(format, delimiter, to_nulls(&[null]), Some(vec![2, 0]), Vec::new(), Some(3))
+            .unwrap()
+            .with_notations(vec![Some(column), None])
+    }
+
+    #[test]
+    fn values_of_a_notation_are_written_plain() {
+        for (format, delimiter, null, block, expected) in [
+            (CSV, b';', "", "a;x;\"1,5\"\n\"b;\";;\n1,5;;-2\n", "1.5;a\n;\"b;\"\n-2;1,5\n"),
+            (CSV, b'-', "2.5", "a-x-\"-1,5\"\nb-x-2,5\nc-x-2.5\n", "\"-1.5\"-a\n\"2.5\"-b\n2.5-c\n"),
+            (Format::Text, b',', "2.5", "a,x,1\\,5\nb,x,2\\,5\nc,x,2.5\n", "1.5,a\n\\062.5,b\n2.5,c\n"),
+            (Format::Tsv, b'\t', "\\N", "a\tx\t1,5\n\\\tx\t\\N\n", "1.5\ta\n\\N\t\\\\\n"),
+        ] {
+            let rewriter = with_comma(format, delimiter, null, false);
+            assert_eq!(written(&rewriter, block, LineEnd::Lf), expected, "{block:?}");
+        }
+        assert_eq!(written(&with_comma(CSV, b';', "", true), "a;x;\"\"\n", LineEnd::Lf), "\"\";a\n");
+    }
+
+    #[test]
+    fn other_values_of_a_notation_are_refused_with_their_line() {
+        let refused = |value: &str| RecordError::Notation {
+            record: 1,
+            line: 2,
+            refusal: format!("value \"{value}\" of column \"price\" is not written as 1234,5"),
+        };
+        let rewriter = with_comma(CSV, b';', "", false);
+        assert_eq!(refusal(&rewriter, b"a;\"\n\";1\nb;x;1.5\n", LineEnd::Lf), refused("1.5"));
+        assert_eq!(refusal(&rewriter, b"a;\"\n\";1\nb;x;\"\"\n", LineEnd::Lf), refused(""));
+        // COPY would read the quoted value as null.
+        let forced = with_comma(CSV, b';', "2.5", true);
+        assert_eq!(refusal(&forced, b"a;\"\n\";1\nb;x;2,5\n", LineEnd::Lf), refused("2,5"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
 use crate::kept::{keeps_moment, rounds_back, ColumnType};
+use crate::notation::plain_value;
 use crate::rewrite::Rewriter;
 
 /// The bits of a set of types, in the order in which they are preferred.
@@ -128,8 +129,12 @@ pub fn find_types(
                 let field = &fields[rewriter.keep.as_ref().map_or(index, |keep| keep[index])];
                 let is_forced = forced.get(index).copied().unwrap_or(false);
                 let is_forced_null = is_forced && is_quoted_null(rewriter, &reader, field);
-                if !(is_forced_null || rewriter.is_null(block, field)) {
-                    column.take(&reader, field);
+                if is_forced_null || rewriter.is_null(block, field) {
+                    continue;
+                }
+                // COPY is not sent a record with a value that is not in the notation of its column.
+                if let Some(value) = plain_value(&rewriter.notations, &reader, index, field) {
+                    column.take_value(&value, fitting(&value, column.fits), || reader.line_at(field.start));
                 }
             }
         }
@@ -147,11 +152,6 @@ pub(crate) fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &
 impl ColumnTypes {
     pub(crate) fn new(wanted: u32) -> Self {
         Self { fits: wanted, first: None, lost: Vec::new() }
-    }
-
-    fn take(&mut self, reader: &FieldReader, field: &Field) {
-        let value = reader.value(field);
-        self.take_value(&value, fitting(&value, self.fits), || reader.line_at(field.start));
     }
 
     /// Takes a value. `left` are those of the types so far that accept the value.
@@ -476,7 +476,7 @@ fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
 
 // ---------------------------------------------------------------- dates and times
 
-fn number_of(digits: &[u8]) -> Option<u32> {
+pub(crate) fn number_of(digits: &[u8]) -> Option<u32> {
     let is_number = count_digits(digits) == digits.len();
     is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
 }

@@ -89,6 +89,13 @@ class Rewriter:
         field_count: int | None = None,
         ends_empty: bool = False,
     ) -> Rewriter: ...
+    def with_notations(self, notations: Sequence[tuple[str, str, Sequence[bytes], bool] | None]) -> Rewriter:
+        """Return the rewriter that writes values in a column's notation in their plain form.
+
+        For each column that is kept: its name, the notation (see ColumnMap.notations), what separates thousands, and
+        whether a quoted null is null; None if its values are written as they are.
+        """
+
     def fits_any(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd) -> bool:
         """Return whether at least one record of the runs has the number of fields that all must have."""
 

@@ -33,6 +33,8 @@ _TYPED = {
     "LIST": "a,b",
     "COLUMN=VALUE": ["a=b"],
     "OLD=NEW": ["a=b"],
+    "[COLUMN=]CHAR": ["a=.", " "],
+    "[COLUMN=]ORDER": ["a=dmy"],
     "TIME": "1min",
     "N": "3",
     "SIZE": "2MB",

@@ -31,6 +31,9 @@ class LoadKeywords(TypedDict, total=False):
     escape: str | None
     null: str | list[str] | tuple[str, ...] | None
     force_null: str | list[str] | tuple[str, ...]
+    decimal_comma: str | list[str] | tuple[str, ...]
+    thousands: Mapping[str, str] | str | list[str] | tuple[str, ...]
+    date_order: Mapping[str, str] | str | list[str] | tuple[str, ...]
     skip_lines: int
     header: bool | None
     encoding: str | None

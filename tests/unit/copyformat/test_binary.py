@@ -5,28 +5,20 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.values.dialect import Dialect
-from penstock.core.values.table import Column, ColumnMap
+from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, find_gains, gain_per_row, make_binary
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.copy.payload import make_encoder as make_text_encoder
+from penstock.loading.values.block import Block
 
 _CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
-_SPEC = CopySpec(
-    schema="s",
-    table="t",
-    columns=("n",),
-    format="csv",
-    delimiter=",",
-    null="",
-    quote='"',
-    escape='"',
-    encoding="UTF8",
-)
 
 
-def make_encoder() -> EncodedBlocks:
-    """Return the encoder of an object with one column of integers."""
-    column = Column(name="n", type_name="integer", type_oid=23)
-    made = make_binary(_CSV, ColumnMap(columns=("n",)), [column], _SPEC)
+def make_encoder(notation: str | None = None, *, type_oid: int = 23) -> EncodedBlocks:
+    """Return the encoder of an object with one column of a type, by default of integers."""
+    column = Column(name="n", type_name="", type_oid=type_oid)
+    column_map = ColumnMap(columns=("n",), field_count=1, notations=(notation,) if notation else ())
+    text = make_text_encoder(_CSV, column_map, table=TableName(schema="s", name="t"), encoding="UTF8")
+    made = make_binary(_CSV, column_map, [column], text)
     assert made is not None
     return made
 
@@ -73,6 +65,13 @@ def test_the_rest_goes_as_text_after_three_blocks_in_a_row_or_a_tenth(blocks: st
 def test_a_block_with_another_number_of_records_declines() -> None:
     """The cutter and the encoder must agree on where records end."""
     assert make_encoder().encode(block(b"1\n2\n")) is None
+
+
+def test_values_in_a_notation_are_encoded_plain() -> None:
+    """What another notation has, declines."""
+    plain = make_encoder(type_oid=1082).encode(block(b"2026-01-31\n"))
+    assert make_encoder("dmy", type_oid=1082).encode(block(b"31.1.26\n")) == plain
+    assert make_encoder("dmy", type_oid=1082).encode(block(b"2026-01-31\n")) is None
 
 
 def test_the_command_says_the_types_that_rows_are_encoded_for() -> None:

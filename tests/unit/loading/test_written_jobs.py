@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.plan.identity import job_from_json, job_to_json
@@ -15,6 +16,17 @@ _JOB = LoadJob(targets=(TargetJob(sources=("a.csv",), into=parse_table_name("t")
 def test_written_job_is_read_as_it_was() -> None:
     """With all its rules."""
     assert job_from_json(job_to_json(_JOB)) == _JOB
+
+
+def test_options_of_columns_are_read_as_they_were() -> None:
+    """And a job that was written without them has their defaults."""
+    options = DialectOptions(decimal_comma="*", thousands=[" ", "a=."], date_order="dmy")  # type: ignore[arg-type]
+    job = replace(_JOB, targets=(replace(_JOB.targets[0], dialect=options),))
+    assert job_from_json(job_to_json(job)) == job
+    fields = json.loads(job_to_json(_JOB))
+    for name in ("decimal_comma", "thousands", "date_order"):
+        del fields["targets"][0]["dialect"][name]
+    assert job_from_json(json.dumps(fields)) == _JOB
 
 
 def test_job_of_an_older_version_means_what_it_meant() -> None:

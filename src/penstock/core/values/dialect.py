@@ -19,6 +19,7 @@ from penstock.core.values.options import (
     text,
     texts,
     words,
+    words_by_column,
 )
 
 # The formats of text files, and the formats of all files.
@@ -82,6 +83,24 @@ class DialectOptions:
         NAMES,
         "Columns of the table whose quoted fields are null too if they equal --null, as in a,b, or * for all (csv).",
     )
+    decimal_comma: tuple[str, ...] = _files(
+        (),
+        NAMES,
+        "Columns of the table whose numbers have a comma before their decimals, as in price,weight, or * for all "
+        "columns of numbers. A value that is not written so is refused, here and with the next two options.",
+    )
+    thousands: Mapping[str, str] = _files(
+        {},
+        words_by_column((" ", ".", ",", "'"), "CHAR"),
+        "What separates thousands in the numbers of a column, as in price=CHAR, or of all columns of numbers: a blank, "
+        "which stands for no-break blanks too, a point, a comma or an apostrophe. May be given several times.",
+    )
+    date_order: Mapping[str, str] = _files(
+        {},
+        words_by_column(("dmy", "mdy", "ymd"), "ORDER"),
+        "Order of day, month and year in a column, or in all columns of dates and timestamps: dmy, mdy or ymd, as in "
+        "born=dmy. 31.12.2025 and 31/12/25 10:00 are dmy. By default DateStyle decides. May be given several times.",
+    )
     skip_lines: int = _files(
         0, COUNT, "Skip so many lines of each file before its header or first record (default: 0)."
     )
@@ -124,7 +143,8 @@ class DialectOptions:
 
     def find_text_option(self) -> str | None:
         """Return the name of an option that was given and applies to text only, None if no such option was given."""
-        given = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        default = DialectOptions()
+        given = (field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name))
         return next((name for name in given if name not in _FOR_ALL_FORMATS), None)
 
     @property

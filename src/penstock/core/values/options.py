@@ -176,6 +176,23 @@ def _read_path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(read_text(value))
 
 
+def words_by_column(known: Collection[str], what: str) -> OptionKind:
+    """Return the kind of options that give columns one of several words.
+
+    The value is a mapping from columns to words. A word without a column is for "*", all columns to which it applies.
+    """
+
+    def read(value: Any) -> Mapping[str, str]:
+        texts = [] if isinstance(value, Mapping) else read_texts(value)
+        pairs = [*value.items()] if isinstance(value, Mapping) else [text.rpartition("=")[::2] for text in texts]
+        found = {column or "*": word for column, word in pairs if isinstance(column, str) and word in known}
+        if len(found) < len(pairs):
+            raise ValueError(f"{', '.join(map(repr, known))}, or COLUMN= and one of these, each column once")
+        return found
+
+    return OptionKind(read=read, metavar=f"[COLUMN=]{what}", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
+
+
 def words(literal: Any) -> OptionKind:
     """Return the kind of options whose value is one of the words of a Literal, or one of the keys of a dict."""
     known: Collection[str] = get_args(literal) or literal

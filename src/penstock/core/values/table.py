@@ -98,3 +98,6 @@ class ColumnMap:
     names: tuple[tuple[str, int | None], ...] | None = None
     # JSON Lines only: the indexes of the columns that are sent their values as JSON.
     takes_json: tuple[int, ...] = ()
+    # How the values of each column from the file are written: dmy, mdy, ymd, or the number that is 1234.5 there, such
+    # as 1.234,5. None if they are sent as they are; empty if all are.
+    notations: tuple[str | None, ...] = ()

@@ -100,20 +100,29 @@ class EncodedBlocks:
 
 
 def make_binary(
-    dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None], spec: CopySpec
+    dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None], encoder: Encoder
 ) -> EncodedBlocks | None:
     """Return the encoder of an object's blocks in the binary format, None if they must be sent as text.
 
-    `spec` describes the COPY of text.
+    `encoder` is that of text.
     """
     if find_obstacle(dialect, column_map, columns) is not None:
         return None
     known = [column for column in columns if column is not None]
-    encoder = make_native(dialect, known)
-    return EncodedBlocks(
-        lambda block: encoder.encode(block.segments, block.line_end, block.records),
-        replace(spec, format="binary", type_oids=tuple(column.type_oid for column in known)),
-    )
+    native = make_native(dialect, known)
+    spec = replace(encoder.spec, format="binary", type_oids=tuple(column.type_oid for column in known))
+    if not column_map.notations:
+        return EncodedBlocks(lambda block: native.encode(block.segments, block.line_end, block.records), spec)
+
+    def encode_plain(block: Block) -> bytes | None:
+        try:
+            plain = encoder.rewriter.rewrite(block.segments, block.line_end)
+        except _native.RecordError:
+            # As text, the block fails with the place of the record.
+            return None
+        return native.encode([(plain, 0, len(plain))], "lf", block.records)
+
+    return EncodedBlocks(encode_plain, spec)
 
 
 # The delimiter, the quote and the null of csv without quotes: control characters, which text hardly has.
@@ -174,7 +183,11 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
 
 def find_plain_obstacle(dialect: Dialect, column_map: ColumnMap) -> str | None:
     """Return why records of a dialect cannot be written as csv without quotes, None if they can."""
-    return next((words for words, is_so in _find_common_obstacles(dialect, column_map) if is_so), None)
+    obstacles = (
+        *_find_common_obstacles(dialect, column_map),
+        ("values are written in another notation", bool(column_map.notations)),
+    )
+    return next((words for words, is_so in obstacles if is_so), None)
 
 
 def _find_common_obstacles(dialect: Dialect, column_map: ColumnMap) -> tuple[tuple[str, bool], ...]:

@@ -218,7 +218,7 @@ def make_encoder(
     if column_map.names is not None:
         return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
-    is_reshaped = is_reshaped or positions is not None or checks_width
+    is_reshaped = is_reshaped or positions is not None or checks_width or bool(column_map.notations)
     is_tsv = dialect.format == "tsv"
     codec = python_codec(encoding)
     try:
@@ -233,6 +233,8 @@ def make_encoder(
             field_count=column_map.field_count if is_reshaped else None,
             ends_empty=column_map.ends_empty,
         )
+        if column_map.notations:
+            rewriter = rewriter.with_notations(_name_notations(dialect, column_map, codec=codec))
     except UnicodeEncodeError as exc:
         raise UsageError(
             f"character {exc.object[exc.start]!r} of --null or --set cannot be written in encoding {encoding}",
@@ -293,6 +295,33 @@ def _make_json_encoder(
         positions=positions,
         sent=_native.Rewriter(format="text", delimiter=b"\t", nulls=[_TEXT_NULL.encode()]),
     )
+
+
+# The characters that separate thousands beside the one that is given: no-break blanks, and the apostrophe that programs
+# write in Switzerland.
+_LIKE_SEPARATORS: Final = {" ": "\u00a0\u202f", "'": "\u2019"}
+
+
+def list_separators(notation: str, *, codec: str) -> list[bytes]:
+    r"""Return the characters that separate thousands in a notation, in an encoding.
+
+    >>> list_separators("1 234,5", codec="cp1252"), list_separators("1234,5", codec="utf-8")
+    ([b' ', b'\xa0'], [])
+    """
+    given = notation[1:-5] if notation.startswith("1") else ""
+    found = (character.encode(codec, errors="ignore") for character in given + _LIKE_SEPARATORS.get(given, ""))
+    return [separator for separator in found if separator]
+
+
+def _name_notations(
+    dialect: Dialect, column_map: ColumnMap, *, codec: str
+) -> list[tuple[str, str, list[bytes], bool] | None]:
+    """Return the notations of columns for the Rust core."""
+    forced = _forced_columns(dialect, column_map)
+    return [
+        None if notation is None else (name, notation, list_separators(notation, codec=codec), name in forced)
+        for name, notation in zip(column_map.columns, column_map.notations, strict=False)
+    ]
 
 
 def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def map_columns(
     not exist.
     """
     _check_constants(job, table)
-    _check_force_null(job, table)
+    _check_named(job, table)
     _check_renames(job, table)
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if edge == "row names" and header is not None:
@@ -159,6 +159,7 @@ def map_columns(
             constants=tuple(constants.values()),
             field_count=len(columns),
             ends_empty=edge == "empty",
+            notations=_find_notations(columns, job=job, table=table),
         )
     _check_names(job, (*names, *folder_values), uri=uri)
     found = _find_columns(names, job, table)
@@ -174,6 +175,7 @@ def map_columns(
         constants=tuple(constants.values()),
         field_count=len(names),
         ends_empty=edge == "empty",
+        notations=_find_notations(columns, job=job, table=table),
     )
 
 
@@ -353,12 +355,60 @@ def _check_renames(job: TargetJob, table: TableFacts) -> None:
             )
 
 
-def _check_force_null(job: TargetJob, table: TableFacts) -> None:
-    for name in job.dialect.force_null:
-        if name != "*" and table.column(name) is None:
-            raise TargetError(
-                f'column "{name}" of --force-null does not exist in table "{table.name}"', hint=_suggest(name, table)
+def _check_named(job: TargetJob, table: TableFacts) -> None:
+    """Raise TargetError if an option of the dialect names a column that does not exist."""
+    options = job.dialect
+    given = {
+        "--force-null": options.force_null,
+        "--decimal-comma": options.decimal_comma,
+        "--thousands": options.thousands,
+        "--date-order": options.date_order,
+    }
+    for option, names in given.items():
+        for name in names:
+            if name != "*" and table.column(name) is None:
+                raise TargetError(
+                    f'column "{name}" of {option} does not exist in table "{table.name}"', hint=_suggest(name, table)
+                )
+
+
+# pg_type.oid of the types of numbers, and of dates and timestamps (pg_type.dat)
+_NUMBERS: Final = frozenset((20, 21, 23, 700, 701, 1700))
+_DATES: Final = frozenset((1082, 1114, 1184))
+
+
+def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts) -> tuple[str | None, ...]:
+    """Return how the values of columns are written (see ColumnMap.notations). Raises UsageError."""
+    options = job.dialect
+    commas = dict.fromkeys(options.decimal_comma, ",")
+    given = (("--decimal-comma", commas, _NUMBERS), ("--thousands", options.thousands, _NUMBERS))
+    for option, words, oids in (*given, ("--date-order", options.date_order, _DATES)):
+        if "*" in words and not any(column.type_oid in oids for column in table.columns):
+            raise UsageError(
+                f'{option} applies to no column of table "{table.name}": none has a type of '
+                f"{'dates' if oids is _DATES else 'numbers'} yet",
+                hint=f"Name the columns: {option} {'a,b' if words is commas else 'COLUMN=' + words['*']}.",
             )
+    found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
+    return found if any(found) else ()
+
+
+def _notation(column: Column, options: DialectOptions) -> str | None:
+    def choose(words: Mapping[str, str], oids: frozenset[int]) -> str | None:
+        return words.get(column.name, words.get("*") if column.type_oid in oids else None)
+
+    order = choose(options.date_order, _DATES)
+    comma = choose(dict.fromkeys(options.decimal_comma, ","), _NUMBERS)
+    separator = choose(options.thousands, _NUMBERS)
+    if separator is not None and separator == (comma or "."):
+        hint = "Use --decimal-comma for the column." if comma is None else "Use another character."
+        raise UsageError(f'--thousands of column "{column.name}" is its decimal mark, too', hint=hint)
+    if comma is None and separator is None:
+        return order
+    if order is not None:
+        option = "--thousands" if comma is None else "--decimal-comma"
+        raise UsageError(f'{option} and --date-order exclude each other for column "{column.name}"')
+    return f"1{separator or ''}234{comma or '.'}5"
 
 
 def _check_names(job: TargetJob, names: Sequence[str], *, uri: str) -> None:

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from penstock.loading.warned import WarningLog
 
 # The options for fields of delimited text, which JSON Lines refuses.
-_REFUSED: Final = ("delimiter", "quote", "escape", "null", "force_null", "header")
+_REFUSED: Final = (
+    *("delimiter", "quote", "escape", "null", "force_null", "header"),
+    *("decimal_comma", "thousands", "date_order"),
+)
 
 
 def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:

@@ -155,6 +155,9 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Im
         yield ImportObstacle("--set", "COPY stores the fields of the files only.")
     if target.column_map.keep is not None:
         yield ImportObstacle("--skip", "COPY stores all fields of the files.")
+    if target.column_map.notations:
+        what = "--decimal-comma, --thousands and --date-order"
+        yield ImportObstacle(what, "COPY stores the values as they are in the files.")
     if target.column_map.ends_empty:
         yield ImportObstacle("records that end with a delimiter", "COPY takes what is behind it for one more field.")
 

@@ -109,19 +109,18 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
         "columns": target.job.columns,
         "set": dict(target.job.set),
         "skip": target.job.skip,
-        **_describe_names(target.job.dialect),
+        **_describe_given(target.job.dialect),
     }
 
 
-def _describe_names(options: DialectOptions) -> dict[str, Any]:
-    """Return the options for names that are not at their defaults.
+def _describe_given(options: DialectOptions) -> dict[str, Any]:
+    """Return the options for names and notations that are not at their defaults.
 
     Options at their defaults are skipped, so that the identity of loads without these options does not change.
     """
     default = DialectOptions()
-    return {
-        name: getattr(options, name) for name in ("names", "rename") if getattr(options, name) != getattr(default, name)
-    }
+    names = ("names", "rename", "decimal_comma", "thousands", "date_order")
+    return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(default, name)}
 
 
 def _number_columns(target: TargetPlan) -> dict[str, int | None]:

@@ -378,4 +378,5 @@ def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
         ends_empty=fields.get("ends_empty", False),
         names=None if (names := fields.get("names")) is None else tuple((name, index) for name, index in names),
         takes_json=tuple(fields.get("takes_json", ())),
+        notations=tuple(fields.get("notations", ())),
     )

@@ -22,6 +22,7 @@ from penstock.loading.copy.encoded import (
     make_native,
     make_plain,
 )
+from penstock.loading.copy.payload import make_encoder
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
 
@@ -111,8 +112,15 @@ def _weigh(target: TargetPlan, columns: Sequence[Column], *, major: int) -> Copy
         return CopyChoice(reason="the first file's sample has no records")
     # A record's line end is just before the start of the next record.
     stop = records[-1].start if len(records) > 1 else records[-1].end
-    segments = [(head, records[0].start, stop)]
-    count, widths, refusal = make_native(dialect, columns).examine(segments, cut.line_end or "lf")
+    segments, line_end = [(head, records[0].start, stop)], cut.line_end or "lf"
+    if target.column_map.notations:
+        encoder = make_encoder(dialect, target.column_map, table=target.table, encoding=dialect.encoding)
+        try:
+            plain = encoder.rewriter.rewrite(segments, line_end)
+        except _native.RecordError as error:
+            return CopyChoice(reason=f"in the first file's sample, {error.args[0]}")
+        segments, line_end = [(plain, 0, len(plain))], "lf"
+    count, widths, refusal = make_native(dialect, columns).examine(segments, line_end)
     if refusal is not None:
         number, index, rule = refusal
         name = "" if index is None else f', column "{target.column_map.columns[index]}"'
@@ -142,4 +150,4 @@ def open_encoded(
     if choice.format != "binary":
         return None
     columns = _find_columns(work.target, form.column_map.columns)
-    return make_binary(form.dialect, form.column_map, columns, encoder.spec)
+    return make_binary(form.dialect, form.column_map, columns, encoder)
