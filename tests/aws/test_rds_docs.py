@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.main import main
 from penstock.rds.describe import describe_instance
 from penstock.rds.metrics import read_late_points
+from penstock.rds.options import read_storage_options
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
@@ -53,11 +54,13 @@ def test_policy_allows_what_is_asked_and_nothing_else() -> None:
         ],
         clusters=[cluster("shop", ["shop-1"])],
         custom_endpoints=[custom],
+        options={"orders": []},
     )
     for wanted in ("orders", host):
         describe_instance(wanted, now=NOW, make_clients=aws.make_clients)
     watched = f"orders.{ACCOUNT}.{REGION}.rds.amazonaws.com"
     read_late_points(watched, since=NOW - timedelta(minutes=5), now=NOW, make_clients=aws.make_clients)
+    read_storage_options("orders", make_clients=aws.make_clients)
     statements = json.loads(_block("json"))["Statement"]
     allowed = {action.partition(":")[2] for statement in statements for action in statement["Action"]}
     assert allowed == {operation for operation, _ in aws.asked}
