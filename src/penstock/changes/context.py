@@ -58,7 +58,7 @@ class Store(Protocol):
         """Remove changes that were restored, and the holds of these holders."""
 
 
-# How long to try for locks by default. A batch of another load, which may have them, takes about 10 s.
+# How long to try for locks by default. A batch of another load may have such locks, and takes about 10 s.
 PATIENCE_S = 300.0
 
 _WAITING = "waiting for another process that drops or rebuilds indexes of the table"

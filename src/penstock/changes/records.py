@@ -187,7 +187,7 @@ def delete_holds(connection: Connection, schema: str, holders: Sequence[str], ta
 def read_holds(
     connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
 ) -> list[Hold]:
-    """Return all holds, or those of one table or holder. `pid` is the backend that has the hold's lock, or None.
+    """Return all holds, or the holds of one table or holder. `pid` is the backend that has the hold's lock, or None.
 
     A hold that `stands` needs no lock. For any other hold, only its lock decides whether its holder is alive. Raises
     ServerError, TargetError.

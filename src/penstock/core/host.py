@@ -183,7 +183,7 @@ def process_cpu_s(pid: int, *, named: str) -> float | None:
 
 
 def server_cpu_s(backend_pid: int) -> float | None:
-    """Return the processor time of all processes of a backend's server in seconds, with those that have ended.
+    """Return the processor time of all processes of a backend's server in seconds, including ended processes.
 
     Returns None if the backend is not on this machine, or has another pid there. Processes that have ended count as
     ended children of their parent, the postmaster.

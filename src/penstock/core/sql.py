@@ -162,7 +162,7 @@ def fetch_names(connection: Connection, query: str, **parameters: object) -> lis
 def send_query(
     connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object
 ) -> Callable[[], list[Row]]:
-    """Send a named query and return the function that fetches its rows, which are those of `fetch_rows`.
+    """Send a named query and return the function that fetches its rows, as `fetch_rows` returns them.
 
     In a pipeline, sending does not wait for the server. Call the returned function after the end of the pipeline:
     within the pipeline, the call would cost a round trip of its own.

@@ -44,8 +44,8 @@ class LoadTuning:
     # Indexes are dropped and rebuilt if a load stores at least this many bytes. With fewer bytes this saves little
     # time, and it costs catalogue rows (docs/decisions/0013).
     least_dropping_bytes: int = 4 * MIB
-    # How much `least_dropping_bytes` grows for each index and foreign key of a partition. Rebuilding one takes 13 ms,
-    # and dropping it saves 18 ms for each MB of rows (docs/decisions/0013).
+    # How much `least_dropping_bytes` grows for each index and foreign key of a partition. Rebuilding one index or key
+    # takes 13 ms, and dropping it saves 18 ms for each MB of rows (docs/decisions/0013).
     least_part_bytes: int = MIB // 2
     # The smallest load that is sent in the binary format. A smaller one is sent as text: this costs at most 0.1 s, and
     # the errors of text name the line at once.

@@ -12,13 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-# The user and password of a URL. In a PostgreSQL URI they may contain slashes, because people forget to encode these.
-# In any other URL they end at a slash, because the path after it may contain @. Both alternatives match even if a slash
-# of :// is missing.
+# Matches the user and password of a URL. In a PostgreSQL URI they may contain slashes, because people forget to encode
+# these. In any other URL they end at a slash, because the path after it may contain @. Both alternatives match even if
+# a slash of :// is missing.
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
-# A secret with its name: password='two words' of a connection string, which may have blanks around the equals sign;
-# X-Amz-Signature=... of a URL signed by AWS; sig=... of a URL signed by Azure.
+# Matches a secret together with its name: password='two words' of a connection string, which may have blanks around the
+# equals sign; X-Amz-Signature=... of a URL signed by AWS; sig=... of a URL signed by Azure.
 _NAMED = re.compile(
     r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,

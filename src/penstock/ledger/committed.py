@@ -35,7 +35,7 @@ def has_all(connection: Connection, schema: str, load_id: str) -> bool:
 def read_coverage(
     connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
 ) -> dict[int, Coverage]:
-    """Return what is committed of each object of a load, or of those in `numbers`. Raises ServerError."""
+    """Return what is committed of each object of a load, or only of the objects in `numbers`. Raises ServerError."""
     chosen = None if numbers is None else list(numbers)
     with translate_errors("reading what is committed"):
         rows = run_query(connection, "ledger/coverage", ledger=schema, load=load_id, numbers=chosen).fetchall()

@@ -42,7 +42,7 @@ _LOCK_TIMEOUT = "1s"
 class Ledger:
     """The ledger of one schema.
 
-    Methods raise ServerError and TargetError. They need the privileges that rights.py grants.
+    Methods raise ServerError and TargetError. The methods need the privileges that rights.py grants.
     """
 
     def __init__(self, schema: str = "penstock") -> None:
@@ -53,10 +53,10 @@ class Ledger:
         self._prepare(connection, look_for_ledger(connection, self.schema)(), is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Create or upgrade the ledger if necessary, and take the load's lock. If not necessary, takes one round trip.
+        """Create or upgrade the ledger if necessary, and take the load's lock.
 
-        This does the same as `ensure` followed by locks.try_lock with `lock`. Returns False if another session has the
-        lock.
+        Takes one round trip if the ledger is up to date. This does the same as `ensure` followed by locks.try_lock with
+        `lock`. Returns False if another session has the lock.
         """
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
@@ -104,7 +104,7 @@ class Ledger:
 
         `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `meaning` and `job` are
         JSON. `unshared` are the numbers of objects that no other load may have, except the loads in `seen`. If another
-        load has one of them, it began after the ledger was read. Then nothing is recorded, and None is returned.
+        load has one of them, that load began after the ledger was read. Then nothing is recorded, and None is returned.
 
         Holds of earlier loads with the same lock are removed. These loads have ended, but now that the lock is taken
         again their holds would look alive.
@@ -216,8 +216,8 @@ class Ledger:
         values = [claim.load_id, list(numbers)]
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
-            # This waits for transactions that are committing ranges of these objects. The next statement then sees the
-            # ranges.
+            # This statement waits for transactions that are committing ranges of these objects. The next statement then
+            # sees the ranges.
             connection.execute(lock, values)
             if connection.execute(query, values).rowcount != len(numbers):
                 raise taken_over(claim.load_id)

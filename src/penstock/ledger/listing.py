@@ -1,4 +1,4 @@
-"""Lists loads, their objects, and what is committed of these, for `penstock loads`; and removes a load."""
+"""Lists loads, their objects, and what is committed of each object, for `penstock loads`; and removes a load."""
 
 from __future__ import annotations
 

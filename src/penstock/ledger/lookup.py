@@ -147,8 +147,8 @@ class LedgerFindings:
     changed_by: Mapping[int, Collection[str]]
     # The loads that may have changed settings of the server.
     server_holds: Sequence[str]
-    # By the object's number, the URI and the load of an object with the same size and version that a complete load has
-    # loaded into the same table under another name.
+    # The objects of the load that a complete load has loaded into the same table under another name, with the same size
+    # and version. By the object's number: the URI of the loaded object, and the complete load.
     renamed: Mapping[int, tuple[str, str]]
 
 
@@ -203,7 +203,7 @@ def refuse_known_elsewhere(
 ) -> None:
     """Raise TargetError if another ledger has recorded a table or an object that this ledger does not have.
 
-    `tables` are those of the load that exist, by oid. If another ledger cannot be read, a table that it may know is
+    `tables` are the existing tables of the load, by oid. If another ledger cannot be read, a table that it may know is
     refused too, unless the table is empty. Raises ServerError.
     """
     arrays = object_arrays(objects) | {

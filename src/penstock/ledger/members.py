@@ -60,7 +60,7 @@ _OLDER = "members_version"
 def refusing_older() -> Iterator[None]:
     """Raise a transient error if another process has upgraded the ledger since this one opened it.
 
-    A retry opens the ledger again, and that error names the penstock to install.
+    A retry opens the ledger again, which raises an error that names the version of penstock to install.
     """
     try:
         yield

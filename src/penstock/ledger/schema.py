@@ -56,7 +56,7 @@ def naming_ledger(schema: str) -> Iterator[None]:
 def refuse_foreign(schema: str, relations: Sequence[LedgerRelation]) -> None:
     """Raise TargetError if this session must not use the ledger, because another role's code could run in it.
 
-    The owner of a table can do this at any time, with a constraint, a default or a trigger. If trusted roles own all
+    The owner of a table can add code at any time, with a constraint, a default or a trigger. If trusted roles own all
     objects, this cannot change later: only the owner of an object can give it away, rename it or add to it.
     """
     for relation in relations:
@@ -148,7 +148,7 @@ def staging_hint(schema: str) -> str:
 def has_ledger(connection: Connection, schema: str) -> bool:
     """Return whether a schema has a ledger that can be read: it has this version, or can be upgraded to it.
 
-    Raises TargetError if it cannot be trusted or has another version, ServerError.
+    Raises TargetError if the ledger cannot be trusted or has another version, ServerError.
     """
     return look_for_ledger(connection, schema)() is not None
 
@@ -179,7 +179,7 @@ def check_ledger(schema: str, relations: Sequence[LedgerRelation]) -> int | None
 def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | None:
     """Return the ledger's version, None if no ledger exists. Its owner is not checked.
 
-    Raises TargetError if it is incomplete, newer, too old to be upgraded, or not a ledger.
+    Raises TargetError if the ledger is incomplete, newer, too old to be upgraded, or not a ledger.
     """
     comments = {relation.name: relation.comment for relation in relations}
     if "loads" not in comments:
@@ -240,7 +240,7 @@ def _rename(schema: str, version: int) -> str:
 def _no_ledger(schema: str, *, has_objects: bool) -> TargetError:
     """Return the error for a table named loads without a ledger's comment.
 
-    If the schema also has a table named objects, it is a ledger that has lost its comment.
+    If the schema also has a table named objects, the schema has a ledger whose comment is lost.
     """
     comment = sql.SQL("COMMENT ON TABLE {} IS 'penstock ledger, version {}';").format(
         sql.Identifier(schema, "loads"), sql.SQL(str(VERSION))
@@ -297,9 +297,10 @@ def find_publications(connection: Connection) -> tuple[str, ...]:
 def refuse_publication(
     connection: Connection, schema: str, *, upgrade: Sequence[sql.SQL | sql.Composed] | None = None
 ) -> None:
-    """Raise TargetError if a publication FOR ALL TABLES exists, because its subscribers would stop.
+    """Raise TargetError if a publication FOR ALL TABLES exists.
 
-    They lack the ledger's tables, or what the statements in `upgrade` change at them.
+    Its subscribers would stop, because they lack the ledger's tables, or the changes of these tables by the statements
+    in `upgrade`.
     """
     statements = compose_ledger(schema, has_schema=False) if upgrade is None else upgrade
     finding = check_publications(find_publications(connection), upgraded=None if upgrade is None else schema)

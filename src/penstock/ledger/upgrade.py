@@ -1,8 +1,8 @@
 """Upgrades a ledger that an older penstock created, in one transaction of its owner, and fences older processes.
 
 Each file sql/upgrades/N.sql takes a ledger from version N - 1 to N. sql/upgrades/fence.sql comes first: processes of
-the older version cannot commit rows any more, and their loads are resumed by this version. A step that fails leaves the
-old version whole. Commands that only read use an older ledger as it is.
+the older version cannot commit rows any more, and their loads are resumed by this version. If a step fails, the ledger
+keeps its old version. Commands that only read use an older ledger as it is.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def foresee_opening(connection: Connection, schema: str) -> bool:
 def open_ledger(connection: Connection, schema: str) -> bool:
     """Return whether the ledger exists. If it has an older version, upgrade it first.
 
-    Raises TargetError if it cannot be used or trusted, or if the role may not upgrade it, ServerError.
+    Raises TargetError if the ledger cannot be used or trusted, or if the role may not upgrade it, ServerError.
     """
     version = look_for_ledger(connection, schema)()
     if version is not None and version < VERSION:
@@ -80,7 +80,7 @@ def upgrade_ledger(
     lock_timeout_s: float = _LOCK_TIMEOUT_S,
     patience_s: float = _PATIENCE_S,
 ) -> None:
-    """Upgrade an older ledger, unless another session does so first. The session has no open transaction.
+    """Upgrade an older ledger, unless another session does so first. The session must have no open transaction.
 
     Each attempt waits `lock_timeout_s` for other sessions, and attempts are made for `patience_s`.
 

@@ -32,7 +32,7 @@ _DEADLOCK = "40P01"
 
 
 class RefusedEncodedError(PenstockError):
-    """The server refused a batch with encoded blocks of `objects`. They are sent again as text."""
+    """The server refused a batch with encoded blocks of `objects`. These objects are sent again as text."""
 
     def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
         super().__init__(cause.message if isinstance(cause, PenstockError) else cause)

@@ -8,8 +8,8 @@ from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes
 from penstock.loading.values.plan import SessionPlan
 
-# How many sessions to start with if the number of the server's CPUs is not known (another machine, no cloud API). These
-# are enough to measure, and few enough not to harm the server.
+# How many sessions to start with if the number of the server's CPUs is not known (another machine, no cloud API). This
+# many sessions are enough to measure the throughput, and few enough not to harm the server.
 _UNKNOWN_START = 4
 
 # The largest number of sessions. With more, the number of backends is not what limits a load.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.watch.sampler import Sampler
     from penstock.watch.values import RecordingHeader, Sample
 
-# The server is sampled only if at least this many free connections are left beside those of the load.
+# The server is sampled only if at least this many free connections are left beside the connections of the load.
 _SPARE_CONNECTIONS = 3
 
 # The application names of a load's sessions begin with this.
@@ -34,8 +34,8 @@ _APPLICATION = "penstock"
 class LoadWatch:
     """Samples a server while a load runs, keeps the recording, and finds what limited the load.
 
-    The recording is written to the file that --record names, or to the user's folder, which keeps 20. The server is not
-    sampled if it has few free connections beside the load's own.
+    The recording is written to the file that --record names, or to the user's folder, which keeps 20 recordings. The
+    server is not sampled if it has few free connections beside the load's own.
     """
 
     def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:

@@ -393,7 +393,7 @@ def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]
 def judge_disks(space: DiskSpace) -> Iterator[Finding]:
     """Yield a finding for each local disk.
 
-    It is a refusal if the load would fill the disk and the job does not allow that.
+    The finding is a refusal if the load would fill the disk and the job does not allow that.
     """
     for disk in space.disks:
         if disk.is_short and not space.is_ignored:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long to retry while AWS throttles calls, which takes seconds. A setting that is not restored now stays until
-# another command is run.
+# How long to retry while AWS throttles calls. Throttling lasts for seconds. A setting that is not restored in this time
+# stays changed until another command is run.
 _BUSY_TIMEOUT_S = 60.0
 
 

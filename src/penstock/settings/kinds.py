@@ -1,7 +1,7 @@
 """Changes settings of the server, in postgresql.auto.conf or a parameter group, and restores their prior texts.
 
-All settings are set, and then the server's reload is awaited once. A setting is not changed if its text is neither the
-prior one nor the one that was set: then somebody else has written it.
+All settings are set, and then the server's reload is awaited once. If the text of a setting is neither the prior one
+nor the one that was set, somebody else has written it, and the setting is not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- attached.sql: the indexes or foreign keys of partitions that are attached to the one with this name of their parent
+-- attached.sql: the indexes or foreign keys of partitions that are attached to an index or key of the parent table
 -- returns changes.tables.parents.AttachedRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=pg_class_oid_index -f attached.sql
 --

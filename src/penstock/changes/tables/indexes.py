@@ -350,7 +350,7 @@ class _Rebuild:
         *,
         make: Callable[[Connection, str, Change, Sequence[Change]], None],
     ) -> None:
-        """Create the index or foreign key of a partitioned table. Those of its partitions exist already."""
+        """Create the index or foreign key of a partitioned table. The partitions' indexes or keys exist already."""
         began_s = self._context.clock()
         children = [each for each in changes if parent_id_of(each) == part_id_of(change)]
         what = "foreign key" if is_foreign_key(change) else "index"

@@ -100,8 +100,8 @@ class TableSwitch:
     def restore(self, connection: Connection, schema: str, change: Change) -> None:
         """Restore the earlier state as the role that changed it, and remove the record, in one transaction.
 
-        `schema` is the ledger's. The caller has shape_lock, so no load can change the object at the same time. The
-        table is locked only if there is something to restore. Raises TargetError, ServerError.
+        `schema` is the ledger's schema. The caller has shape_lock, so no load can change the object at the same time.
+        The table is locked only if there is something to restore. Raises TargetError, ServerError.
         """
         what = f'restoring {change.kind} "{change.name}" of "{change.target}"'
         with in_transaction(connection, what), as_owner(connection, change):

@@ -174,5 +174,5 @@ AUTOVACUUM_PAUSE = TableSwitch(
     compose_restore=lambda _, change: _compose(change, change.record["value"]),
 )
 
-# In the order of restoring. Indexes are last, as they can take hours or fail.
+# In the order of restoring. Indexes are last, because rebuilding them can take hours or fail.
 KINDS: list[TableKind] = [Switch(TRIGGERS), Switch(AUTOVACUUM_PAUSE), IndexesAndKeys()]

@@ -209,10 +209,10 @@ def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None
 def group_attached(
     changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
 ) -> list[list[Change]]:
-    """Return changes in groups: each change, followed by the changes of the parts that are attached to its object.
+    """Return changes in groups: each change is followed by the changes of the objects attached to its object.
 
-    These are parts of partitions. A change is in the group of its parent only if `is_alike` is true for the two
-    changes.
+    The attached objects belong to partitions. A change is in the group of its parent only if `is_alike` is true for the
+    two changes.
     """
     families = [[change] for change in changes]
     numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}

@@ -91,9 +91,9 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
     """Add a foreign key to a partitioned table, which attaches its partitions' keys.
 
-    Remove the records of those keys.
+    Remove the records of the attached keys.
 
-    Parameters and errors are those of `make_parent_index`. The server checks the rows of added partitions.
+    Parameters and errors are the same as for `make_parent_index`. The server checks the rows of added partitions.
     """
     add_foreign_key(connection, schema, change)
     _end_children(connection, schema, change, children)

@@ -1,7 +1,7 @@
 """Reads the indexes, keys and foreign keys of a table from the catalogue, and from records of changes.
 
-A record has what is needed to create a part again: the rows that ddl captures, never a statement. The columns that a
-part depends on are recorded too, so that a later ALTER TABLE is detected.
+A record has what is needed to create a part again: the rows of its definition (core/catalogue/definition.py), never a
+statement. The columns that a part depends on are recorded too, so that a later ALTER TABLE is detected.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class IndexPart:
 
     @property
     def name(self) -> str:
-        """Return the name of the index, which is also that of its constraint."""
+        """Return the name of the index, which is also the name of its constraint."""
         return self.facts.name
 
     @property
@@ -289,8 +289,8 @@ class TableParts:
 def capture_tree(connection: Connection, oid: int) -> TableParts | None:
     """Return the indexes, keys and foreign keys of a table and its partitions, None if the table does not exist.
 
-    The result is a consistent state of the catalogue only if the caller holds locks on all of these tables. It takes
-    four round trips. Raises TargetError if the definition of an index cannot be read, ServerError.
+    The result is a consistent state of the catalogue only if the caller holds locks on all of these tables. The reading
+    takes four round trips. Raises TargetError if the definition of an index cannot be read, ServerError.
     """
     with translate_errors("looking up a table's partitions"):
         tree = connection.execute("SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%s) AS p", [oid]).fetchall()

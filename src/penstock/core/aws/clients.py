@@ -1,7 +1,7 @@
-"""Creates botocore's clients, and finds the instance and cluster of an endpoint or an identifier with them.
+"""Creates botocore's clients, and finds the instance and cluster of an endpoint or identifier.
 
 The clients use the machine's configured credentials, region and endpoints (AWS_ENDPOINT_URL). The functions that find
-an instance or cluster check that it is the requested one.
+an instance or cluster check that the one found is the one requested.
 """
 
 from __future__ import annotations

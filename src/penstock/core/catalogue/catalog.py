@@ -156,7 +156,7 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
 
 
 def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
-    """Return the server's facts, and those of tables as `find_table` does.
+    """Return the facts of the server, and the facts of tables as `find_table` returns them.
 
     Takes two round trips if all names have a schema. Raises ServerError.
     """

@@ -301,8 +301,8 @@ class LeasedSetting:
     note: str | None = None
 
 
-# How long to wait for a reload. Even a busy postmaster reloads within milliseconds. If it takes longer than this, the
-# postmaster has found an error in the files.
+# How long to wait for a reload. Even a busy postmaster reloads within milliseconds. If a reload takes longer than this,
+# the postmaster has found an error in the files.
 _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 

@@ -153,7 +153,7 @@ class _InputSettings(NamedTuple):
 
 
 class ConnectionFactory:
-    """Creates connections with equal settings. Threads may share a factory. It never shows a secret.
+    """Creates connections with equal settings. Threads may share a factory. A factory never shows a secret.
 
     The user's own DateStyle field order, TimeZone, IntervalStyle and search_path (from role, database, PGOPTIONS ...)
     decide what a COPY that the user runs would store, so penstock uses them too. DateStyle and TimeZone are read on the
@@ -484,7 +484,7 @@ class ConnectionFactory:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Return whether statements can be sent. They cannot if a statement still runs, as is possible after Ctrl-C."""
+    """Return whether statements can be sent. This is false if a statement still runs, as may happen after Ctrl-C."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 

@@ -203,7 +203,7 @@ def missing_defaults(
 ) -> dict[str, str]:
     """Return penstock's defaults for the settings that the user did not give.
 
-    With `allows_standby`, the server may be a standby. Commands that only read the server set it.
+    With `allows_standby`, the server may be a standby. Commands that only read allow this.
     """
     defaults = {**_DEFAULTS, "application_name": application_name}
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))
@@ -222,7 +222,8 @@ def describe_target(given: Mapping[str, str]) -> str:
     'host=db1 user=ann'
     """
     keys = ("service", "host", "hostaddr", "port", "dbname", "user")
-    # libpq does not expand a connection string that was given as a database name. It may contain a password.
+    # libpq does not expand a connection string that was given as a database name. Such a string may contain a password,
+    # so it is not shown.
     words = [f"{key}={given[key]}" for key in keys if given.get(key) and not _may_hold_secret(given[key])]
     return " ".join(words) or "the local default server"
 

@@ -36,7 +36,7 @@ TOO_MANY_CONNECTIONS = "53300"
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
-# The hint for a missing privilege on an object that has no other hint, such as a function or a tablespace.
+# The hint for a missing privilege on an object for which no other hint is written, such as a function or a tablespace.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
 
 _HINTS = {

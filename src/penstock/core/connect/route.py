@@ -39,7 +39,7 @@ class Tunnel:
 class Route:
     """One server to try."""
 
-    # The server's own host, not that of a tunnel.
+    # The server's own host, not the host of a tunnel.
     host: str
     # The server's own port.
     port: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.core.values.table import TableName
 
-    # The same as connection.Connection. That module imports this one, so it cannot be imported here.
+    # The same as connection.Connection. connection.py imports this module, so this module cannot import connection.py.
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 # pg_temp must be listed last, because otherwise it is searched first.

@@ -35,7 +35,7 @@ _MIN_FEED_BYTES = 4 * KIB
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_FIXED_BYTES = 10
 _GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
-# No file name or comment in a gzip header is expected to have more bytes.
+# No file name or comment in a gzip header is expected to have more bytes than this.
 _GZIP_TEXT_LIMIT_BYTES = 64 * KIB
 
 
@@ -175,8 +175,8 @@ def _padding_length(view: memoryview, codec: _Codec) -> int:
 def _gzip_header_length(view: memoryview) -> int | None:
     """Return the length of a member's header (RFC 1952, section 2.3), None if it continues after `view`.
 
-    igzip must get a header whole: if it gets it in parts, it forgets which fields follow. The length is 0 for data that
-    is not a header or is too long for one; igzip then reports the error.
+    igzip must get a whole header: if the header comes in parts, igzip forgets which fields follow. The length is 0 for
+    data that is not a header or is too long for one; igzip then reports the error.
     """
     head = bytes(view[:_GZIP_FIXED_BYTES])
     if not (_GZIP_MAGIC.startswith(head[:3]) or head.startswith(_GZIP_MAGIC)):

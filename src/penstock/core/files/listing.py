@@ -40,7 +40,8 @@ def list_objects(
 
     Raises SourceError if a source matches nothing; a folder without files to load is only a notice. `stores` is called
     only if a source is remote. `on_notice` is called for files that are named twice, for folders within folders, and
-    for files whose names show that they are incomplete or not data. These are not loaded.
+    for files whose names show that they are incomplete or not data. Folders within folders and such files are not
+    loaded.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
@@ -146,7 +147,7 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
 def _expand(pattern: str) -> set[str]:
     """Return the paths that match a pattern; hidden names, and the contents of hidden directories, are skipped.
 
-    `**` matches any number of directories and follows symbolic links. glob is not used for it, because glob follows a
+    `**` matches any number of directories and follows symbolic links. glob is not used for `**`, because glob follows a
     link to a parent directory until the path is too long.
     """
     parts = pattern.split("/")

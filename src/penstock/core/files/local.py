@@ -82,7 +82,7 @@ class LocalObject:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def interrupt(self) -> None:
-        """Make reads of a pipe raise SourceError: those that are waiting now and those that would wait later."""
+        """Make reads of a pipe raise SourceError, both reads that are waiting now and later reads."""
         with self._wake_lock:
             if self._wake is not None:
                 os.write(self._wake[1], b"\0")

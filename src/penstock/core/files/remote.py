@@ -73,7 +73,7 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
 
 
 def list_keys(folder: str, stores: Stores) -> tuple[str, ...]:
-    """Return the keys of all objects below a prefix, relative to it. Raises SourceError."""
+    """Return the keys of all objects below a prefix, relative to the prefix. Raises SourceError."""
     scheme, _, rest = folder.partition("://")
     bucket, _, prefix = rest.partition("/")
     root = f"{scheme.lower()}://{bucket}"
@@ -266,8 +266,8 @@ def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
 
 # How many requests for parts of an object are in flight, and the size of a part. According to AWS's performance
 # guidelines, one request gives 85 to 90 MB/s, after a first byte that takes 30 to 200 ms. Four requests of 4 MiB give
-# about 80 to 200 MB/s of compressed text, more than a server loads. They limit the memory of an open object to 20 MiB
-# (four parts in flight, one being read).
+# about 80 to 200 MB/s of compressed text, more than a server loads. With them, an open object takes at most 20 MiB of
+# memory (four parts in flight, one being read).
 WINDOW_PARTS = 4
 PART_BYTES = 4 * MIB
 

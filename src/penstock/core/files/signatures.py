@@ -12,7 +12,7 @@ from penstock.core.frozen import frozen
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.source import ColumnarFormat, Compression
 
-# Enough bytes for every signature: the one of tar is at offset 257 and 8 bytes long.
+# Enough bytes for every signature: tar's signature is at offset 257 and has 8 bytes.
 SIGNATURE_BYTES = 512
 
 _COMPRESSED: tuple[tuple[bytes, Compression], ...] = (

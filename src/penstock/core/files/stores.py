@@ -23,12 +23,13 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
 
-# obstore's errors. obstore raises the built-in exception if an object does not exist, and its own class otherwise.
+# obstore's errors. obstore raises FileNotFoundError if an object does not exist, and a subclass of its BaseError
+# otherwise.
 STORE_ERRORS = (BaseError, FileNotFoundError)
 
-# How long a connection may stay silent, how long connecting may take, and how long a whole request may take. After the
-# first two, the connection is closed and the request is repeated. The third is long, because one request may read a
-# whole object.
+# How long a connection may stay silent, how long connecting may take, and how long a whole request may take. After one
+# of the first two times, the connection is closed and the request is repeated. The third time is long, because one
+# request may read a whole object.
 _READ_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _REQUEST_TIMEOUT = timedelta(days=7)

@@ -226,7 +226,7 @@ class SourceReader:
     user chose the sources, so a local file is read only if every user may read it. `credentials` provides the access to
     S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
     Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample reads.
-    If `skips_unreadable` is true, samples of several objects skip those that cannot be read.
+    If `skips_unreadable` is true, samples of several objects skip the objects that cannot be read.
     """
 
     def __init__(

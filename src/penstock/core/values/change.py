@@ -157,7 +157,7 @@ class IndexPlan:
     reason: str = ""
     dropped: tuple[IndexOrKey, ...] = ()
     kept: tuple[IndexOrKey, ...] = ()
-    # What dropping more would gain, and which option asks for it; None if nothing would be gained.
+    # What would be gained if more was dropped, and with which option; None if nothing would be gained.
     gain: str | None = None
     # The names of what is kept and would be dropped with --indexes rebuild.
     droppable: tuple[str, ...] = ()
@@ -187,16 +187,16 @@ class RepairStep:
     """
 
     table: str
-    # "staging" is a staging table that a failed merge has left; the other kinds are those of changes.
+    # "staging" is a staging table that a failed merge has left; the other kinds are kinds of changes.
     kind: str
     name: str
     owner: str
     action: RepairAction
     reason: str
-    # How many objects of partitions are attached to the object. They get the same action.
+    # How many objects of partitions are attached to the object. The attached objects get the same action.
     attached: int = 0
 
 
 def name_with_attached(part: IndexOrKey | RepairStep) -> str:
-    """Return the name of an index or key, with the number of attached ones on partitions."""
+    """Return the name of an index or key, with the number of indexes or keys of partitions that are attached."""
     return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name

@@ -82,7 +82,7 @@ class DeviceRates:
     write_iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # The mean time of a read, None if there was no read. The next field is that of writes.
+    # The mean time of a read, None if there was no read. The next field is the mean time of a write.
     read_latency_s: float | None
     write_latency_s: float | None
     # The mean size of a request, None if there was no I/O.

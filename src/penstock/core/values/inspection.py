@@ -35,7 +35,7 @@ class Manager:
     name: str
     # The evidence for this software.
     told_by: str
-    # How to change a setting with it.
+    # How to change a setting with this software.
     change: str
 
 
@@ -178,7 +178,7 @@ class LedgerState(LedgerRights):
 
     schema: str
     exists: bool
-    # If the ledger has an older version: that a load upgrades it, or why it would be refused.
+    # If the ledger has an older version: the finding that a load upgrades the ledger, or why a load would be refused.
     upgrade: Finding | None = None
     # Why the ledger would be refused, None if it would not.
     distrust: Finding | None = None

@@ -1,8 +1,8 @@
 """Declares the options of a load: each is declared once, as a field of a dataclass.
 
-The field has the option's name, type and default; `options_in` adds its help and how its values are read. The command
-line (`--on-error`), job files, the Python functions (`on_error`) and the ledger's JSON pass their values unread to the
-dataclass, and `read_options` reads them.
+The field has the option's name, type and default; `options_in` adds the option's help, and how values of the option are
+read. The command line (`--on-error`), job files, the Python functions (`on_error`) and the ledger's JSON pass their
+values unread to the dataclass, and `read_options` reads them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The objects that sources consist of, their samples, how S3 buckets are reached, and files that are skipped.
 
-Samples of columnar files (Parquet, Arrow IPC) have the columns, each with its PostgreSQL type.
+Samples of columnar files (Parquet, Arrow IPC) list the columns, each with its PostgreSQL type.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ObjectSample:
     bom: str | None = None
     # The delimiter that a line before `head` names (sep=;).
     separator: str | None = None
-    # The line on which `head` begins, after the lines to skip and one that names the separator.
+    # The line on which `head` begins, after the skipped lines and a line that names the separator.
     first_line: int = 1
     # A value of the object's format, such as the footer of a columnar file, whose `head` is empty. Only formats read
     # it.
@@ -133,7 +133,7 @@ class ColumnarField:
     name: str
     # The type's name in Arrow.
     type_name: str
-    # The type of a column that is created for it, None if penstock cannot load values of this type.
+    # The type of a table's column that is created for this column, None if penstock cannot load values of this type.
     sql_type: str | None
     # Whether the file does not say if the values are texts or bytes.
     is_untold: bool = False

@@ -128,7 +128,7 @@ def parse_setting(text: str) -> tuple[str, ...]:
         quoted, plain = match.groups()
         names.append(fold_name(plain) if quoted is None else quoted.replace('""', '"'))
         position = match.end()
-    # An empty name means the default tablespace, as does an empty list.
+    # An empty name means the default tablespace. An empty list means the same.
     return tuple(name for name in names if name)
 
 

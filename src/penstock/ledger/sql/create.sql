@@ -4,8 +4,8 @@
 --
 -- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, and that a prune joins
 -- the rows of an object. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
--- negative `start` corrects others: it counts rejected records that were loaded later. `form` says how the records are
--- read.
+-- negative `start` corrects other rows: it counts rejected records that were loaded later. `form` says how the records
+-- are read.
 --
 -- `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
 -- a part of them is committed.

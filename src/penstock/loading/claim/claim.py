@@ -263,8 +263,8 @@ def _lead(
 ) -> ClaimedLoad | NothingToDo:
     """Claim the load whose lock this process has.
 
-    `begun` is the load that this process has claimed before. If that load, or one that it has waited for, is complete,
-    nothing is left to do.
+    `begun` is the load that this process has claimed before. If that load, or a load that this process has waited for,
+    is complete, nothing is left to do.
     """
     plan, connection = reader.plan, reader.connection
     for load_id in filter(None, (begun, member.waited_for)):

@@ -34,7 +34,7 @@ class ObjectDecision:
     # The object's number in the load, -1 if it is not part of the load.
     number: int
     # Whether the committed part must be compared with the object, because its version is different now or unknown, or
-    # because it may have been written to in place.
+    # because the object may have been written to in place.
     is_changed: bool = False
 
     @property
@@ -65,8 +65,8 @@ class LoadDecision:
     """What is done with each object of a load."""
 
     objects: Sequence[ObjectDecision]
-    # The numbers of the new objects that no other load may have. It is empty with --again. It never contains objects
-    # that are loaded regardless of earlier loads.
+    # The numbers of the new objects that no other load may have. The set is empty with --again. It never contains
+    # objects that are loaded regardless of earlier loads.
     unshared: frozenset[int]
 
     @property
@@ -111,7 +111,7 @@ class NothingToDo:
 def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadDecision:
     """Return what is done with each object. `host` is the name of this host.
 
-    Raises the errors of `decide_objects`, and the error that the plan has found for a target whose object is loaded.
+    Raises the errors of `decide_objects`, and a target's `refusal` if one of its objects is not skipped.
     """
     works, found = facts.works, facts.found
     decisions = decide_objects(
@@ -168,8 +168,8 @@ def decide_objects(
     `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
     `emptied` has the oids of the targets that are empty although loads have stored rows in them. `landed` and `fresh`
     are indexes in `objects`. Records of `landed` objects get into the table only at the load's end. `fresh` objects are
-    loaded regardless of earlier loads. With --join, a load that has begun gets no more objects, and each object must be
-    the one that the load began with, on every host. Raises TargetError if the user must decide first: an object has
+    loaded regardless of earlier loads. With --join, a load that has begun gets no more objects, and on every host each
+    object must be the same as when the load began. Raises TargetError if the user must decide first: an object has
     changed, its rows are gone, or another load has it.
     """
     known = list(known)

@@ -206,7 +206,7 @@ def check_objects(
 ) -> None:
     """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
 
-    Raises SourceError or DataError if the server is to import an object and cannot import it as it is. Objects of a
+    Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. Objects of a
     resumed load are checked too, because the client's route may have begun the load.
     """
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
@@ -224,7 +224,7 @@ def check_depth(plan: LoadPlan) -> Depth:
 
 
 def check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
-    """Raise SourceError or DataError if the server is to import objects, and cannot import one as it is."""
+    """Raise SourceError or DataError if the server is to import objects, and cannot import one of them unchanged."""
     if plan.route.is_import:
         from penstock.loading.imports.route import check_importable as check  # noqa: PLC0415 (for who imports from S3)
 

@@ -162,7 +162,7 @@ class JointMember(Member):
     def __init__(
         self, tools: LoadTools, connection: Connection, *, load_lock: str, leads: bool, waited_for: str | None
     ) -> None:
-        # The key is as long as those of loads. Only the first 64 bits of a key are used.
+        # The key is as long as the key of a load. Only the first 64 bits of a key are used.
         super().__init__(tools, lock=secrets.token_hex(32))
         try_lock(connection, self.process.lock)
         self.leads, self.waited_for = leads, waited_for
@@ -174,7 +174,7 @@ class JointMember(Member):
         self._unseen: Sequence[int] = ()
         self._looked_s = tools.clock()
         self._seen: MembersLook | None = None
-        # Progress is shown from other threads than the one that claims.
+        # A lock is needed, because other threads show progress while this thread claims objects.
         self._mutex = threading.Lock()
         # The objects that were claimed in this round.
         self._taken: list[ObjectWork] = []
@@ -254,7 +254,7 @@ class JointMember(Member):
         return []
 
     def _most(self) -> int:
-        """Return how many objects to claim at once. It is a part of the free objects, so that all members end together.
+        """Return how many objects to claim at once. It is a part of all free ones, so that all members end together.
 
         A member that is alone also claims only a part, because another member may be about to join.
         """

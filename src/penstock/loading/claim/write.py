@@ -157,7 +157,7 @@ class ClaimWriter:
         """Wait until no transaction of an earlier loader of the load is open, and return a claim of the load.
 
         If the load is joint, its other members continue. The sessions of a killed loader may still be committing, and
-        what they commit counts. Raises TargetError if such sessions exist and the load must not wait.
+        the rows that they commit count as loaded. Raises TargetError if such sessions exist and the load must not wait.
         """
         is_shown = False
         take = partial(

@@ -1,7 +1,7 @@
 """One COPY session: a connection that streams payloads into COPY commands inside one transaction.
 
-A failure raises CopyFailed with the server's report and its position within the COPY command. loading knows the blocks
-and converts that position to a line of the file.
+A failure raises CopyFailed with the server's report and its position within the COPY command. The caller knows the
+blocks, and converts that position to a line of the file.
 """
 
 from __future__ import annotations
@@ -430,8 +430,8 @@ class CopySession:
 
     def _leave_copy(self) -> LiteralString:
         """Return the SQL before a statement other than COPY: undo a failed COPY and set penstock's search_path."""
-        # A rollback to the savepoint also restores the search_path that was set at the savepoint. It is not known here
-        # which one that was.
+        # A rollback to the savepoint also restores the search_path that was set at the savepoint. This class does not
+        # keep what was set there.
         is_broken, has_users_settings = self._savepoint == "broken", self._has_users_settings
         self._has_users_settings = False
         if is_broken:
@@ -452,7 +452,7 @@ class CopySession:
     def abandon(self) -> None:
         """End a COPY in progress with an error and close the connection, which rolls back.
 
-        This is for error paths. It never waits or raises.
+        This method is for error paths. It never waits, and raises no error.
         """
         with contextlib.suppress(psycopg.Error, OSError):
             if self._is_copying:

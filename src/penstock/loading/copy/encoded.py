@@ -1,7 +1,7 @@
 """Encodes blocks of text before they are sent: in COPY's binary format, or as csv that has no quotes.
 
-Both save the server work, and the rows stored are those of the text. A block that an encoder declines is sent as text,
-in a COPY command of its own. Which encoder a table has is decided in send/formats.py.
+Both forms save work of the server, which stores the same rows as from the text. A block that an encoder declines is
+sent as text, in a COPY command of its own. Which encoder a table has is decided in send/formats.py.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def make_plain(dialect: Dialect, column_map: ColumnMap, encoder: Encoder) -> Enc
 
 
 def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
-    """Return the Rust encoder for columns without an obstacle. It declines values that the columns would change."""
+    """Return the Rust encoder for columns without an obstacle. It declines values that such columns would change."""
     return _native.BinaryEncoder(
         format=dialect.format,
         delimiter=dialect.delimiter.encode(),
@@ -215,8 +215,8 @@ class CellGains:
     # The gain of each kind whose gain does not depend on the width.
     by_kind: Mapping[str, float]
     # The gain of a text is `text_ns_per_byte` for each byte, because the server need not read each byte, minus
-    # `text_ns`, because it must read the length. It is at least `least_text_ns`. The figures describe the line through
-    # the gains of texts of 12 and 200 bytes.
+    # `text_ns`, because it must read the length. The gain is at least `least_text_ns`. The figures describe the line
+    # through the gains of texts of 12 and 200 bytes.
     text_ns: float
     text_ns_per_byte: float
     least_text_ns: float

@@ -69,7 +69,7 @@ def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
 
 
 def _find_scale(modifier: int) -> int:
-    """Return the scale of a numeric: 11 bits, negative from 1024 on (numeric_typmod_scale in numeric.c).
+    """Return the scale in a numeric's modifier, a signed number of 11 bits (numeric_typmod_scale in numeric.c).
 
     >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
     (2, -3)

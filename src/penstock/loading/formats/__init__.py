@@ -1,9 +1,9 @@
 """The formats of files. A format is an object whose methods do what depends on a file's format.
 
-`FORMATS` lists them, and `Format` (format.py) has the methods. A new format is a class and an entry of the list. The
-other modules contain what several formats use: `columns` maps fields to columns, `sums` compares and skips what is
-committed, and `sent` decides how records are sent and refuses an object whose records all have a wrong number of
-fields.
+`FORMATS` lists them, and `Format` (format.py) has the methods. format.py also compares and skips what is committed. A
+new format is a class and an entry of the list. The other modules contain what several formats use: `columns` maps
+fields to columns, and `sent` decides how records are sent and refuses an object whose records all have a wrong number
+of fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The format of Parquet and Arrow files. Their columns have names and types, and their rows are read by ranges.
 
-`rows` opens them. It is imported only when it is used, because importing pyarrow takes 300 ms.
+The module rows.py opens the files. It is imported only when it is used, because it imports pyarrow, which takes 300 ms.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def find_loaded(names: Sequence[str], job: TargetJob) -> dict[str, int]:
 def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
     """Return the names in folders, such as year=2026, that become columns because the object's file does not have them.
 
-    `values` has the names and values in each object's folders. `names` are those of the file's columns.
+    `values` has the names and values in each object's folders. `names` are the names of the file's columns.
     """
     known = {*job.dialect.name_columns(names), *(fold_name(name.strip()) for name in (*names, *job.set, *job.skip))}
     stated = {job.dialect.name_columns([name])[0]: name for each in values for name in each}

@@ -249,7 +249,7 @@ class Format(ABC):
         """Return whether an object with this beginning is of this format."""
 
     def title(self, own: object) -> str:
-        """Return the format's name in messages. `own` is that of a sample."""
+        """Return the format's name in messages. `own` is the attribute of a sample."""
         return self.name
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:  # noqa: B027 (most need no check)
@@ -337,9 +337,9 @@ class Format(ABC):
     def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
         """Estimate the bytes of text that are left of objects with this stored size.
 
-        `sample` is that of the first object.
+        `sample` is the sample of the first object.
 
-        It is assumed that they are compressed as well as zlib compresses the sample.
+        The estimate assumes that the objects are compressed as well as zlib compresses the sample.
         """
         committed = sum(end - start for work in works for start, end in work.coverage.ranges)
         if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:

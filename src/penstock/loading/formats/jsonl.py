@@ -1,4 +1,4 @@
-"""JSON Lines: each line is a JSON object, whose names are those of columns.
+"""JSON Lines: each line is a JSON object, whose names are names of columns.
 
 Recognizes JSON Lines, and describes them as probing describes text. The records' names are the header.
 """
@@ -48,7 +48,7 @@ def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bo
 
 
 def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
-    """Raise UsageError for given options that JSON Lines does not have. `convert` is that of `check_is_utf8`."""
+    """Raise UsageError for given options that JSON Lines does not have. `convert` is as in `check_is_utf8`."""
     default = DialectOptions()
     for name in _REFUSED:
         if getattr(options, name) != getattr(default, name):

@@ -91,7 +91,8 @@ _HELD_BYTES: Final = 64 * MIB
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
     """Yield an object's blocks. Raises DataError if no record of the first blocks has the right number of fields.
 
-    The first blocks are those with the first 1,000 records. They are all blocks if the object has 2 to 999 records.
+    The first blocks are those with the first 1,000 records. If the object has 2 to 999 records, the first blocks are
+    all its blocks.
     """
     encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)

@@ -55,7 +55,8 @@ class RouteFacts:
 class ImportObstacle(NamedTuple):
     """A reason why the server's route cannot be used."""
 
-    # What prevents it. Messages have these words after "cannot be used with" or "cannot import with".
+    # The part of the job that prevents the route. Messages have these words after "cannot be used with" or "cannot
+    # import with".
     what: str
     why: str
 

@@ -78,9 +78,9 @@ class ImportRow:
     """The progress of one backend's import."""
 
     pid: int
-    # The rows of its COPY command, None if the server does not show them.
+    # The rows that the import's COPY command has processed, None if the server does not show them.
     rows: int | None
-    # The decompressed bytes of its COPY command, None if the server does not show them.
+    # The decompressed bytes that the import's COPY command has read, None if the server does not show them.
     bytes_read: int | None
     # Whether the backend waits for a lock.
     is_blocked: bool

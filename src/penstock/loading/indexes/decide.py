@@ -1,9 +1,8 @@
 """Decides which indexes, keys and foreign keys of a table are dropped while it is loaded, and which are kept. Pure.
 
-They are dropped before the first row and rebuilt after the last. While they are dropped, other sessions can write rows
-that violate them. So by default unique indexes and keys are kept, and other indexes and foreign keys are dropped only
-if the table is empty and the load is large enough. With --indexes rebuild, the user says that no other session writes
-to the table.
+What is dropped is rebuilt after the last row. Until then, other sessions can write rows that violate a dropped key. So
+by default unique indexes and keys are kept, and other indexes and foreign keys are dropped only if the table is empty
+and the load is large enough. With --indexes rebuild, the user says that no other session writes to the table.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ class IndexDecision:
 def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> IndexDecision:
     """Return which indexes and keys of a table and its partitions are dropped, with a reason for each that is kept.
 
-    An index is dropped together with all indexes attached to it, and a foreign key with all those of the partitions.
+    An index is dropped together with all indexes attached to it, and a foreign key together with all foreign keys
+    attached to it.
     """
     is_begun, reason = _decide_table(parts, facts)
     tables = parts.tables
@@ -97,7 +97,7 @@ def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> IndexDecision:
 
 
 def _describe_gain(kept: Iterable[IndexOrKey]) -> str | None:
-    """Return advice to use --indexes rebuild, or None if it would not drop more."""
+    """Return advice to use --indexes rebuild, or None if that option would not drop more."""
     names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
     if not names:
         return None

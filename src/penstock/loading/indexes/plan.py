@@ -23,8 +23,7 @@ def plan_indexes(
 ) -> list[TargetPlan]:
     """Return the targets with the plan of which indexes and keys of each table are dropped.
 
-    The tables' references no longer include those of the foreign keys that are dropped. Raises TargetError,
-    ServerError.
+    The references of a table do not include the foreign keys that are dropped. Raises TargetError, ServerError.
     """
     size_bytes = stored_size(targets)
     return [
@@ -59,7 +58,7 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
 
 
 def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> IndexDecision:
-    """Return which indexes and keys of a table are dropped. Whether the table is empty is read only if that matters.
+    """Return which indexes and keys of a table are dropped. The query whether the table is empty runs only if needed.
 
     Raises ServerError.
     """

@@ -260,7 +260,7 @@ class TableChanges:
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
         """Raise TargetError if tables lack something that could not be restored.
 
-        If they lack nothing, errors become warnings. Raises ServerError.
+        If the tables lack nothing, errors become warnings. Raises ServerError.
         """
         warn = partial(self._tools.warnings.warn, "not-restored")
         for error in done.copied:

@@ -299,7 +299,7 @@ class LandingContext:
     ) -> _Result:
         """Retry `act` until it gets its locks, and return its result. Show which sessions block it.
 
-        It is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the
+        `act` is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the
         blockers.
         """
         return with_lock_retries(

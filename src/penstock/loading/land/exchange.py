@@ -272,8 +272,8 @@ def swap_replacement(connection: Connection, definition: TableDefinition, oid: i
     the commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
     equal the definition, except that `retyped` columns have other types, so a property that cannot be transferred is an
     error and never lost silently. Dropping the old table's foreign keys locks the referenced tables too
-    (conflicts.find_references returns them). Raises TargetError if the old table has changed since it was captured or
-    has new dependents, and ServerError (55P03 if a lock was not granted in time).
+    (catalog.find_references returns them). Raises TargetError if the old table has changed since it was captured or has
+    new dependents, and ServerError (55P03 if a lock was not granted in time).
     """
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table

@@ -224,9 +224,9 @@ def open_landings(
 ) -> tuple[TargetLanding, ...]:
     """Return the targets that need more than COPY, with the tables created for them.
 
-    `facts` are those of all targets. `objects` has, by the target's number, the numbers of its objects in this load.
-    `identity` is the load's identity. Its first characters become a part of the tables' names. Raises ServerError, and
-    TargetError, UsageError or DataError if the statement at the end would fail.
+    `facts` are the facts of all targets. `objects` has, by the target's number, the numbers of its objects in this
+    load. `identity` is the load's identity. Its first characters become a part of the tables' names. Raises
+    ServerError, and TargetError, UsageError or DataError if the statement at the end would fail.
     """
     connection, claim = context.connection, context.claim
     with in_transaction(connection, "opening the tables to land in"):

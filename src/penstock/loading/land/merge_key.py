@@ -91,9 +91,9 @@ def check_key(
 ) -> None:
     """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
 
-    The key must be columns of the file. A valid unique index must exist on exactly these columns. It may not be partial
-    or deferrable, or have expressions. The role needs SELECT on the key and, if the merge updates rows, UPDATE on the
-    other columns. Raises UsageError, ServerError.
+    The key must be columns of the file. A valid unique index must exist on exactly these columns. This index may not be
+    partial or deferrable, or have expressions. The role needs SELECT on the key and, if the merge updates rows, UPDATE
+    on the other columns. Raises UsageError, ServerError.
     """
     check_key_names(target, key, columns)
     find_key(connection, target, key)

@@ -1,9 +1,9 @@
 """Retries the rejected records of all targets of a complete load in one transaction, when a user asks for it.
 
-The rows, the counts in the ledger and the end of the rejects are committed together: a retry that is killed has done
-nothing. Records of a table that COPY filled, or that was replaced, are copied into it. Records that a statement stored
-(a merge, a transform) are staged in a temporary table, and the same statement stores them. Referenced tables come
-first. Records that violate a foreign key are tried again as long as some are stored.
+The rows, the counts in the ledger and the end of the rejects are committed together: a retry that is killed has changed
+nothing. Records of a table that COPY filled, or that was replaced, are copied into the table. Records that a statement
+stored (a merge, a transform) are staged in a temporary table, and the same statement stores them. Referenced tables
+come first. Records that violate a foreign key are tried again as long as some are stored.
 """
 
 from __future__ import annotations

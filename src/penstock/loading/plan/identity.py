@@ -2,7 +2,7 @@
 
 The number of sessions, the sizes of blocks and batches, and the objects' versions are not part of it. Choices that take
 effect only when the load ends are not part of it either: which of several records with the same key is kept, and the
-text of a transform (only whether there is one counts).
+text of a transform. Whether a transform exists is a part of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan
 # The key in a job's JSON for the version of penstock that wrote it.
 _WRITER = "penstock"
 
-# The number of the format in which the ledger has jobs. Raise it if the JSON gets another form, or a known option
-# another meaning. A new option does not raise it, because a version that does not know the option refuses it by name.
+# The number of the format in which the ledger has jobs. Raise it if the form of the JSON or the meaning of a known
+# option changes. A new option does not raise it, because a version that does not know the option refuses it by name.
 JOB_FORMAT = 1
 
 # The values of later rules for jobs that were recorded without these rules. A rule is listed only if its default is not

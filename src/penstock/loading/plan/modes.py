@@ -159,7 +159,7 @@ def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
 
 
 def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChange, ...]:
-    """Return the changes that add the columns `names`. `facts` are those of the table with these columns.
+    """Return the changes that add the columns `names`. `facts` describe the table with these columns.
 
     Raises TargetError if the role is not the table's owner.
     """

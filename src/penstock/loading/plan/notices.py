@@ -48,7 +48,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
 def unpublished_notice(table: TableFacts) -> Notice | None:
     """Return a warning about a table that no publication includes although publications exist.
 
-    It is shown for the table's first load only, because the user may want this.
+    The warning is shown for the table's first load only, because the user may not want to publish the table.
     """
     if not table.unpublished or table.is_unlogged or table.unlogged_partitions:
         return None

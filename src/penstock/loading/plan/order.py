@@ -38,7 +38,7 @@ def order_load(
     load_id: str,
     tuning: LoadTuning,
 ) -> LoadPlan:
-    """Return the plan of a load of these targets. `cpu_count` is that of the server, None if not known.
+    """Return the plan of a load of these targets. `cpu_count` is the server's, None if not known.
 
     Foreign keys that the load drops are not considered. Raises UsageError or TargetError if two targets cannot be
     loaded together.
@@ -90,7 +90,8 @@ _DEPENDS_NOTICE = Notice(
 def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
     """Return the rank of each table, and a notice for each circle of foreign keys.
 
-    Referenced tables come first; otherwise the order is the given one. None is a table that does not exist yet.
+    Referenced tables come first; otherwise the order is the given one. In `facts`, None stands for a table that does
+    not exist yet.
     """
     tables = {each.oid: each for each in facts if each is not None}
     graph = {
@@ -104,7 +105,7 @@ def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tu
         except CycleError as error:
             circle = dict.fromkeys(error.args[1])
             notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
-            # Ignore the foreign keys of this circle. Those of other tables still decide the order.
+            # Ignore the foreign keys of this circle. The other foreign keys still decide the order.
             for oid in circle:
                 graph[oid] = [other for other in graph[oid] if other not in circle]
     ranked = sorted(

@@ -1,7 +1,8 @@
 """Hands blocks of objects to sessions: readers put blocks into bounded queues, and sessions take any that is ready.
 
-One thread reads an object. Another object is opened only if sessions would otherwise wait, so that a single file keeps
-all sessions busy, and so do many small ones. Only the queues take memory, so the memory does not grow with the files.
+One thread reads an object. Another object is opened only if sessions would otherwise wait, so that all sessions are
+busy with a single file, and with many small files. Only the queues take memory, so the memory does not grow with the
+files.
 """
 
 from __future__ import annotations
@@ -180,10 +181,11 @@ class BlockFeed:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._objects = [OpenObject(item) for item in work]
-        # The objects that are not opened yet. Unless the job's order counts, the largest come first, so that the end of
-        # the load does not wait for the slow decompression of one big file.
+        # The objects that are not opened yet. Unless the job's order is kept, the largest come first, so that the end
+        # of the load does not wait for the slow decompression of one big file.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
-        # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the others.
+        # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the objects
+        # that are sent.
         self._active: list[OpenObject] = []
         self._done: list[FileProgress] = []
         self._done_bytes = 0

@@ -90,8 +90,8 @@ class _Contradictions:
         is_text = self.dialect.format == "text"
         warnings = (
             (_QUOTED, quoted > 0),
-            # If the text has backslashes that COPY TO never writes, all backslashes are data. A file with C:\temp also
-            # has paths such as C:\Users.
+            # If the text has backslashes that COPY TO never writes, all backslashes are data. For example, `\t` in
+            # C:\temp could be an escape, but such a file also has paths such as C:\Users.
             (_ESCAPES, escapes > 0 and not others and not is_text),
             (_OTHERS, others > 0 and is_text),
             (_STRAYS, strays > 0),

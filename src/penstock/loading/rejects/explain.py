@@ -49,7 +49,7 @@ BAD_FORMAT = "22P04"
 # The OIDs of int2, int4, int8, float4, float8 and numeric.
 _NUMBERS = (21, 23, 20, 700, 701, 1700)
 # Matches numbers with a decimal comma, such as 1.234,00 and 0,5, or with commas between thousands, such as
-# 1,234,567.00. A text that could be either, such as 1,234, counts as the former.
+# 1,234,567.00. A text that could be either, such as 1,234, counts as a number with a decimal comma.
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?(?:\d{1,3}(?P<between>[.' \u00a0\u202f])\d{3}(?:(?P=between)\d{3})*|\d+),\d+\s*")
 _COMMAS = re.compile(r"\s*[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})\s*")
 
@@ -231,7 +231,7 @@ def shorten_message(message: str) -> str:
 # Further SQLSTATEs of errors that a record itself causes: errors that triggers raise (P0: PL/pgSQL, mostly on purpose;
 # 38: other languages; 09: a triggered action), rows that violate a view's check option (44), values that are too large
 # for an index or a page (54000), and values that are nested too deep to be read (54001). Other program limits (54011:
-# columns of a table) are not a record's.
+# columns of a table) are not caused by a record.
 _OWN_CODES = ("P0", "38", "09", "44", "54000", "54001")
 
 # The classes of SQLSTATEs that PostgreSQL raises. A code of any other class, such as 45000, is one that a trigger has

@@ -26,7 +26,7 @@ def write_reject_files(load_id: str, path: Path, schema: str, connection: Connec
     """Write all rejected records of a load. Return the files: one for each combination of header, dialect and table.
 
     A file appears only when it is complete, and never replaces one of the load's sources. Without rejected records no
-    file is written. `schema` is the ledger's. Raises SourceError, ServerError.
+    file is written. `schema` is the ledger's schema. Raises SourceError, ServerError.
     """
     store = RejectStore(schema, load_id)
     sources = [item.uri for item in list_objects(connection, schema, load_id)]

@@ -168,7 +168,7 @@ SELECT_RECORD: Final = """
                    ) AS s
 """
 
-# Finds the field that a type refuses, by converting each field alone. That also shows whether a type has raised the
+# Finds the field that a type refuses, by converting each field alone. This also shows whether a type has raised the
 # error: some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's
 # name.
 FIND_FIELD: Final = """
@@ -491,7 +491,8 @@ class ScratchTables:
 def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
     """Return the columns that the server fills in a load that fills the columns `filled`.
 
-    If there are any, all generated columns are included, because they may be computed from these columns.
+    If the server fills any column, all generated columns are returned too, because they may be computed from that
+    column.
     """
     unfilled = {
         column.name

@@ -77,8 +77,8 @@ class Chunk:
         self.records += block.records
         self.bytes_sent += block.size_bytes
         self._carried.append(carried)
-        # Lines match if the server counts each line feed as a line, or if every record is one line. Otherwise the
-        # totals may be equal although single lines differ.
+        # The file's lines match the server's lines if the server counts each line feed as a line, or if every record is
+        # one line. Otherwise the totals may be equal although single lines differ.
         is_even = (not was_rewritten and block.line_end == "lf") or carried.lines == block.records
         if carried.lines != carried.server_lines or not is_even:
             self._keep(carried, block, payload)
@@ -102,8 +102,8 @@ class Chunk:
         """Return the file's line for a line that the server names: the last line of the record, in the server's count.
 
         The line is exact if the server counts every line feed of the object, or if the record's bytes are still kept.
-        Otherwise it is some line of the right block. The server does not count a lone line feed inside quotes in a file
-        with CR LF, nor an escaped line feed in format text.
+        Otherwise it is some line of the right block. The server counts no lone line feed inside quotes in a file with
+        CR LF, and no escaped line feed in format text.
         """
         # The server names the last line of a record. This also applies to the first record.
         remaining = max(server_line, self._missed_until) + self._missed

@@ -73,7 +73,7 @@ class Columns(Step):
 
 
 class RowCounts(Step):
-    """Reads the counts of rows from the ledger if those of the last attempt are not complete."""
+    """Reads the counts of rows from the ledger if the counts of the last attempt are not complete."""
 
     concludes_for_all = True
 

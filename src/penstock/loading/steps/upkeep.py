@@ -66,8 +66,8 @@ def run_vacuum(connection: Connection, step: VacuumStep) -> None:
     relation = step.relation
     with translate_errors(f"vacuuming table {relation}"):
         if step.freezes:
-            # This setting makes VACUUM freeze all rows. VACUUM (FREEZE) does too, but it waits for each page that a
-            # cursor of another session has pinned, until the cursor moves on.
+            # This setting makes VACUUM freeze all rows. VACUUM (FREEZE) also freezes all rows, but it waits for each
+            # page that a cursor of another session has pinned, until the cursor moves on.
             connection.execute("SET vacuum_freeze_min_age = 0")
         try:
             connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))

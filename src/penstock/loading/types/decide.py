@@ -42,7 +42,7 @@ def usable_types(*, server_encoding: str) -> int:
 def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """Return a column with the first type that takes all its values, or text.
 
-    `decided_by` is the value that excluded the last of the types that are preferred to the chosen type.
+    Each type before the chosen one in TYPES was excluded by a value. `decided_by` is the last of these values.
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)
@@ -146,7 +146,7 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
 def _replace_hint(target: TargetPlan, word: str, columns: Sequence[str]) -> str:
     """Return the hint to load the table again, because its columns are text only because of a word for null.
 
-    The load that gives the warning records its files as loaded, and creates the table. So the next one replaces the
+    The load that gives the warning records its files as loaded, and creates the table. So the next load replaces the
     table, whose columns then get other types.
     """
     job, nulls = target.job, target.dialect.nulls

@@ -383,7 +383,8 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
 def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]]) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
-        # If the files have types, choose types only for columns whose values were examined, which are those of folders.
+        # If the files have types, choose types only for columns whose values were examined: the columns that names of
+        # folders fill.
         is_typed = format_of(target).is_typed
         open_types = [name for name in columns if name not in target.job.set and (not is_typed or name in found)]
         typed = tuple(choose_type(name, found.get(name)) for name in open_types)

@@ -34,7 +34,7 @@ class Block:
     # Whether the last record has no line end, so that nothing may follow it in the same COPY.
     is_unended: bool
     # Whether the block has the object's first or last record. An object without records is one block without segments,
-    # for which both are true.
+    # for which both fields are true.
     is_first: bool = False
     is_last: bool = False
     # Why the block's only record is rejected without being sent, None if it is sent.
@@ -74,5 +74,5 @@ class CopySpec:
     # The types for which blocks of text were encoded in the binary format. That format does not contain types, so the
     # command is accepted only if the columns have these types.
     type_oids: tuple[int, ...] = ()
-    # Whether COPY freezes the rows. It can do so only if its transaction has truncated the table.
+    # Whether COPY freezes the rows. COPY can do so only if its transaction has truncated the table.
     freezes: bool = False

@@ -76,7 +76,8 @@ class TargetPlan:
     indexes: IndexPlan = field(default_factory=IndexPlan)
     # An estimate of the number of records, made only if each record fires triggers. None if it is not known.
     estimated_records: int | None = None
-    # The staged tables of this load to which the table's foreign keys refer. They get their rows before this table.
+    # The staged tables of this load to which the table's foreign keys refer. Those tables get their rows before this
+    # table.
     follows: tuple[TableName, ...] = ()
     # The error that the table does not accept the columns of its files, although these files are loaded already. It is
     # raised only if one of them must be read again.

@@ -89,8 +89,8 @@ def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
     """Return what a complete load has not loaded.
 
-    There is a line for its rejected records, for those of each earlier load of skipped objects, and for each object
-    that could not be read.
+    There is a line for the load's rejected records, a line for the rejected records of each earlier load of skipped
+    objects, and a line for each object that could not be read.
     """
     lines = [f"not loaded: {item.uri} cannot be read: {item.reason}" for item in outcome.unreadable]
     if outcome.rejected:

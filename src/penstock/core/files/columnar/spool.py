@@ -70,7 +70,7 @@ def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError
 
 
 def _find_value(source: Any, column: str) -> tuple[int | None, object]:
-    """Return the first value that has another type than those before it, and its row, counted from 1."""
+    """Return the first value with another type than the values before it, and the value's row, counted from 1."""
     try:
         values = list(source[column])
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Recognizes by its beginning text that is not delimited: JSON, HTML, XML, SQL. Says how to load it. Pure."""
+"""Recognizes text that is not delimited (JSON, HTML, XML, SQL) by its beginning, and says how to load it. Pure."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _unknown(start: str) -> Content:
 def _name_objects(text: bytes, *, is_whole: bool) -> Content:
     """Return the content of a text that begins with a brace.
 
-    It is JSON Lines if half of the first lines, or more, are objects; the other lines may be bad records.
+    The content is JSON Lines if half of the first lines, or more, are objects; the other lines may be bad records.
     """
     lines = _first_lines(text, is_whole=is_whole)
     if not lines and _OBJECT.match(text):
@@ -199,7 +199,7 @@ def _first_lines(text: bytes, *, is_whole: bool) -> list[bytes]:
 
 
 def _find_rest(line: bytes) -> bytes | None:
-    """Return the rest of a line after the object or array that begins it, without blanks around the rest.
+    """Return what follows the object or array at the beginning of a line, without blanks around it.
 
     None if the object or array does not end in the line.
     """

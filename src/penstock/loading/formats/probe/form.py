@@ -1,6 +1,6 @@
 """Finds the format and the delimiter of a sample.
 
-They are those of the options, or those that divide all records into the same number of fields.
+If the options do not give them, they are those that divide all records into the same number of fields.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def judge_header(
     *,
     spelled: Sequence[str | None],
 ) -> HeaderVerdict:
-    """Return whether a first record is a header. `fields` are those of the first record, `rows` some later records.
+    """Return whether a first record with these `fields` is a header. `rows` are the fields of some later records.
 
     `spelled` are the fields as names of the table's columns.
 

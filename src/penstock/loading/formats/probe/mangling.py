@@ -357,9 +357,9 @@ def _find_quoted(sample: RecordSample, quote: str, message: str, hint: str) -> N
 def find_rival(sample: RecordSample, *, is_new: bool) -> Notice | None:
     """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
 
-    For a new table, this is a character that divides the records if they would be a single column. For an existing
-    table, it is a character that gives the same number of fields and occurs in several fields of each record. The
-    colons of a time are in one field only.
+    For a new table, this is a character that divides the records, if they would otherwise be a single column. For an
+    existing table, it is a character that gives the same number of fields and occurs in several fields of each record.
+    The colons of a time are in one field only.
     """
     texts = sample.texts
     delimiter = sample.form.delimiter

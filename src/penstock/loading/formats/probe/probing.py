@@ -117,9 +117,9 @@ def probe_dialect(
 def read_header(
     sample: RecordSample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
-    """Return the names in the first record, or None if it is not a header, and the verdict on it.
+    """Return the names in the first record (None if it is not a header), and the verdict on the record.
 
-    Raises DataError if `options` say that the file has a header, and the sample does not contain all of it.
+    Raises DataError if `options` say that the file has a header, and the sample does not contain all of the header.
     """
     if options.header is False or not sample.records.pieces:
         return None, "none"
@@ -212,10 +212,10 @@ def find_contradiction(
 ) -> Contradiction | None:
     """Return the first line where an object's first block contradicts the first object's dialect, or None.
 
-    `header` is that of the first object. `table_columns` are the columns that this object's header may name, None if
-    this header must be the same as that of the first object. `column_count` is the number of fields of the first
-    object. Parts of the dialect that `options` give are not checked. A block that no dialect can read is not checked
-    either, because the load will report the error.
+    `header` is the header of the first object. `table_columns` are the columns that this object's header may name, None
+    if this header must be the same as `header`. `column_count` is the number of fields of the first object. Parts of
+    the dialect that `options` give are not checked. A block that no dialect can read is not checked either, because the
+    load will report the error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
