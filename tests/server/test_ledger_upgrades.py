@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +247,26 @@ def test_upgrade_that_is_killed_leaves_the_old_version_whole(old: Loads) -> None
         assert (describe(old), count_rows(old)) == before
     assert fault > 10
     assert read_version(old) == VERSION
+
+
+def test_step_that_fails_leaves_the_old_version_whole(old: Loads) -> None:
+    """For example because somebody has added a constraint of that name. The error says that an upgrade has failed."""
+    old.execute("ALTER TABLE penstock.members ADD CONSTRAINT members_version CHECK (true)")
+    before = describe(old), count_rows(old)
+    with pytest.raises(TargetError, match="already exists") as caught:
+        upgrade(old)
+    assert "While upgrading the ledger" in str(caught.value.detail)
+    assert (describe(old), count_rows(old)) == before
+    old.execute("ALTER TABLE penstock.members DROP CONSTRAINT members_version")
+    upgrade(old)
+
+
+def test_sessions_that_upgrade_at_once_do_it_once(old: Loads) -> None:
+    """The epochs are raised once: a load that the first session has resumed goes on."""
+    before = dict(count_rows(old))
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(upgrade, [old] * 4)) == [None] * 4
+    assert dict(count_rows(old))["epochs"] == before["epochs"] + before["loads"]
 
 
 def _upgrade_until(fault: int, connection: Any, loads: Loads) -> bool:

@@ -133,11 +133,12 @@ def _upgrade(connection: Connection, schema: str) -> None:
     version = check_ledger(schema, relations)
     if version is None or version == VERSION:
         return
-    # A crash must not restore the old epochs after a load was resumed.
-    connection.execute(BE_DURABLE)
-    for statement in compose_upgrade(schema, version, relations):
-        connection.execute(statement)
-    check_ledger(schema, read_relations(connection, schema))
+    with translate_errors(f'upgrading the ledger in schema "{schema}"'):
+        # A crash must not restore the old epochs after a load was resumed.
+        connection.execute(BE_DURABLE)
+        for statement in compose_upgrade(schema, version, relations):
+            connection.execute(statement)
+        check_ledger(schema, read_relations(connection, schema))
 
 
 def compose_upgrade(schema: str, version: int, relations: list[LedgerRelation]) -> list[sql.SQL | sql.Composed]:
