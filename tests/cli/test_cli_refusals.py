@@ -75,7 +75,7 @@ def test_autovacuum_is_paused_and_not_turned_off(penstock: Run) -> None:
 def test_readme_lists_what_is_refused(subject: str) -> None:
     """Each by its name."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("## What it will not do") :].lower()
+    section = text[text.index("## Refused settings") :].lower()
     assert subject.replace("multi_az", "multi-az") in section
 
 

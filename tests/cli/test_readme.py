@@ -1,4 +1,4 @@
-"""The commands in README work."""
+"""The commands in README and the docs work, and print what is shown."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from penstock.loading.views.outcome import describe_outcome
+from support.loads import IMPATIENT, Loads, target, write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +47,7 @@ _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "ID"),
     (re.compile(r"\b[\d,]+(?:\.\d+)? (MB/s|[kMG]?B|ms|s|min|sessions?)\b"), r"# \1"),
     (re.compile(r"# sessions?"), "# sessions"),
+    (re.compile(r"\b\d+ %"), "# %"),
     (re.compile(r" +"), " "),
 )
 
@@ -54,7 +59,7 @@ def shape(line: str) -> str:
     return line.rstrip()
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "faults", "fuzz", "wheel", "bundle"])
+@pytest.mark.parametrize("target", ["install", "demo", "test", "lint", "bench", "faults", "fuzz", "wheel", "bundle"])
 def test_make_has_the_targets_that_readme_names(target: str) -> None:
     """Make knows what README, CONTRIBUTING and the docs say."""
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -95,14 +100,47 @@ def test_documented_commands_work_in_order(
         assert (done.returncode != 0) == fails, f"{command}\n{done.stdout}"
 
 
-def test_transcripts_of_readme_are_what_is_printed(shell: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
-    """Every line that README shows below a command, errors too, but for times, rates and the like."""
+def test_transcripts_of_the_overview_are_what_is_printed(
+    shell: Callable[[str], subprocess.CompletedProcess[str]],
+) -> None:
+    """Every line that is shown below a command, errors too, but for times, rates and the like."""
     compared = 0
-    for command, said in transcripts(ROOT / "README.md"):
+    for command, said in transcripts(ROOT / "docs" / "overview.md"):
         printed = shell(command).stdout.splitlines()
         assert list(map(shape, printed)) == list(map(shape, said)), f"{command}\n" + "\n".join(printed)
         compared += len(said)
     assert compared > 8
+
+
+# README's files have more rows, and refer to more customers.
+ORDERS = """
+    CREATE TABLE customers (id int PRIMARY KEY);
+    INSERT INTO customers SELECT generate_series(1, 100000);
+    CREATE TABLE orders (id bigint, customer int REFERENCES customers, placed timestamptz, amount numeric, note text);
+    INSERT INTO orders VALUES (0, 1, now(), 1, 'yesterday');
+"""
+ORDER_COUNT = 300_000
+
+
+@pytest.mark.part("rest")
+def test_story_of_readme_is_what_its_loads_print(database18: str, tmp_path: Path) -> None:
+    """A load that a foreign key limits, with its verdict, and one with the remedy; README leaves lines out."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n\$ (penstock load .*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [f"{n},{1 + n * 7919 % 100_000},2026-11-26,{n % 1000}.5,order {n}" for n in range(ORDER_COUNT)]
+    varying = re.compile(r"[\d,]+ rows into|on (?:embedded )?PostgreSQL .*")
+    Loads(database18, setup=ORDERS)
+    # A line that begins with blanks belongs to the one above it.
+    for number, part in enumerate(block.replace("\n    ", " ").split("\n$ ")):
+        command, *said = part.splitlines()
+        path = write_csv(tmp_path / f"{number}.csv", lines, header="id,customer,placed,amount,note")
+        loads = Loads(database18, record=tmp_path / f"{number}.recording", least_verdict_bytes=1)
+        if any(line.startswith("limited by: ") for line in said):
+            loads.tune(least_verdict_s=0.1)
+        rules = replace(IMPATIENT, indexes="rebuild" if "--indexes rebuild" in command else "auto")
+        printed = describe_outcome(loads.run(target(path, into="orders"), sessions=None, rules=rules))
+        found, shown = ([varying.sub("#", shape(line)) for line in lines] for lines in (printed, said))
+        assert [line for line in found if line in shown] == shown, printed
 
 
 LINEITEM = """
@@ -122,8 +160,8 @@ LINEITEM = """
 def test_transcript_of_a_rebuild_has_the_lines_that_are_printed(
     shell: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """README's is of a record, on another server; here it is a thousand rows, with PostgreSQL's default settings."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """That of docs/settings.md is of a record, on another server; here it is a thousand rows, with default settings."""
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n\$ (penstock load lineitem.*?)^```", text, re.DOTALL | re.MULTILINE)
     command, *said = block.splitlines()
     defaults = ("ALTER SYSTEM SET max_wal_size = '1GB'", "ALTER SYSTEM SET checkpoint_timeout = '5min'")

@@ -1,6 +1,6 @@
 """What penstock never does although it would make loads faster, and the errors that explain why. Pure.
 
-README has the same list under "What it will not do".
+README has the same list under "Refused settings".
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _HINTS = {
     "autovacuum": "--autovacuum pause pauses it for the table, during the load.",
     "unlogged": "Load into a new table with --mode replace, or see penstock load --help.",
 }
-_HINT = "See README, What it will not do."
+_HINT = "See README, Refused settings."
 
 _PREFIXES = ("no_", "disable_", "skip_", "without_", "make_", "turn_off_")
 _SUFFIXES = ("_off", "_disabled", "_minimal")

@@ -115,13 +115,26 @@ def test_records_that_documents_name_exist(document: Path) -> None:
     assert [name for name in named if not (document.parent / name).exists()] == []
 
 
-def test_tables_of_readme_are_those_of_their_records() -> None:
+def test_tables_of_commits_are_those_of_their_record() -> None:
     """Each line of figures stands in the record that is named before it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for record in ("commits",):
-        (name,) = set(re.findall(rf"\]\((benchmarks/results/[\d-]+-{record}\.md)\)", text))
+    text = (ROOT / "docs" / "commits.md").read_text(encoding="utf-8")
+    (name,) = set(re.findall(r"\]\(\.\./(benchmarks/results/[\d-]+-commits\.md)\)", text))
+    known = (ROOT / name).read_text(encoding="utf-8")
+    section = text[text.index(name) :].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    assert lines
+    assert [line for line in lines if line not in known] == []
+
+
+def test_figures_of_readme_are_those_of_their_records() -> None:
+    """Each with its lowest and highest, in a row that ends with the date of its record."""
+    rows = re.findall(
+        r"^\|(.*)\| \[(.*)\]\((benchmarks/results/.*)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(rows) == 3
+    for row, date, name in rows:
+        assert Path(name).name.startswith(f"{date}-")
         known = (ROOT / name).read_text(encoding="utf-8")
-        section = text[text.index(name) :].split("\n### ")[0]
-        lines = [line for line in section.splitlines() if line.startswith("| ")]
-        assert lines
-        assert [line for line in lines if line not in known] == []
+        figures = re.findall(r"([\d.]+) \(([\d.]+)-([\d.]+)\)", row)
+        assert len(figures) == 2
+        assert [each for each in figures if f"| {' | '.join(each)} |" not in known] == []
