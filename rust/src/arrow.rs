@@ -1,12 +1,13 @@
 //! Writes columns in Arrow's memory layout as rows of COPY's binary format.
 //!
-//! A column consists of little-endian buffers that begin at its first row: its values, 32-bit offsets if values have
-//! any length, and a bit for each row that says whether the row has a value. Values are written as the receive
-//! functions of their types read them (`src/backend/utils/adt`). A value that its type cannot store is refused.
+//! A column consists of little-endian buffers that begin at its first row. One buffer has the values. If values can
+//! have any length, another buffer has 32-bit offsets. A third buffer has a bit for each row that says whether the row
+//! has a value. Values are written as the receive functions of their types read them (`src/backend/utils/adt`). A value
+//! that its type cannot store is refused.
 
 use thiserror::Error;
 
-/// The days from 1970-01-01, where Arrow begins to count, to 2000-01-01, where `PostgreSQL` does.
+/// The days from 1970-01-01, where Arrow begins to count, to 2000-01-01, where `PostgreSQL` begins to count.
 const EPOCH_DAYS: i32 = 10_957;
 const EPOCH_SECONDS: i64 = 10_957 * 86_400;
 const DAY_MICROSECONDS: i64 = 86_400_000_000;
@@ -61,8 +62,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns a count of this unit in microseconds after `epoch`, which is in seconds. None if they do not fit 64
-    /// bits.
+    /// Returns a count of this unit in microseconds after `epoch`, which is in seconds. None if the microseconds do not
+    /// fit 64 bits.
     fn to_microseconds(self, count: i64, epoch: i64) -> Result<Option<i64>, Reason> {
         let scaled = |per_second: i64| count.checked_sub(epoch * per_second)?.checked_mul(1_000_000 / per_second);
         match self {
@@ -75,7 +76,7 @@ impl Unit {
     }
 }
 
-/// What the values of a column are in Arrow, and the type that they become.
+/// The form of a column's values in Arrow, and the type that they become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Signed integers of `width` bytes.
@@ -225,8 +226,8 @@ impl<'a> Column<'a> {
         Ok(())
     }
 
-    /// Returns the first row whose text has a NUL. All values are searched at once first, because hardly any column has
-    /// one.
+    /// Returns the first row whose text has a NUL. First, all values are searched at once, because hardly any column
+    /// has a NUL.
     fn find_nul(&self, rows: usize) -> Option<usize> {
         if matches!(self.kind, Kind::Text | Kind::Jsonb) && memchr::memchr(0, self.values).is_some() {
             return (0..rows).find(|&row| {
@@ -277,7 +278,7 @@ fn sum_lengths(columns: &[Column<'_>]) -> usize {
     columns.iter().filter(|column| column.offsets.is_some()).map(|column| column.values.len()).sum()
 }
 
-/// Writes a value after its length. Both are appended together, because appending takes most of the time.
+/// Writes a value after its length. Both are appended by one call, because most of the time is spent in appending.
 fn put<const N: usize>(out: &mut Vec<u8>, value: [u8; N]) {
     let mut bytes = [0; 4 + WIDEST];
     #[allow(clippy::cast_possible_truncation)] // N is WIDEST at most
@@ -310,7 +311,8 @@ pub(crate) fn write_numeric(value: i128, scale: u32, out: &mut Vec<u8>) {
         left /= part;
         count = 1;
     }
-    // Divide by 64-bit arithmetic as soon as the rest fits 64 bits, which most values do. It is several times as fast.
+    // Use 64-bit division as soon as the rest fits 64 bits, which is true for most values at once. It is several times
+    // as fast as 128-bit division.
     while left > u128::from(u64::MAX) {
         groups[count] = (left % BASE) as u16;
         left /= BASE;

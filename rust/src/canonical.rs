@@ -1,4 +1,4 @@
-//! Reads values in the one form whose meaning depends on no setting, eight bytes at a time.
+//! Reads values in the one form that means the same with any settings, eight bytes at a time.
 //!
 //! The comment of each method names the server's input function (src/backend/utils/adt) that returns the same value for
 //! the same text. A method accepts fewer forms than that function does. `types.rs` recognises more forms than these
@@ -26,7 +26,7 @@ const WHOLE_POWERS: [u64; 20] = {
 };
 const SMALL_POWERS: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
 
-/// The largest number all of whose digits a double is known to keep: it keeps all numbers of 15 digits.
+/// A double is known to keep all digits of any number up to this size, because it keeps all numbers of 15 digits.
 const EXACT_SIZE: u64 = 1_000_000_000_000_000;
 
 /// The days from 0000-02-29 to 2000-01-01.
@@ -139,7 +139,7 @@ impl Input<'_> {
     pub(crate) fn float8(&self, start: usize, end: usize) -> Option<(f64, bool)> {
         if let Some(decimal) = self.decimal(start, end) {
             if let Some(size) = decimal.size() {
-                // A double stores both numbers exactly. So only their quotient is rounded, once.
+                // A double stores the size and the power exactly. So only their quotient is rounded, once.
                 #[allow(clippy::cast_precision_loss)] // up to 2^53 there is none
                 let value = match decimal.scale {
                     scale if size <= 1 << 53 => size as f64 / POWERS[scale],
@@ -200,8 +200,8 @@ impl Input<'_> {
         if year == 0 || month.wrapping_sub(1) > 11 || day.wrapping_sub(1) >= length {
             return None;
         }
-        // Let years begin with March. Then the leap day is the last day of its year, and each five months have 153
-        // days.
+        // Let years begin with March. Then the leap day is the last day of its year, and any five months in a row have
+        // 153 days.
         let is_early = u32::from(month <= 2);
         let (years, months) = (year - is_early, month + 12 * is_early - 3);
         let days = years * 1_461 / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day;
@@ -315,8 +315,8 @@ fn are_digits(word: u64) -> bool {
     beyond_digits(word) & HIGH_BITS == 0
 }
 
-/// Returns a word with a high bit set if a byte is above 9. It is the high bit of that byte, and may also be that of a
-/// later byte.
+/// Returns a word with a high bit set if a byte is above 9. The lowest high bit is that of such a byte. Higher ones may
+/// also be set for a later byte that is not above 9.
 #[inline(always)]
 fn beyond_digits(word: u64) -> u64 {
     word.wrapping_add(0x7676_7676_7676_7676) | word

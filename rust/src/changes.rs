@@ -12,8 +12,8 @@ use crate::notation::plain_value;
 use crate::rewrite::Rewriter;
 use crate::types::{is_quoted_null, SHOWN_BYTES};
 
-/// Values of one column that the column changes in the same way. `change` has the bits of `kept.rs`; `ORDER` is always
-/// alone. `line` and `value` are those of the first value.
+/// Values that one column changes in the same way. `change` has the bits of `kept.rs`. The bit `ORDER` is never
+/// combined with another bit. `line` and `value` are those of the first value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub column: usize,
@@ -98,8 +98,8 @@ fn may_change(rewriter: &Rewriter, block: &[u8], checked: &[(usize, usize, Colum
     !checked.iter().all(is_seen_there) || with_widest(glance)
 }
 
-/// How many bytes of a word are read again as the beginning of the next word. The delimiter before a field and the
-/// first two bytes of the field must be in one word.
+/// The words overlap by this many bytes, which are read at the end of one word and again at the beginning of the next.
+/// The delimiter before a field and the first two bytes of the field must be in one word.
 const SEEN_TWICE: usize = 3;
 
 struct Glance<'a> {
@@ -179,8 +179,8 @@ fn keeps_all(
             let first = start;
             let last = fields[width - 1] as usize;
             start = last + 1;
-            // The last field of each group of `width` fields must end a record. Then no other field does, because there
-            // are as many groups as records.
+            // The last field of each group of `width` fields must end a record. There are as many groups as records, so
+            // no other field can end a record then.
             block.get(last) != Some(&rewriter.delimiter)
                 && checked.iter().all(|&(place, _, kind)| {
                     let begin = if place == 0 { first } else { fields[place - 1] as usize + 1 };
@@ -191,7 +191,7 @@ fn keeps_all(
         })
 }
 
-/// Returns whether a field is null or its column keeps it. False if only a closer look can decide that.
+/// Returns whether a field is null or its column keeps it. Returns false if only the slower check can decide that.
 #[inline(always)]
 fn keeps_field(rewriter: &Rewriter, bytes: &[u8], kind: ColumnType, may_group: bool) -> bool {
     let bytes = match (rewriter.format, bytes) {

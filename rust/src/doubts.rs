@@ -9,7 +9,7 @@ use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 /// The characters that COPY TO writes after a backslash in format text.
 const COPY_ESCAPES: &[u8] = b"\\bfnrtv";
 
-/// How many bytes after a candidate are needed to judge it: the rest of `"NULL"`, and what ends its field.
+/// How many bytes after a candidate must be read to judge it: the rest of `"NULL"`, and the byte that ends its field.
 const LOOKAHEAD: u32 = 6;
 
 /// How often something was found, and the index of the line where it was found first.
@@ -34,8 +34,8 @@ pub struct Doubts {
     pub nulls: Doubt,
 }
 
-/// A guessed format. In csv, a quote is escaped by a quote; other formats have no quotes. `nulls` are words that other
-/// programs write for null and that the dialect reads as text.
+/// A guessed format. In csv, a quote is escaped by a quote. Formats other than csv have no quotes. `nulls` are words
+/// that other programs write for null and that the dialect reads as text.
 #[derive(Clone, Copy)]
 pub struct Guess<'a> {
     pub is_csv: bool,
@@ -44,7 +44,7 @@ pub struct Guess<'a> {
     pub nulls: &'a [&'a [u8]],
 }
 
-/// Parts of the data that hold whole records if they are read as one.
+/// Parts of the data. Joined in their order, they hold whole records.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     pub(crate) parts: &'a [&'a [u8]],
@@ -89,7 +89,7 @@ impl Runs<'_> {
 }
 
 /// Searches runs that together hold whole records. If `with_backslashes` is false, backslashes are not searched,
-/// because the caller knows that none matters.
+/// because the caller knows that none of them speaks against the format.
 #[must_use]
 pub fn find_doubts(runs: &[&[u8]], guess: Guess, with_backslashes: bool) -> Doubts {
     let has = |byte| runs.iter().any(|run| memchr(byte, run).is_some());
@@ -138,8 +138,8 @@ impl Work for Search<'_> {
 }
 
 impl Search<'_> {
-    /// Returns the bytes that may be doubtful. Near the end of the word, more bytes are returned, because those after
-    /// it are not seen.
+    /// Returns the bytes that may be doubtful. Near the end of the word, more bytes are returned, because the bytes
+    /// after the word would be needed to decide.
     #[inline(always)]
     fn candidates<L: Lanes>(&self, bytes: &[u8], before: u8, in_quote: bool) -> Candidates {
         let mut padded = [0; WORD];

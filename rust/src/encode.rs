@@ -1,8 +1,10 @@
-//! Records of csv, text and tsv as rows of COPY's binary format, where the result is what the server makes of the text.
+//! Writes records of csv, text and tsv as rows of COPY's binary format, if the server would make the same values of the
+//! text.
 //!
-//! A block is encoded as a whole or not at all. Each kind takes only forms whose meaning depends on no setting, and
-//! names the input function that it must equal (src/backend/utils/adt). The receive function applies the type's
-//! modifier, as the input function does. Everything else is left to the text path.
+//! A block is encoded as a whole or not at all. An encoder of a type accepts only forms of text that mean the same with
+//! any settings, and names the input function that it must equal (src/backend/utils/adt). The type's modifier, such as
+//! a length, is left to the receive function, which applies it as the input function does. A block with any other form
+//! of a value is sent as text.
 
 use memchr::{memchr, memchr_iter};
 
@@ -13,19 +15,21 @@ use crate::fields::{Format, LineEnd};
 use crate::kept::ColumnType;
 use crate::lanes::{with_widest, Lanes, Work};
 
-/// Longer blocks (one record is longer than the reader's buffers) go as text: their buffers would stay.
+/// Longer blocks are sent as text, because the buffers would keep their size. A block is longer only if one record is
+/// longer than the reader's buffers.
 const MOST_BYTES: usize = 4 << 20;
-/// What is behind the input and the output, so that fixed numbers of bytes can be read and written anywhere.
+/// How many bytes follow the input and the output, so that a fixed number of bytes can be read and written at any
+/// place.
 const SLACK: usize = 64;
-/// Texts up to this length are copied as if they had it.
+/// Texts up to this length are copied as if they had this length, because a fixed number of bytes is copied faster.
 const SHORT: usize = 32;
-/// A value takes at most its own bytes and so many more: its length, and the head of a numeric.
+/// A value takes at most its bytes in the text and this many more: for its length, and for the head of a numeric.
 const ROOM: usize = 24;
 
 /// The length of a timestamp without decimals.
 const SECONDS: usize = "2026-01-31 23:59:59".len();
 
-/// Digits that always fit 128 bits.
+/// Numbers with up to this many digits always fit 128 bits.
 const LONG_DIGITS: usize = 38;
 
 /// The types that have an encoder.
@@ -42,7 +46,8 @@ pub enum Kind {
     Timestamp,
     Timestamptz,
     Uuid,
-    /// text, character varying and character: their receive functions check the encoding and the length as text does.
+    /// text, character varying and character. Their receive functions check the encoding and the length as their input
+    /// functions do.
     Text,
 }
 
@@ -67,8 +72,8 @@ impl Kind {
     }
 }
 
-/// A block that must go as text: its first record and column, from 0, by the rule. The column is None if the rule is
-/// about the block.
+/// Why a block must be sent as text: the rule, and the first record and column, from 0, that it refuses. The column is
+/// None if the rule is about the whole block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declined {
     pub record: usize,
@@ -82,7 +87,7 @@ impl From<Rule> for Declined {
     }
 }
 
-/// Buffers that one thread uses for block after block.
+/// Buffers that one thread uses again for each block.
 #[derive(Default)]
 pub struct Buffers {
     input: Vec<u8>,
@@ -94,7 +99,7 @@ pub struct Buffers {
 pub struct Encoder {
     shape: Shape,
     null: Vec<u8>,
-    /// Each column's kind, and its type as far as that may change values.
+    /// Each column's kind, and its type, which says whether the column changes values.
     columns: Vec<(Kind, ColumnType)>,
 }
 
@@ -104,7 +109,7 @@ impl Encoder {
         Self { shape, null, columns: kinds.into_iter().map(|kind| (kind, ColumnType::Other)).collect() }
     }
 
-    /// Decline blocks with values that columns of these types do not keep.
+    /// Returns the encoder with a new rule: it declines blocks with values that columns of these types do not keep.
     #[must_use]
     pub fn keeping(mut self, types: Vec<ColumnType>) -> Self {
         for (column, kept) in self.columns.iter_mut().zip(types) {
@@ -113,11 +118,11 @@ impl Encoder {
         self
     }
 
-    /// Returns the rows of a block of whole records, and how many there are.
+    /// Returns the rows of a block of whole records, and how many rows there are.
     ///
     /// # Errors
     ///
-    /// Why the block must go as text.
+    /// The block must be sent as text.
     pub fn encode<'b>(
         &self,
         runs: &[&[u8]],
@@ -150,7 +155,7 @@ impl Encoder {
     }
 }
 
-/// For each column, how many values are not null and how many bytes they have.
+/// Returns for each column how many values are not null, and how many bytes these values have.
 #[must_use]
 pub fn measure(mut rows: &[u8], columns: usize) -> Vec<(u64, u64)> {
     let mut widths = vec![(0, 0); columns];
@@ -169,7 +174,7 @@ pub fn measure(mut rows: &[u8], columns: usize) -> Vec<(u64, u64)> {
     widths
 }
 
-/// What was written: where it ends in the output, and how many records and nulls it has.
+/// What was written: where the rows end in the output, and how many records and nulls were written.
 #[derive(Default)]
 struct Written {
     end: usize,
@@ -177,8 +182,9 @@ struct Written {
     nulls: usize,
 }
 
-/// Methods that write a field return where the next one goes, None if the value is not canonical. That place is passed
-/// and not kept here: in memory, each field would wait for the one before it.
+/// Writes rows. A method that writes a field returns the place of the next field, or None if the value is not
+/// canonical. The place is an argument and not a field of this struct: the processor would have to wait for a place in
+/// memory before it could begin the next field.
 struct Rows<'a> {
     encoder: &'a Encoder,
     /// The block, and `SLACK` bytes that are NUL.
@@ -186,7 +192,8 @@ struct Rows<'a> {
     length: usize,
 }
 
-/// Writes the rows with the instructions that come with wide lanes, such as those that count zeros: 4 % less CPU.
+/// Writes the rows with the instructions that processors with wide lanes have, such as those that count zeros. This
+/// takes 4 % less CPU.
 struct Writing<'a> {
     rows: Rows<'a>,
     ends: &'a Ends,
@@ -213,7 +220,8 @@ impl Rows<'_> {
         };
         let columns = kinds.len();
         let places = ends.as_slice();
-        // With as many records as that, and the last of so many fields always a record's, no other ends a record.
+        // Each group of `columns` fields must end a record. If there are as many groups as records, no other field ends
+        // a record.
         if ends.records * columns != places.len() {
             return Err(self.find_ragged(places));
         }
@@ -222,7 +230,7 @@ impl Rows<'_> {
         let (mut start, mut written) = (0, Written::default());
         for fields in places.chunks_exact(columns) {
             let last = fields[columns - 1] as usize;
-            // Behind the block is NUL, which ends a last record without a line end.
+            // A last record without a line end is followed by a NUL, which counts as its end.
             if self.input[last] == shape.delimiter {
                 return Err(self.find_ragged(places));
             }
@@ -249,7 +257,7 @@ impl Rows<'_> {
         Ok(written)
     }
 
-    /// Finds the first field that ends a record too early, or does not end it.
+    /// Finds the first field that ends a record too early, or that should end a record and does not.
     #[cold]
     fn find_ragged(&self, places: &[u32]) -> Declined {
         let columns = self.encoder.columns.len();
@@ -260,7 +268,7 @@ impl Rows<'_> {
         Declined { record: at / columns, column: Some(at % columns), rule: Rule::FieldCount }
     }
 
-    /// Writes what quotes enclose, a text with every second of its doubled quotes left out.
+    /// Writes the text between quotes, with each doubled quote written once.
     fn write_quoted(
         &self,
         column: (Kind, ColumnType),
@@ -370,7 +378,7 @@ impl Rows<'_> {
         if let Some(decimal) = input.decimal(start, end) {
             return keeps(decimal.scale).then(|| put_wide_numeric(decimal, out, at));
         }
-        // Neither knows the scale.
+        // Neither of the two forms fits, so the scale is unknown.
         if keeps(usize::MAX) {
             put_long_numeric(&self.input[start..end], out, at)
         } else {
@@ -378,7 +386,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Whether a number in a form of `canonical.rs` begins so that neither a leading zero nor a sign of zero is lost.
+    /// Returns whether a number in a form of `canonical.rs` begins neither with a leading zero nor with the sign of a
+    /// zero, so that nothing of its beginning is lost.
     #[allow(clippy::needless_bitwise_bool)] // without branches: first digits cannot be foretold
     #[inline(always)]
     fn begins_plain(&self, start: usize, end: usize) -> bool {
@@ -396,7 +405,8 @@ impl Rows<'_> {
     fn copy(&self, start: usize, end: usize, out: &mut [u8], at: usize) -> usize {
         let length = end - start;
         if length <= SHORT {
-            // A fixed number of bytes is copied by a few instructions; those beyond are written over.
+            // A fixed number of bytes is copied by a few instructions. The next value overwrites the bytes after the
+            // text.
             out[at..at + SHORT].copy_from_slice(&self.input[start..start + SHORT]);
         } else {
             out[at..at + length].copy_from_slice(&self.input[start..end]);
@@ -421,7 +431,7 @@ fn put_value<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize
     at + 4 + N
 }
 
-/// `numeric_in` (numeric.c): what `pack_numeric` writes, with all groups as one word.
+/// Writes the same as `numeric_in` (numeric.c) and `pack_numeric`, with all groups in one word.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // there are four groups
 fn put_numeric(&ShortDecimal { is_negative, groups, scale }: &ShortDecimal, out: &mut [u8], at: usize) -> usize {
@@ -493,7 +503,7 @@ mod tests {
         encoder.encode(&[block.as_bytes()], LineEnd::Lf, &mut buffers).map(|(rows, _)| rows.to_vec())
     }
 
-    /// The bytes of one value; None if its block is declined.
+    /// Returns the bytes of one value. None if its block is declined.
     fn value(kind: Kind, text: &str) -> Option<Vec<u8>> {
         let rows = encode(CSV, "NULL", &[kind], &format!("{text}\n"));
         rows.ok().map(|rows| rows[6..].to_vec())
@@ -606,7 +616,7 @@ mod tests {
         let mut checked = 0;
         for _ in 0..200_000 {
             let sign = ["", "-"][noise(2) as usize];
-            // The doubles next to 2^53 and above it, half of which are ties, too
+            // The doubles next to 2^53 and above. Half of these numbers lie in the middle between two doubles.
             let whole = match noise(4) {
                 0 => (1 << (53 + noise(10))) + noise(9),
                 digits => (noise(1 << 31) << 31 | noise(1 << 31)) % 10_u64.pow(digits as u32 * 6),
@@ -743,8 +753,8 @@ mod tests {
         assert_eq!(refused.rule, Rule::Encoding);
     }
 
-    /// What the rows must be, field by field from the reader that takes any block; None if there is a value of another
-    /// form, or another number of fields.
+    /// Returns the expected rows, made field by field by the reader that accepts any block. None if a value has another
+    /// form, or a record another number of fields.
     fn model(encoder: &Encoder, null: &[u8], block: &[u8]) -> Option<Vec<u8>> {
         let reader = FieldReader::new(encoder.shape.format, b',', block, LineEnd::Lf);
         let (mut start, mut fields, mut rows) = (0, Vec::new(), Vec::new());
@@ -802,7 +812,7 @@ mod tests {
         let mut buffers = Buffers::default();
         let (mut taken, mut declined) = (0, 0);
         for round in 0..20_000 {
-            // Every second block has only records that are right.
+            // Every second block has only valid records.
             let kinds = if round % 2 == 0 { 9 } else { alphabet.len() };
             let block: Vec<u8> = (0..=noise(30)).flat_map(|_| alphabet[noise(kinds)].to_vec()).collect();
             for (format, null) in [(CSV, ""), (CSV, "\\N"), (Format::Tsv, "\\N")] {

@@ -1,4 +1,5 @@
-//! Errors about a record, or about what a rewriter is asked to do. The words are `PostgreSQL`'s own if it has some.
+//! Errors about a record, or about the arguments of a rewriter. If `PostgreSQL` has a message for an error, its words
+//! are used.
 
 use thiserror::Error;
 
@@ -44,8 +45,8 @@ impl RecordError {
         self.place().0
     }
 
-    /// Returns the index of the line. For stray line ends and the marker it is the line with the error, otherwise the
-    /// record's first line.
+    /// Returns the index of the line. For stray line ends and for the end-of-data marker, this is the line with the
+    /// error. For all other errors, it is the record's first line.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.place().1
@@ -82,7 +83,7 @@ fn plainly(is_csv: bool) -> &'static str {
     }
 }
 
-/// Why a rewriter cannot write records as it is asked to.
+/// Why a rewriter cannot be made with the given arguments.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RewriterError {
     #[error(

@@ -1,6 +1,7 @@
 //! Writes tsv as COPY text, if this only requires that all backslashes except those of `\N` fields are doubled.
 //!
-//! The files of `IMDb` require no more. So each byte is copied only once, from the decompressor's buffers to its place.
+//! The files of `IMDb` require no more than that. So each byte is copied only once, from the decompressor's buffers to
+//! its place.
 
 use crate::lanes::{with_widest, Lanes, Work, WORD};
 

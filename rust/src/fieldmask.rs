@@ -1,8 +1,8 @@
 //! Finds where the fields of a block end, 64 bytes at a time, if nothing in the block needs a closer look.
 //!
-//! `fields.rs` reads any block. This module accepts only blocks that both read in the same way: fields are quoted as a
-//! whole or not at all, all records end in the same way, no data has a carriage return, and format text has no escape
-//! except that of nulls.
+//! `fields.rs` reads any block. This module accepts only blocks that both modules read in the same way: fields are
+//! quoted as a whole or not at all, all records end in the same way, no data has a carriage return, and format text has
+//! no escape except that of nulls.
 
 use memchr::memchr;
 
@@ -83,8 +83,8 @@ impl Ends {
         let places = &mut self.places[self.count..self.count + WORD];
         let count = mask.count_ones() as usize;
         self.count += count;
-        // Write FEW places at a time, because most words have at most so many. A loop over exactly as many as there are
-        // would be slower, because the processor cannot predict their number.
+        // Write FEW places at a time, because most words have at most FEW ends. A loop over the exact number would be
+        // slower, because the processor cannot predict this number.
         for few in places.chunks_exact_mut(FEW).take(count.div_ceil(FEW)) {
             for place in few {
                 *place = start + mask.trailing_zeros();
@@ -127,7 +127,7 @@ struct Indexing<'a> {
     ends: &'a mut Ends,
 }
 
-/// What a word leaves to the next: bit 0 of each mask, and whether the word ends in quotes.
+/// What the next word must know of this one: bit 0 of each mask, and whether this word ends in quotes.
 #[derive(Default)]
 struct Carried {
     separator: u64,

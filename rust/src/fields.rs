@@ -251,10 +251,11 @@ pub(crate) fn open_hexadecimal(field: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Returns where csv continues after the quote that closes what was opened before `start`. None if no quote does.
+/// Returns where csv continues after the quote that closes a field whose quote opened before `start`. None if no quote
+/// closes it.
 fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usize> {
     if quote == escape {
-        // A doubled quote counts as one that closes and one that opens again at once.
+        // A doubled quote is read as a quote that closes and a quote that opens again.
         return memchr(quote, &block[start..]).map(|offset| start + offset + 1);
     }
     let mut at = start;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 const BYTE_ARRAY: i64 = 6;
 
-/// The deepest nesting of structs that is read. Valid footers are nested less.
+/// The deepest nesting of structs that is read. The structs of valid footers are not nested so deep.
 const MOST_DEPTH: usize = 32;
 
 /// The types of Thrift's compact protocol.
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         if kind != STRUCT && count > 0 {
             return Err(FooterError::UnknownType);
         }
-        // A wrong count does no harm: each element takes at least one byte, so reading ends with the bytes.
+        // A wrong count does no harm: each element takes at least one byte, so reading ends when no bytes are left.
         (0..count).map(|_| read(self)).collect()
     }
 
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
         if self.depth > MOST_DEPTH {
             return Err(FooterError::TooDeep);
         }
-        // The value of a boolean is in the type of a field, but in a list it takes a byte.
+        // For a field, the type says whether a boolean is true, and no byte follows. In a list, a boolean takes a byte.
         self.skip(if kind == TRUE || kind == FALSE { BYTE } else { kind })?;
         self.depth -= 1;
         Ok(())
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// A row group of one column "a.b", as pyarrow writes it, without what is skipped.
+    /// A row group with one column "a.b", as pyarrow writes it, but without the parts that the reader skips.
     const CHUNK: &[u8] = &[
         0x3c, // 3: meta_data
         0x15, 0x0c, // 1: type, BYTE_ARRAY
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn encryption_is_seen_in_the_file_and_in_a_column() {
-        // 8: encryption_algorithm; a column with 8: crypto_metadata, and without its metadata
+        // The footer has 8: encryption_algorithm. The column has 8: crypto_metadata, and lacks its metadata.
         assert!(read_footer(&footer(CHUNK, &[0x4c, 0x1c, 0, 0])).unwrap().is_encrypted);
         assert!(read_footer(&footer(&[CHUNK, &[0x5c, 0x1c, 0, 0]].concat(), &[])).unwrap().is_encrypted);
         assert!(read_footer(&footer(&[0x8c, 0x1c, 0, 0], &[])).unwrap().is_encrypted);

@@ -1,5 +1,5 @@
-//! A strict reader of JSON (RFC 8259). It keeps the bytes of values: numbers stay digits. No name may occur twice in an
-//! object.
+//! A strict reader of JSON (RFC 8259). It returns values as the bytes that were read, so numbers keep their digits. No
+//! name may occur twice in an object.
 //!
 //! `json_in` and `jsonb_in` (src/common/jsonapi.c) accept everything that this reader accepts, except numbers that are
 //! too large for `numeric`.
@@ -92,7 +92,7 @@ impl<'a> Scanner<'a> {
         JsonFault::Expected { what, at: self.at + 1 }
     }
 
-    /// Passes over `byte` if it is the next byte, and returns whether it was.
+    /// Passes over `byte` if it is the next byte. Returns whether it was the next byte.
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -302,10 +302,10 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns where the object or array that begins `bytes` ends, None if it does not end.
+/// Returns where the object or array at the beginning of `bytes` ends. None if it does not end.
 ///
-/// Only strings and brackets are examined. So a value that is not JSON, or that is nested too deep to be stored, also
-/// has an end.
+/// Only strings and brackets are examined. So an end is also found for a value that is not JSON, or that is nested too
+/// deep to be stored.
 #[must_use]
 pub fn find_end(bytes: &[u8]) -> Option<usize> {
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);

@@ -149,8 +149,8 @@ impl JsonRewriter {
         Ok(output)
     }
 
-    /// Finds the first record that does not name all columns. Returns its line in the block, from 0, and the first
-    /// column that it does not name.
+    /// Finds the first record that lacks the name of a column. Returns its line in the block, from 0, and the first
+    /// column whose name it lacks.
     #[must_use]
     pub fn find_partial(&self, block: &[u8]) -> Option<(u64, usize)> {
         let mut values = self.room();
@@ -221,7 +221,7 @@ impl JsonRewriter {
 fn read_object(record: &[u8], mut note: impl FnMut(&[u8], Value) -> Result<(), JsonFault>) -> Result<(), Found> {
     let mut scanner = Scanner::new(record);
     if record.first() != Some(&b'{') {
-        // If the record is not JSON at all, return that error instead.
+        // If the record is not JSON at all, return the error that says so.
         scanner.document().map_err(in_record)?;
         return Err(in_record(JsonFault::NotObject));
     }

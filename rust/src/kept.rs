@@ -1,12 +1,12 @@
 //! Decides whether a column keeps a value as it is in a file, or stores another value without an error.
 //!
-//! A value is kept if the column's text says the same: 1.50 may become 1.5, but 007 may not become 7. The rules follow
-//! the server's input functions (src/backend/utils/adt). A value that these functions refuse counts as kept, because it
-//! is never stored.
+//! A value is kept if the text that the column returns says the same: 1.50 may become 1.5, but 007 may not become 7.
+//! The rules follow the server's input functions (src/backend/utils/adt). A value that these functions refuse counts as
+//! kept, because it is never stored.
 
 use crate::types::{count_digits, is_zeros, parse_exponent, split_sign};
 
-/// The bits for what a column may not keep of a value.
+/// The bits for the parts of a value that a column may not keep.
 pub const FORM: u8 = 1;
 pub const SIGN: u8 = 1 << 1;
 pub const DIGITS: u8 = 1 << 2;
@@ -64,8 +64,8 @@ impl ColumnType {
         })
     }
 
-    /// Returns whether the column keeps a value. Common forms are decided at once, by as few of their bytes as
-    /// possible.
+    /// Returns whether the column keeps a value. For common forms, this is decided by as few of the value's bytes as
+    /// possible, without a full reading.
     ///
     /// `may_group` is true if numbers may have underscores.
     #[inline(always)]
@@ -108,7 +108,8 @@ impl ColumnType {
         self.change(value) == 0
     }
 
-    /// Returns what the column does not keep of a value, as bits. 0 if the column keeps all of it, or refuses it.
+    /// Returns the parts of a value that the column does not keep, as bits. 0 if the column keeps the whole value, or
+    /// refuses it.
     #[must_use]
     pub fn change(self, value: &[u8]) -> u8 {
         match self {
@@ -154,7 +155,7 @@ impl ColumnType {
                 decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.is_unclear, ORDER)
             }
             Self::Timestamptz { decimals: most } => decimals(most) | if_so(moment.is_unclear, ORDER),
-            // For these types, digits alone are a time, such as 040506.
+            // In these types, digits without colons are a time, such as 040506.
             Self::Time { .. } | Self::Timetz { .. } if count_digits(value) >= 4 && !moment.has_time => 0,
             Self::Time { decimals: most } => decimals(most) | if_so(moment.has_zone, ZONE) | if_so(moment.has_day, DAY),
             Self::Timetz { decimals: most } => decimals(most) | if_so(moment.has_day, DAY),
@@ -187,8 +188,8 @@ pub(crate) fn has_plain_start(value: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a number without an exponent has at most `scale` digits behind its point. False if only a closer
-/// look can decide that.
+/// Returns whether a number without an exponent has at most `scale` digits behind its point. Returns false if only a
+/// full reading can decide that.
 #[inline(always)]
 fn has_places(value: &[u8], scale: i32) -> bool {
     let Ok(scale) = usize::try_from(scale) else { return false };
@@ -215,7 +216,7 @@ fn is_plain_decimal(value: &[u8]) -> bool {
     has_plain_start(value) && value[1..].iter().all(is_part) && points <= 1
 }
 
-/// Returns whether a double keeps a plain number of many digits. False if only a closer look can decide that.
+/// Returns whether a double keeps a plain number of many digits. Returns false if only a full reading can decide that.
 fn is_plain_long(value: &[u8]) -> bool {
     if value.len() > LONG_NUMBER + 2 {
         return false;
@@ -244,7 +245,7 @@ const POWERS: [u64; 20] = {
     powers
 };
 
-/// Returns whether the distance of `size` / `power` from a number of 53 bits is less than half of 1 / `power`.
+/// Returns whether some number of 53 bits differs from `size` / `power` by less than half of 1 / `power`.
 fn is_near_a_double(size: u64, power: u64) -> bool {
     if size == 0 {
         return false;
@@ -307,7 +308,7 @@ pub(crate) fn has_odd_form(rest: &[u8]) -> bool {
     has_base || (rest.first().is_some_and(u8::is_ascii_digit) && rest.contains(&b'_'))
 }
 
-/// A number as any of the server's types of numbers reads it: with a sign, a point and an exponent.
+/// A number in any form that one of the server's types of numbers reads: with a sign, a point and an exponent.
 struct Decimal<'a> {
     is_negative: bool,
     whole: &'a [u8],
@@ -339,8 +340,8 @@ impl<'a> Decimal<'a> {
         all[first..last].to_vec()
     }
 
-    /// Returns how many digits are behind the point, without zeros at the end. It is -2 for 1200, which ends with zeros
-    /// before the point.
+    /// Returns how many digits are behind the point, without zeros at the end. If zeros stand at the end before the
+    /// point, as in 1200, the result is negative: -2.
     fn places(&self) -> i32 {
         let zeros = self.fraction.iter().chain(&[]).rev().take_while(|&&digit| digit == b'0').count();
         let whole_zeros = self.whole.iter().rev().take_while(|&&digit| digit == b'0').count();
@@ -366,14 +367,14 @@ impl<'a> Decimal<'a> {
     }
 }
 
-/// Returns whether a float, rounded to as many digits as the text has, has the digits of the text.
+/// Returns whether a float has the digits of the text, if it is rounded to as many digits as the text has.
 fn is_written(shown: &str, digits: &[u8]) -> bool {
     let found = shown.bytes().take_while(|&byte| byte != b'e').filter(u8::is_ascii_digit);
     found.eq(digits.iter().copied())
 }
 
-/// Returns whether a double, rounded to `scale` decimals, is `size` / 10^`scale`. None if that takes longer to find
-/// out.
+/// Returns whether a double, rounded to `scale` decimals, is `size` / 10^`scale`. None if this quick check cannot
+/// decide that.
 #[inline(always)]
 #[must_use]
 pub fn rounds_back(size: u64, scale: usize, value: f64) -> Option<bool> {
@@ -389,7 +390,8 @@ pub fn rounds_back(size: u64, scale: usize, value: f64) -> Option<bool> {
     (difference != half).then_some(difference < half)
 }
 
-/// Returns what varchar does not keep (varchar.c): blanks beyond its length are cut off. Other characters are refused.
+/// Returns the parts that varchar does not keep (varchar.c): blanks beyond its length are cut off. If other characters
+/// are beyond the length, the server refuses the value.
 fn change_blanks(value: &[u8], length: usize) -> u8 {
     let is_start = |byte: &&u8| **byte & 0xc0 != 0x80;
     let kept = value.trim_ascii_end().iter().filter(is_start).count();
@@ -408,11 +410,11 @@ fn change_blanks(value: &[u8], length: usize) -> u8 {
 #[derive(Default)]
 struct Moment {
     has_day: bool,
-    /// Whether its day, month and year may be read in more than one order.
+    /// Whether day, month and year may be read in more than one order.
     is_unclear: bool,
     has_time: bool,
     has_zone: bool,
-    /// Whether it is a word such as now or today.
+    /// Whether the text is a word such as now or today.
     is_word: bool,
     is_leap_second: bool,
     hour: u32,
@@ -450,8 +452,8 @@ impl Moment {
         Some(length)
     }
 
-    /// Reads digits that no colon follows, and returns their length: three numbers of a day, a number that stands
-    /// alone, or a day such as 20260131.
+    /// Reads digits without a colon behind them, and returns the length of what they belong to: three numbers of a day,
+    /// a number that stands alone, or a day such as 20260131.
     fn take_digits(&mut self, text: &[u8]) -> Option<usize> {
         let length = count_digits(text);
         if let Some((parts, taken)) = split_day(text) {

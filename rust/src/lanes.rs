@@ -1,7 +1,7 @@
 //! Compares 64 bytes at a time with a byte. The result is a mask of 64 bits.
 //!
-//! Every build has lanes of 128 bits. x86-64 processors since 2013 also have the lanes of 256 bits of AVX2. Whether the
-//! processor has these is found out at run time.
+//! Every build has lanes of 128 bits. x86-64 processors since 2013 also have AVX2, with lanes of 256 bits. Whether the
+//! processor has AVX2 is found out when the program runs.
 
 use wide::u8x16;
 
@@ -10,7 +10,7 @@ pub const WORD: usize = 64;
 
 const LANE: usize = 16;
 
-/// A word, loaded so that its bytes can be compared.
+/// A word whose bytes have been loaded for comparisons.
 pub trait Lanes {
     #[must_use]
     fn load(bytes: &[u8; WORD]) -> Self;
@@ -24,8 +24,8 @@ pub trait Lanes {
     fn high(&self) -> u64;
 }
 
-/// Sets each bit for which an odd number of bits are set up to and including it. From a mask of quotes, this makes the
-/// mask of the bytes inside quotes.
+/// Sets each bit for which the number of set bits, from the lowest bit up to this bit, is odd. Applied to a mask of
+/// quotes, this gives the mask of the bytes inside quotes.
 #[inline(always)]
 pub(crate) fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -42,8 +42,8 @@ pub trait Work {
     fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Does the work with the widest lanes that this processor has. The feature portable-lanes limits this to lanes that all
-/// processors have.
+/// Does the work with the widest lanes that this processor has. With the feature portable-lanes, only lanes that all
+/// processors have are used.
 pub fn with_widest<W: Work>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
     let work = match avx2::with_avx2(work) {
@@ -71,7 +71,7 @@ pub fn used_features() -> Vec<&'static str> {
     found
 }
 
-/// Four lanes of 128 bits: SSE2, NEON, or what the compiler uses instead on other processors.
+/// Four lanes of 128 bits: SSE2, NEON, or the instructions that the compiler uses on processors without these.
 pub struct Narrow([u8x16; WORD / LANE]);
 
 impl Lanes for Narrow {
@@ -117,7 +117,8 @@ mod avx2 {
 
     pub fn with_avx2<W: Work>(work: W) -> Result<W::Output, W> {
         if is_there() {
-            // SAFETY: the processor has the features for which the function is compiled, as was just found out.
+            // SAFETY: the processor has the features for which the function is compiled. The condition above has
+            // checked this.
             Ok(unsafe { run_with_avx2(work) })
         } else {
             Err(work)

@@ -1,5 +1,5 @@
-//! The part of penstock that works on bytes. It finds where records end, writes their fields again, writes columns as
-//! rows, and reads the footer of a Parquet file.
+//! The part of penstock that works on bytes. It finds where records end, writes the fields of records for COPY, writes
+//! columns as rows, and reads the footer of a Parquet file.
 //!
 //! Only `python.rs` uses `PyO3`. The other files are plain Rust.
 

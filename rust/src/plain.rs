@@ -1,8 +1,8 @@
-//! Records as csv without quotes. `PostgreSQL` 19 scans the lines of a COPY command fast up to its first quote or
-//! backslash (`CopyReadLineText` in src/backend/commands/copyfromparse.c).
+//! Writes records as csv without quotes. `PostgreSQL` 19 scans a line of a COPY command by a faster loop up to its
+//! first quote or backslash (`CopyReadLineText` in src/backend/commands/copyfromparse.c).
 //!
-//! Control characters are the delimiter, the quote and the null. So delimiters, quotes and backslashes in values are
-//! data, and only a value with a line end or one of these characters cannot be written.
+//! The delimiter, the quote and the null of this csv are control characters. So commas, quotes and backslashes in
+//! values are data. Only a value with a line end or with one of these control characters cannot be written.
 
 use memchr::{memchr, memchr2, memchr_iter};
 
@@ -17,8 +17,8 @@ pub struct Marks {
     pub null: u8,
 }
 
-/// Return the records of a block with as many fields as `columns`, and how many there are; None if one of them cannot
-/// be written. Constants of the rewriter are not.
+/// Returns the records of a block, and their number. None if a record does not have as many fields as `columns`, or has
+/// a value that cannot be written. The constants of the rewriter are not written.
 #[must_use]
 pub fn write_plain(
     rewriter: &Rewriter,
@@ -53,7 +53,8 @@ pub fn write_plain(
         *output.last_mut()? = b'\n';
         records += 1;
     }
-    // If a value has a character that separates, there are more of them than were written.
+    // If a value contains a line feed, a delimiter or a null, the output has more of these characters than were
+    // written.
     let has_only = |byte: u8, count: usize| memchr_iter(byte, &output).count() == count;
     let is_plain = has_only(b'\n', records)
         && has_only(marks.delimiter, records * (columns - 1))
@@ -62,8 +63,8 @@ pub fn write_plain(
     is_plain.then_some((output, records))
 }
 
-/// Whether a field of text format has an escape such as `\351` or `\xe9`: a byte of the database's encoding, and not of
-/// the file's.
+/// Returns whether a field of format text has an escape such as `\351` or `\xe9`. Such an escape is a byte in the
+/// encoding of the database, which may differ from the encoding of the file.
 fn has_code(format: Format, block: &[u8], field: &Field) -> bool {
     if format != Format::Text || !field.is_special {
         return false;

@@ -1,4 +1,4 @@
-//! Checks that hold for any bytes: the fast paths of this crate return what slow and simple ones return.
+//! Checks that hold for any bytes: the fast paths of this crate must return the same as slow and simple code.
 //!
 //! `make fuzz` searches for inputs for which a check fails, and `cargo test` repeats the inputs that it has kept
 //! (rust/fuzz/corpus). The first bytes of an input choose the format, the delimiter and the like. The rest is data.
@@ -62,9 +62,9 @@ impl Input<'_> {
 
 // -------------------------------------------------------------------- where records end
 
-/// Checks that the cutter finds the same records as the machine that works byte by byte, in whatever pieces the file
-/// comes, and also if the header is cut alone. With pieces of one byte, only that machine works. The reader of fields
-/// must find the same number of records.
+/// Checks that the cutter finds the same records as the machine that works byte by byte. This must hold for any pieces
+/// of the file, and also if the header is cut by itself. With pieces of one byte, only that machine works. The reader
+/// of fields must find the same number of records.
 pub fn cutter(data: &[u8]) {
     let mut input = Input(data);
     let format = input.choose(&[CSV, ESCAPED_CSV, Format::Text, Format::Tsv, Format::JsonLines]);
@@ -157,7 +157,7 @@ pub fn fields(data: &[u8]) {
     if shape.format == Format::Text {
         assert_eq!(found.backslashes, memchr_iter(b'\\', block).count());
         if found.backslashes != count_nulls(shape.line_end, block, ends) {
-            // The index of such a block does not matter, because the encoder refuses the block.
+            // The encoder refuses such a block, so the index of the block does not matter.
             return;
         }
     }

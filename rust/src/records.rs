@@ -28,7 +28,7 @@ struct Counts {
     null_fields: u64,
 }
 
-/// What was completed by the bytes that were fed last.
+/// What the bytes that were fed last have completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The offset in these bytes after the last whole record. 0 if no record ended in them.
@@ -91,7 +91,7 @@ impl RecordCutter {
         }
     }
 
-    /// Returns a cutter for samples, which ignores end-of-data markers: a sample shows them as records.
+    /// Returns a cutter for samples. It ignores end-of-data markers, so they are records of the sample.
     pub(crate) fn for_sample(format: Format, delimiter: u8) -> Self {
         Self { checks_end_marker: false, ..Self::new(format, delimiter, false) }
     }
@@ -115,7 +115,7 @@ impl RecordCutter {
         Ok(self.report(start))
     }
 
-    /// Takes only the first record of `data` (a header). The caller feeds what follows it again.
+    /// Takes only the first record of `data`, a header. The caller feeds the bytes after it again.
     ///
     /// # Errors
     /// As `feed`.
@@ -125,7 +125,7 @@ impl RecordCutter {
         Ok(self.report(start))
     }
 
-    /// Returns what is left at the end of the object: a last record without a line end, or nothing.
+    /// Returns the part that is left at the end of the object: a last record without a line end, or nothing.
     ///
     /// # Errors
     /// A quote is not closed, or a lone carriage return is in an object whose lines end with CR LF.
@@ -135,7 +135,7 @@ impl RecordCutter {
         if self.in_quote {
             return Err(RecordError::UnterminatedQuote { record: self.at_end.records, line: self.at_end.lines });
         }
-        // Without its line end, this is no marker: format text refuses it, and csv takes it for data.
+        // Here `\.` has no line end, so it is no marker: format text refuses it, and csv reads it as data.
         if std::mem::take(&mut self.after_marker) && self.format == Format::Text {
             return Err(self.marker_not_alone());
         }
@@ -161,10 +161,10 @@ impl RecordCutter {
         *self = Self { line_end, ..Self::new(self.format, self.delimiter, self.checks_end_marker) };
     }
 
-    /// Finds the first of whole records that has several lines and a wrong number of fields. Returns where it begins,
-    /// and the error.
+    /// Finds the first record with several lines and a wrong number of fields in a block of whole records. Returns
+    /// where the record begins, and the error.
     ///
-    /// If `ends_empty` is true, a record may have one more field that is blank.
+    /// If `ends_empty` is true, a record may have one more field, if that is blank.
     #[must_use]
     pub fn find_torn(&self, block: &[u8], expected: usize, ends_empty: bool) -> Option<(usize, RecordError)> {
         let line_end = self.line_end.unwrap_or(LineEnd::Lf);
@@ -239,7 +239,7 @@ impl RecordCutter {
             return self.take_line_end(byte);
         }
         if self.after_marker {
-            // In csv, a line that begins like the marker but goes on is data.
+            // In csv, a line is data if it begins like the marker and has more bytes after it.
             self.after_marker = false;
             if self.format == Format::Text {
                 return Err(self.marker_not_alone());
@@ -312,8 +312,8 @@ impl RecordCutter {
         self.now.bytes += 1;
     }
 
-    /// Looks for a `\.` alone on a line, which ends the data. Behind other bytes of a line, format text refuses it, and
-    /// csv takes it for data.
+    /// Looks for a `\.` alone on a line, which ends the data. If other bytes of the line precede the `\.`, format text
+    /// refuses it, and csv reads it as data.
     fn look_for_marker(&mut self, byte: u8, was_escaped: bool) -> Result<(), RecordError> {
         if byte != b'.' || !self.checks_end_marker {
             return Ok(());
@@ -351,7 +351,7 @@ impl RecordCutter {
         Ok(())
     }
 
-    /// Decides what a carriage return is that no line feed follows: a line end, or a stray carriage return.
+    /// Decides whether a carriage return without a line feed is a line end or a stray carriage return.
     pub(crate) fn settle_return(&mut self) -> Result<(), RecordError> {
         if !std::mem::take(&mut self.after_return) {
             return Ok(());
@@ -436,8 +436,8 @@ impl RecordCutter {
             let before = self.clone();
             self.step(byte)?;
             if self.at_end.records > before.at_end.records {
-                // Only the next byte shows that a carriage return stands alone. That byte belongs to the next record,
-                // so take it back.
+                // A carriage return is known to stand alone only when the next byte is read. That byte belongs to the
+                // next record, so take it back.
                 if before.after_return && byte != b'\n' {
                     *self = before;
                     self.end_with_return();
@@ -499,8 +499,8 @@ impl RecordCutter {
         self.now = self.now.plus(masks, u64::MAX, WORD as u64);
     }
 
-    /// Returns which line ends are data, and the state after the word. None if only the reference machine can decide
-    /// that.
+    /// Returns which line ends are data, and the state after the word. None if only the machine that works byte by byte
+    /// can decide that.
     #[inline(always)]
     fn data_mask(&self, lanes: &impl Lanes, line_ends: u64) -> Option<DataMask> {
         match self.format {
@@ -540,8 +540,8 @@ impl RecordCutter {
         feeds & (before_one | (returns << 1 & before_two)) != 0
     }
 
-    /// Returns whether a csv record in this word may begin with the marker: the record begins with a backslash, or the
-    /// word with the byte after such a backslash.
+    /// Returns whether a csv record in this word may begin with the marker. Either the record begins in this word with
+    /// a backslash, or the backslash ended the word before, and this word begins with the byte after it.
     #[inline(always)]
     fn may_hold_marker(&self, lanes: &impl Lanes, ends: u64) -> bool {
         if !self.checks_end_marker || self.format == Format::Text {
@@ -586,7 +586,7 @@ impl Work for Feeding<'_> {
     }
 }
 
-/// This is separate from `Feeding`, because cutting tsv takes 11 % longer if the two are compiled together.
+/// This struct is separate from `Feeding`, because cutting tsv takes 11 % longer if both are compiled as one.
 struct FeedingOne<'a> {
     cutter: &'a mut RecordCutter,
     data: &'a [u8],
@@ -644,7 +644,8 @@ fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
         escaping &= !1;
     }
     let mut carries = false;
-    // Backslashes are rare, so go from one to the next. A method without a loop would be slower.
+    // Backslashes are rare, so this loop goes from one backslash to the next. A computation without a loop would be
+    // slower.
     while escaping != 0 {
         let position = escaping.trailing_zeros();
         if position == LAST_BIT {

@@ -1,9 +1,9 @@
-//! Writes fields again for COPY: all nulls become the same, fields are skipped, constants are appended, and tsv becomes
-//! COPY text.
+//! Writes fields again for COPY: all nulls are written in the same way, fields are skipped, constants are appended, and
+//! tsv becomes COPY text.
 //!
-//! `fields.rs` reads the fields. What is added follows the rules of `CopyAttributeOutText` and `CopyAttributeOutCSV`
-//! (src/backend/commands/copyto.c). A field that is kept is written with the bytes that were read, so that its quotes
-//! and escapes mean the same to the server as in the file.
+//! `fields.rs` reads the fields. Constants and escapes are written by the rules of `CopyAttributeOutText` and
+//! `CopyAttributeOutCSV` (src/backend/commands/copyto.c). A field that is kept is written with the bytes that were
+//! read, so the server reads its quotes and escapes as they are in the file.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub struct Rewriter {
     pub(crate) keep: Option<Vec<usize>>,
     /// The number of fields that a record must have at least, so that it has all fields of `keep`.
     kept_width: usize,
-    /// The constants as they end each record, with its line feed. Empty without constants.
+    /// The end of each record: the constants and the line feed. Empty without constants.
     tail: Vec<u8>,
     field_count: Option<usize>,
     ends_empty: bool,
@@ -34,7 +34,7 @@ pub struct Rewriter {
     pub(crate) notations: Notations,
 }
 
-/// The constants of one block as they end each of its records, with the line feed. Empty without constants.
+/// The end of each record of one block: the constants and the line feed. Empty without constants.
 #[derive(Debug)]
 pub struct Tail<'a>(Cow<'a, [u8]>);
 
@@ -122,7 +122,8 @@ impl Rewriter {
         false
     }
 
-    /// Returns how each record of a block ends. `extra` are constants of this block, which follow those of all blocks.
+    /// Returns the end of each record of a block. `extra` are constants of this block. They follow the constants of all
+    /// blocks.
     ///
     /// # Errors
     /// The format cannot express a constant.
@@ -256,8 +257,8 @@ impl Rewriter {
         } else if field.is_special && self.format == Format::Tsv {
             escape_text(bytes, self.delimiter, output);
         } else if let Some((start, digits)) = self.open_hexadecimal(bytes, field) {
-            // Complete the escape. In the file, the record ends after it. Here a delimiter follows, which may be a
-            // digit such as A.
+            // Complete the escape. In the file, the end of the record also ends the escape. In the output, a delimiter
+            // follows, which may be a hexadecimal digit such as A.
             output.extend_from_slice(&bytes[..start]);
             output.extend_from_slice(if digits.is_empty() { b"x" } else { b"\\x0" });
             output.extend_from_slice(digits);
@@ -287,7 +288,8 @@ impl Rewriter {
         FieldReader::new(self.format, self.delimiter, block, line_end)
     }
 
-    /// Quotes a `\.` that is alone on its line, as COPY TO does: before `PostgreSQL` 18 it also ends csv data.
+    /// Quotes a `\.` that is alone on its line, as COPY TO does. Before `PostgreSQL` 18, a `\.` without quotes ends csv
+    /// data too.
     fn quote_lone_marker(&self, start: usize, output: &mut Vec<u8>) {
         if let Format::Csv { quote, .. } = self.format {
             let is_one_field = self.delimiter != b'.' && self.delimiter != b'\\';
@@ -299,10 +301,10 @@ impl Rewriter {
 
     // ---------------------------------------------------------------- what is known before the data
 
-    /// Returns whether the null string can only be read as one field.
+    /// Returns whether the null string would be read as exactly one field.
     ///
     /// In format text, no field can equal a null string that ends within an escape. COPY accepts such a null string,
-    /// but it must not be written.
+    /// but a null must not be written with it.
     fn is_null_usable(&self, has_null_constant: bool) -> bool {
         let mut fields = Vec::new();
         let reader = self.reader(&self.null, LineEnd::Lf);
@@ -332,7 +334,7 @@ impl Rewriter {
         Ok(tail)
     }
 
-    /// Writes `value` with escapes. If that reads as the null string, the first character is escaped too.
+    /// Writes `value` with escapes. If the result would be read as the null string, the first character is escaped too.
     fn encode_text(&self, value: &[u8], output: &mut Vec<u8>) -> Result<(), RewriterError> {
         let start = output.len();
         escape_text(value, self.delimiter, output);
@@ -344,8 +346,8 @@ impl Rewriter {
         if first.is_ascii() {
             output.extend_from_slice(format!("\\{first:03o}").as_bytes());
         } else {
-            // Do not use an octal escape: the character's other bytes would remain alone, which is invalid in the
-            // encoding.
+            // An octal escape would replace only the first byte of the character. Its other bytes would be invalid in
+            // the encoding.
             output.extend_from_slice(&[b'\\', first]);
         }
         escape_text(rest, self.delimiter, output);

@@ -1,7 +1,8 @@
 //! Cuts a sample into records and fields for the probe, which guesses a file's dialect.
 //!
-//! Records end as in `records.rs`, and fields as in `fields.rs`, so the probe sees what the load will see. But the
-//! format of a sample is only guessed. So what COPY would refuse is not an error here, but is passed over and reported.
+//! Records end as in `records.rs`, and fields as in `fields.rs`, so the probe sees the same records as the load. But
+//! the format of a sample is only guessed. So bytes that COPY would refuse are not an error here: they are passed over
+//! and reported.
 
 use memchr::memchr;
 
@@ -9,7 +10,8 @@ use crate::error::RecordError;
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::records::RecordCutter;
 
-/// Of so many records with quotes, only one may violate the rules of csv. Otherwise the sample is not taken for csv.
+/// At most one in this many records with quotes may violate the rules of csv. With more violations, the sample is not
+/// taken for csv.
 const RECORDS_PER_STRAY: usize = 10;
 
 /// The characters that decide where records and fields end.
@@ -153,7 +155,7 @@ struct Column {
     has_plain: bool,
 }
 
-/// The state of a cut: where the present record begins, and what was found before.
+/// The state of a cut: where the present record begins, and the records that were found before it.
 struct Cutting<'a> {
     data: &'a [u8],
     cutter: RecordCutter,
@@ -186,7 +188,7 @@ impl<'a> Cutting<'a> {
         }
     }
 
-    /// Decides what a carriage return before `at` is. No line feed follows it.
+    /// Decides what a carriage return before `at` is, if no line feed follows it.
     fn settle_return(&mut self, at: usize) {
         let line = self.cutter.whole().1;
         match self.cutter.settle_return() {
@@ -195,7 +197,7 @@ impl<'a> Cutting<'a> {
         }
     }
 
-    /// Adds the record that the last step has ended, if there is one. It ends at `end`, and the next one begins at
+    /// If the last step has ended a record, adds this record. The record ends at `end`, and the next one begins at
     /// `next`.
     fn note_end(&mut self, line: u64, end: usize, next: usize) {
         if self.cutter.whole().0 > self.found.records.len() as u64 {

@@ -1,8 +1,8 @@
 //! Finds which types of `PostgreSQL` all values of a column have.
 //!
-//! A function that recognises values of a type accepts less than the server's input function does. The server accepts
-//! all that it accepts, with any settings, and reads the same value from it, with every digit of a number. A code such
-//! as 007 is not recognised as a number.
+//! The functions that recognize a type's values accept fewer values than the server's input functions. Each value that
+//! they accept is also accepted by the server, with any settings, and the server stores the same value, with every
+//! digit of a number. A code such as 007 is not recognized as a number.
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
@@ -48,7 +48,7 @@ pub(crate) const SHOWN_BYTES: usize = 60;
 // The most digits of a numeric before and behind the decimal point (src/backend/utils/adt/numeric.c).
 const NUMERIC_WHOLE_DIGITS: usize = 131_072;
 const NUMERIC_FRACTION_DIGITS: usize = 16_383;
-/// The most significant digits of a fraction that a double may keep. Of more digits, some are lost.
+/// The most significant digits of a fraction that a double may keep. If a fraction has more digits, some are lost.
 const DOUBLE_DIGITS: usize = 17;
 /// The number of digits up to which a double keeps every number.
 const EXACT_DIGITS: usize = 15;
@@ -84,15 +84,15 @@ impl Fit {
     }
 }
 
-/// A value that decides a type, cut after some bytes. `line` is the index of its line in the block.
+/// A value that decides a type, cut after `SHOWN_BYTES` bytes. `line` is the index of its line in the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
     pub line: u64,
     pub value: Vec<u8>,
 }
 
-/// The types that the values of one column of a block allow. `lost` has each type that was lost, with the value that
-/// does not allow it.
+/// The types that all values of one column of a block have. `lost` lists each type that does not fit, with the first
+/// value that does not have this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTypes {
     pub fits: u32,
@@ -180,8 +180,8 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
                 // Only floating-point numbers have a negative zero.
                 note(DOUBLE, number.double(value));
             } else if number.is_short() {
-                // So few digits are in the range of all types except integer. Only numeric and double accept a
-                // fraction.
+                // A number with so few digits is in the range of numeric, double and bigint, but maybe not of integer.
+                // Only numeric and double accept a fraction.
                 note(NUMERIC | DOUBLE, Fit::Accepted);
                 note(BIGINT, Fit::if_accepted(number.is_whole()));
                 note(INTEGER, if wanted & INTEGER == 0 { Fit::No } else { number.integer() });
@@ -369,7 +369,7 @@ impl<'a> Number<'a> {
         Fit::if_canonical(self.is_written_so(digits))
     }
 
-    /// Returns whether a double that is rounded to as many digits as the number has the same digits.
+    /// Returns whether a double has the same digits as the number, if the double is rounded to as many digits.
     fn is_kept_by_double(&self, value: &[u8]) -> bool {
         let digits = self.whole.iter().chain(self.fraction);
         let size = digits.fold(0_u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
