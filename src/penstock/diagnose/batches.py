@@ -1,16 +1,18 @@
 """Measures which applications and statements wait for commits, and predicts how long larger batches would take.
 
 A transaction of n rows takes n times the time of a row, plus the time of one commit, which flushes its WAL. The number
-of commits gives the time of a whole transaction. The time of the rows is the time in which the backend does not wait
-for the commit. It is computed from the samples, and from the backend's processor time if the server is on this machine.
+of commits gives the time of a whole transaction. The time of its rows is the time in which the backend does not wait
+for the commit. This time is computed from the samples, and from the backend's processor time if the server is on this
+machine.
+
 On a machine with few processors the samples show too many waits, because the sampler gets a processor when the workload
-sleeps. So if a probe has measured the time of a small commit, that time is used instead. It is not used if a commit
-takes most of the whole transaction, because the remaining time would then be mainly the probe's error.
+sleeps. So if a probe has measured the time of a small commit, the probe's time is used instead. The probe's time is not
+used if a commit takes most of the whole transaction, because the remaining time would then be mainly the probe's error.
 
 The prediction has two errors. The backend's own work for a commit, apart from the wait, is counted as time of the rows.
 So if commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also
-wait for the flush of WAL before their commit, and larger batches do not avoid that. So if thousands of rows per commit
-were measured, smaller batches are in fact faster than predicted.
+wait for flushes of WAL before their commit, and larger batches do not avoid these flushes. So if thousands of rows per
+commit were measured, smaller batches are in fact faster than predicted.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _VIEW = "pg_stat_statements"
 # it wrote.
 _Counts: TypeAlias = tuple[int, int, int]
 
-# The value in place of an application's name if several applications run the statement.
+# This value stands in place of an application's name if several applications run the statement.
 _SEVERAL = object()
 
 
@@ -108,18 +110,18 @@ RowsBy = Literal["server", "WAL", "pg_stat_statements"]
 # The batch sizes for which times are predicted.
 BATCHES = (1, 10, 100, 1_000, 10_000)
 
-# Batches are large enough if twice as many rows gain less than this part of the time.
+# A batch size is large enough if twice as many rows in a batch save less than this part of the time.
 _WORTH = 0.1
 
-# If each commit has this much WAL, sessions wait while the WAL is written, and larger batches do not shorten that.
+# If each commit has this much WAL, sessions wait while the WAL is written, and larger batches do not shorten that wait.
 # Measured on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
 BULK_BYTES = MIB
 
-# Fewer samples of active sessions are not enough to conclude anything.
+# Fewer samples of active sessions than this are not enough to conclude anything.
 LEAST_SAMPLES = 20
 
-# A probe's commit time is used only if the whole transaction takes more than this many times as long. The commit times
-# of the probe and of the workload beside it differ by about a fifth.
+# A probe's commit time is used only if the whole transaction takes more than this many times the probe's time. The
+# commit times of the probe and of the workload beside it differ by about a fifth.
 _CLEARLY_MORE = 1.5
 
 
@@ -129,7 +131,7 @@ class Committer:
 
     application: str
     samples: int
-    # The average number of its sessions in transactions.
+    # The average number of the application's sessions in transactions.
     sessions: float
     # The share of these sessions' time in which they wait for commits.
     waiting: float
@@ -146,7 +148,7 @@ class Committer:
     row_s: float | None
     # The time that a commit takes.
     commit_s: float | None
-    # So many rows have BULK_BYTES of WAL.
+    # How many rows have BULK_BYTES of WAL.
     bulk_rows: int | None
 
     def predict_s(self, rows: int, rows_per_commit: int) -> float | None:
@@ -157,10 +159,11 @@ class Committer:
 
     @property
     def enough_rows(self) -> int | None:
-        """Return from how many rows per commit on twice as many gain less than a tenth of the time."""
+        """Return the smallest batch for which a batch of twice the size saves less than a tenth of the time."""
         if not self.row_s or self.commit_s is None:
             return None
-        # Of n rows and a commit, twice as many rows save half a commit: commit / 2 < _WORTH * (n * row + commit).
+        # A batch of twice the size saves half a commit for every n rows. The bend is at the n for which commit / 2
+        # equals _WORTH * (n * row + commit).
         bend = math.ceil(round(self.commit_s / self.row_s * (1 / (2 * _WORTH) - 1), 3))
         return max(1, bend if self.bulk_rows is None else min(bend, self.bulk_rows))
 
@@ -172,7 +175,7 @@ class CommitReport:
     elapsed_s: float
     samples: int
     rates: Rates
-    # Ordered by the time that they wait, longest first.
+    # Applications that wait longest for commits come first.
     committers: tuple[Committer, ...]
     # Whether there are sessions of other roles whose activity this role may not see.
     hides_sessions: bool
@@ -190,7 +193,7 @@ class CommitMeter:
         self._hides_sessions = False
 
     def see(self, sample: Sample) -> list[tuple[str, Moment]]:
-        """Add a sample; return the waits that are now known to be for commits, with the codes of their diagnoses."""
+        """Add a sample. Return the waits that are now known to be for commits, with the codes of their diagnoses."""
         weight_s = weight_of(sample)
         self._elapsed_s += weight_s
         self._statements.see(sample)
@@ -204,7 +207,7 @@ class CommitMeter:
         return self._count_waits(self._finder.see(sample))
 
     def end(self) -> list[tuple[str, Moment]]:
-        """Return the remaining waits for commits; call it after the last sample."""
+        """Return the remaining waits for commits. Call it after the last sample."""
         return self._count_waits(self._finder.end())
 
     def _count_waits(self, found: list[tuple[str, Moment]]) -> list[tuple[str, Moment]]:
@@ -215,8 +218,8 @@ class CommitMeter:
     def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
         """Return which applications wait for commits; `probed_s` is the measured time of a small commit, or None."""
         waited_s = sum(spent.waiting_s for spent in self._seconds.values())
-        # The server counts all commits. If sessions are hidden, their commits would be attributed to the visible
-        # applications.
+        # The server's count has the commits of all sessions. If some sessions are hidden, their commits would be
+        # attributed to the visible applications.
         is_known = rates.writes_per_s is not None and not self._hides_sessions
         commits = rates.writes_per_s * self._elapsed_s if is_known and rates.writes_per_s is not None else None
         committers = []
@@ -235,10 +238,10 @@ class CommitMeter:
         )
 
     def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
-        """Return an application's commits and rows.
+        """Return how many commits an application made, and how many rows per commit.
 
-        They are the server's if no other application writes. Otherwise they are those of the application's statements
-        that wait for commits.
+        If no other application writes, these are the server's counts. Otherwise they are the counts of the
+        application's statements that wait for commits.
         """
         if commits is None:
             return _Counted()
@@ -285,7 +288,7 @@ class _Seconds:
     """The sampled time of an application's sessions in transactions."""
 
     samples: int = 0
-    # The whole time.
+    # The whole time in transactions. Each of the next two fields is a part of it.
     working_s: float = 0.0
     # The part that waits for commits.
     waiting_s: float = 0.0
@@ -327,7 +330,7 @@ class _Seconds:
             return whole_s - probed_s, probed_s
         rows = 1 - self.waiting_s / self.working_s
         if self.seen_s:
-            # Other waits, and the client's time in transactions, are taken from the samples.
+            # Other waits, and the time in which a transaction waits for its client, are taken from the samples.
             rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
         rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s

@@ -139,7 +139,7 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
 
 
 def describe_risks(risks: Sequence[Risk]) -> list[str]:
-    """Return a block of what nobody waits for yet, nothing if there is none."""
+    """Return a block with the risks that no session waits for yet; no lines if there are none."""
     lines = ["", "Nobody waits for this yet:"] if risks else []
     for risk in risks:
         lines += [*_wrap(describe_risk(risk), "   ", "     "), *_wrap(risk.remedy, "     do  ", " " * 9)]

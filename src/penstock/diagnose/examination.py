@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _VOLUMES = frozenset({"volume-iops", "volume-throughput", "instance-limit", "volume-balance"})
 _WAL = frozenset({"commit-local-flush", "wal-write"})
 
-# Causes, and the diagnoses that each may explain. A cause that explains at least half of such waits comes first,
-# because its remedy needs no other volume, and no other transactions.
+# Causes, and the diagnoses of waits that each cause may explain. A cause that explains at least half of such waits is
+# reported before these diagnoses, because its remedy needs no other volume, and no other transactions.
 _CAUSES = {
     "checkpoints-forced": _VOLUMES | _WAL,
     "checkpoints-timed": _VOLUMES | _WAL,
@@ -44,11 +44,12 @@ _CAUSES = {
 }
 _MOSTLY = 0.5
 
-# What a statement lacks explains that it reads or computes much; "data-io" is reported beside it.
+# These diagnoses of a statement explain why it reads or computes much. Unlike the causes above, they are reported
+# together with "data-io".
 _LACKS = ("foreign-key-unindexed", "no-statistics", "statement-spills", "sequential-scan")
 _EXPLAINS = {**_CAUSES, **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"})}
 
-# What is not reported beside its cause: the remedies of these diagnoses would be wrong then.
+# The effects that are not reported if their cause is reported, because the remedies of the effects would then be wrong.
 _EFFECTS = {
     "autovacuum-wraparound": frozenset({"lock-wait"}),
     "xmin-held": frozenset({"autovacuum", "autovacuum-io"}),
@@ -57,19 +58,19 @@ _EFFECTS = {
     "temp-disk-slow": frozenset({"statement-spills"}),
 }
 
-# Diagnoses that name no limit: they are last, and never alone.
+# Diagnoses that name no limit. They are reported last, and only beside another diagnosis.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
 
 @frozen
 class Findings:
-    """What limits the workload, by share of time, and all waits."""
+    """What limits the workload, with the share of time of each limit, and all waits."""
 
     diagnoses: tuple[Diagnosis, ...]
     activity: Activity
     # Whether there were sessions of other roles whose activity this role may not see.
     hides_sessions: bool
-    # What nobody waits for yet and what will stop the server.
+    # What will stop the server, although no session waits for it yet.
     risks: tuple[Risk, ...] = ()
 
 
@@ -133,7 +134,7 @@ class Examination:
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return diagnoses in their order: the largest share first, but a cause before the waits that it explains.
 
-    A full disk is the first, because statements fail. The remarks are the last.
+    A full disk comes first, because statements fail. The diagnoses in REMARKS come last.
     """
     causes = [each for each in found if each.code in _EXPLAINS]
 
@@ -155,7 +156,7 @@ def keep_workload(sample: Sample, application: str | None) -> Sample:
 
 
 def examine(recording: Recording) -> Findings:
-    """Return the findings from a recording. Its samples are read once, one after the other, and none is kept."""
+    """Return the findings from a recording. Its samples are read one after the other, and are not kept."""
     examination = Examination(recording.header)
     for sample in recording.samples:
         examination.see(sample)

@@ -1,7 +1,7 @@
 """Concludes what limited a load from the seconds that the loader counted and, if there are any, samples of the server.
 
-The counts say on which side a load waits: for its source, its own work, the server, or the network. Samples say what
-the server does meanwhile.
+The counts say on which side a load waits: for its source, its own work, the server, or the network. The samples say
+what the server does at the same time.
 """
 
 from __future__ import annotations
@@ -194,28 +194,29 @@ LOAD_ADVICE: Final = {
 }
 
 
-# A smaller share of a load's time is not worth a diagnosis.
+# A diagnosis is reported only if it is about at least this share of a load's time.
 _LEAST_SHARE = 0.1
 
-# A limit with a smaller share of a load's time is not reported as a verdict. Without a limit of this share, and if
-# nothing else limited it then, the load would take two thirds of its time.
+# A verdict on a load names a limit only if the limit cost at least this share of the load's time. At this share, the
+# load would take two thirds of its time without the limit, unless another limit took its place.
 _LEAST_VERDICT_SHARE = 1 / 3
 
 # The server waits for the load if its sessions wait for their client at least this share of their active time.
 _LEAST_STARVED = 0.5
 
-# More sessions would help if the sessions compute and at least this part of the processors is idle.
+# More sessions would make a load faster if its sessions compute, and at least this part of the processors is idle.
 _IDLE_CPUS = 0.2
 
-# Sessions compute if they do not wait in this share of their active time. The share is rarely more than two thirds,
-# because delays by busy processors are sampled as waits too.
+# Sessions count as computing if they are without a wait for at least this share of their active time. The share is
+# rarely more than two thirds, because delays by busy processors are sampled as waits too.
 _LEAST_COMPUTING = 0.4
 
 _NAMES_SHOWN = 3
 
 _GUESS: Confidence = "too few samples"
 
-# Diagnoses from samples that the counts explain better, because the counts include the client's side.
+# Diagnoses from samples that are not reported for a load. The loader's counts explain the same better, because they
+# include the client's side.
 _EXPLAINED_BY_COUNTS = frozenset({"client-bound", "cpu-bound", "few-sessions", *REMARKS})
 
 # The diagnosis of each step before and after the rows, by the name under which a load counts the step's time.
@@ -230,7 +231,7 @@ class LoadCase:
     """A load's counts, and its samples."""
 
     counts: LoadCounts
-    # None if there are too few samples.
+    # The findings from the samples, None if there are too few samples.
     findings: Findings | None
     # The server's number of CPUs, None if it is not known.
     cpu_count: int | None
@@ -256,9 +257,9 @@ class LoadCase:
         return self.rows_share * seconds / total_s if total_s else 0.0
 
     def reader_share(self, seconds: float) -> float:
-        """Return a part of the readers' time as a share, 0 to 1.
+        """Return the share of the readers' time that these seconds are, 0 to 1.
 
-        Time in which they wait for sessions does not count.
+        Time in which readers wait for sessions does not count.
         """
         readers = self.accounts.readers
         working_s = sum(astuple(readers)) - readers.queueing_s
@@ -317,7 +318,7 @@ def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
 
 
 def judge_recording(recording: Recording, found: Findings) -> Findings:
-    """Return the findings, with those from the loader's counts if the recording is of a load.
+    """Return the findings of a recording. If it is of a load, add the findings from the loader's counts.
 
     The samples of the recording must have been read already.
     """
@@ -381,12 +382,12 @@ def _deferred_checks(case: LoadCase) -> Iterator[Diagnosis]:
 
 
 def _server_processors(case: LoadCase) -> Iterator[Diagnosis]:
-    """Find a limit by processors: the server's are all busy, or the sessions are too few to use them all."""
+    """Find a limit by processors: the server's are all busy, or there are too few sessions to use all of them."""
     computing, cpus = case.wait_share(CPU.lower()), case.cpu_count
     if cpus is None or computing < _LEAST_COMPUTING:
         return
-    # If the load keeps foreign keys or triggers, the time at the end of COPY commands is theirs, and another rule
-    # reports it.
+    # If the load keeps foreign keys or triggers, they take the time at the end of COPY commands, and another rule
+    # reports that time.
     is_explained = case.setting.foreign_keys or case.setting.triggers
     share = case.session_share(case.accounts.sessions.sending_s if is_explained else case.server_s) * computing
     evidence = [
@@ -413,7 +414,7 @@ def _name(names: Sequence[str]) -> str:
 
 
 def _server(case: LoadCase) -> Iterator[Diagnosis]:
-    """Find a server on which sessions wait. If the samples say why, their diagnoses replace this one."""
+    """Find that sessions wait for the server. `judge_load` drops this diagnosis if samples say why."""
     accounts = case.accounts
     evidence = [number("sent", accounts.bytes_copied / (accounts.rows_s or 1.0) / MB, "MB/s")]
     kept = [number("indexes kept", len(case.setting.indexes))] if case.setting.indexes else []

@@ -1,4 +1,4 @@
-"""Measures what a workload did on its volume, and estimates how long it would take on other storage. Pure."""
+"""Measures the I/O of a workload on its volume, and estimates how long it would take on other storage. Pure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Limit = Literal["volume-iops", "volume-throughput", "instance-limit"]
 
-# Storage was not at a limit that allows the same work in less than this share of the time. A single request in flight
-# waits for its latency, not for a limit.
+# Storage was at a limit in a period only if the period's work, done at this limit, takes at least this share of the
+# period. And more than one request must be in flight: a single request waits for its latency, not for a limit.
 _AT_LIMIT = 0.9
 _LEAST_QUEUE = 1.0
 
@@ -42,7 +42,7 @@ _MOST_GAIN = 20
 
 @frozen
 class Use:
-    """What a workload did in a period."""
+    """The I/O of a workload in a period."""
 
     elapsed_s: float
     # I/Os of at most 256 KiB.
@@ -52,7 +52,7 @@ class Use:
     queue: float | None = None
     # The busy share of all processors, None if it is not known.
     cpu_share: float | None = None
-    # How long the same work takes if storage does not limit it.
+    # How long the same work takes if storage has no limit.
     least_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -64,28 +64,28 @@ class Use:
 class Demand:
     """A workload's use of its storage."""
 
-    # The parts of the workload. Their `least_s` is how long each takes if storage limits it only by the latency of gp2,
-    # gp3 and io1.
+    # The parts of the workload. The `least_s` of a part is the time that it takes if storage limits it only by the
+    # latency of gp2, gp3 and io1.
     uses: tuple[Use, ...]
-    # The same with the latency of io2.
+    # The same parts with the latency of io2.
     uses_on_io2: tuple[Use, ...]
     # The limit that the workload reached, None if it reached none.
     limit: Limit | None
-    # How long it was at this limit.
+    # How long the workload was at this limit.
     limited_s: float
     # The part of the burst bucket that was full at the start.
     balance_share: float
-    # How many seconds the workload takes on the storage with these limits. If the workload was recorded on faster
-    # storage, it took less time there.
+    # How many seconds the workload takes on storage with these limits. This is more than the recorded time if the
+    # workload was recorded on faster storage.
     here_s: float
 
     @property
     def is_faster(self) -> bool:
-        """Return whether the workload was recorded on faster storage than the storage to which it is compared."""
+        """Return whether the workload was recorded on storage that is faster than the limits in question."""
         return self.here_s > self.elapsed_s / _AT_LIMIT
 
     def on(self, kind: VolumeKind) -> Demand:
-        """Return the demand on storage of a kind. The shorter latency of io2 lets a queue ask for more."""
+        """Return the demand on storage of a kind. With io2's shorter latency, the same queue makes more requests."""
         return replace(self, uses=self.uses_on_io2) if kind == "io2" else self
 
     @property
@@ -104,7 +104,7 @@ class Demand:
         return self._most([(use.moved_bytes, use.least_s, use.elapsed_s) for use in self.uses])
 
     def _most(self, amounts: Sequence[tuple[float, float, float]]) -> float:
-        """Return the mean rate of the parts that were limited, or a larger rate of another part."""
+        """Return the mean rate of the parts that were limited, or the rate of another part if that is larger."""
         limited = [(amount, least_s) for amount, least_s, elapsed_s in amounts if least_s < elapsed_s]
         free = [amount / elapsed_s for amount, least_s, elapsed_s in amounts if least_s >= elapsed_s]
         mean = sum(amount for amount, _ in limited) / sum(least_s for _, least_s in limited) if limited else 0.0
@@ -115,8 +115,8 @@ class Demand:
 def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: float | None) -> Demand:
     """Return what a workload asked of storage with these limits. At least the IOPS of the limits must be known.
 
-    If `balance_share` is None, the burst bucket counts as full at the start. It counts as empty if requests waited
-    although the volume did no more than its baseline.
+    If `balance_share` is None, it is not known how full the burst bucket was at the start. In this case the bucket
+    counts as empty if requests waited although the volume did no more than its baseline, and as full otherwise.
     """
     if balance_share is not None or limits.burst_ios is None:
         return _measure(uses, limits, 1.0 if balance_share is None else balance_share)
@@ -127,7 +127,7 @@ def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: flo
 
 
 def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
-    """Return how many seconds the same work takes on storage with these limits. The burst bucket is simulated."""
+    """Return how many seconds the same work takes on storage with these limits, with a simulated burst bucket."""
     bucket = bucket_of(limits)
     balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
     for use in uses:
@@ -177,8 +177,8 @@ def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) ->
 def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits, kind: VolumeKind) -> tuple[Use, ...]:
     """Return the uses with the time that each takes if the volume does not limit it.
 
-    A part that the volume limited is then limited by the instance, by the processors, which it kept busy for a share of
-    the time, or by the latency of the kind of storage: a queue waits at least that long for each I/O.
+    A part that the volume did limit has other limits then: the instance, the processors (which the part kept busy for a
+    share of the time), and the latency of the kind of storage (a queue waits at least this long for each I/O).
     """
     latency_s = find_figure(kind, "least_latency_us") / 1e6
     shares = [use.cpu_share for use, was in zip(uses, were_limited, strict=True) if was and use.cpu_share is not None]
@@ -196,7 +196,7 @@ def _free_s(use: Use, limits: VolumeLimits, cpu_share: float, latency_s: float) 
 
 
 def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
-    """Return how long the use takes by each limit, except by the volume's IOPS."""
+    """Return how long the use takes by each limit alone. The volume's IOPS are not included."""
     instance_s = use.ios / (limits.instance_iops or math.inf)
     return {
         "volume-throughput": use.moved_bytes / (limits.bytes_per_s or math.inf),
@@ -205,7 +205,7 @@ def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
 
 
 def bucket_of(limits: VolumeLimits) -> Bucket:
-    """Return the burst bucket of storage; an empty one if the storage has none."""
+    """Return the burst bucket of storage. Without a burst, its capacity is 0."""
     iops = limits.iops or 1
     return Bucket(
         capacity_ios=limits.burst_ios or 0, baseline_iops=iops, burst_iops=max(iops, limits.burst_iops or iops)
@@ -217,7 +217,7 @@ _LEAST_INTERVAL_S = 0.4
 
 
 class UseReader:
-    """Reads samples one by one. `uses` is what the device of the data did; `rows` are CloudWatch's metrics."""
+    """Reads samples one by one. `uses` is the I/O of the device with the data; `rows` are CloudWatch's metrics."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._cpu_count = header.cpu_count
@@ -250,14 +250,14 @@ class UseReader:
 
 
 def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[Use]:
-    """Return what an RDS instance did, from CloudWatch's metrics: each minute once, in order. Rows may be late."""
+    """Return the I/O of an RDS instance, from CloudWatch's metrics: each minute once, the oldest first."""
     by_time = {str(row.get("measured_at")): row for row in rows}
     found = [_read_row(by_time[at]) for at in sorted(by_time)]
     return [use for use in found if use is not None]
 
 
 def read_balance(rows: Iterable[CounterRow]) -> float | None:
-    """Return which part of the burst bucket was full at first, None if CloudWatch has not reported it."""
+    """Return which part of the burst bucket was full at first, or None if CloudWatch did not report it."""
     known = [row for row in rows if isinstance(row.get("BurstBalance"), int | float)]
     first = min(known, key=lambda row: str(row.get("measured_at")), default=None)
     value: Any = None if first is None else first["BurstBalance"]

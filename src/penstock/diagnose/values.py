@@ -1,4 +1,4 @@
-"""A diagnosis with its evidence, and the remedies that name only what a user can still change."""
+"""A diagnosis with its evidence and its remedies. A remedy names only options that the user can still choose."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Evidence:
 class Diagnosis:
     """One thing that limits a workload."""
 
-    # It stays the same between releases.
+    # The code stays the same between releases.
     code: str
     claim: str
     # The share of the active sessions' time that this limit costs, from 0 to 1.
@@ -44,11 +44,11 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """Return the claim as a verdict states it, which adds the words "by counts alone" if there are no samples."""
+        """Return the claim for a verdict. If there are no samples, the words "by counts alone" are added."""
         return self.claim if self.samples else f"{self.claim} (by counts alone)"
 
 
-# How a remedy names each choice. `find_choices` decides which of them a load has.
+# How a remedy names each choice of a user. `find_choices` decides which choices a load has.
 CHOICES: Final[Mapping[str, str]] = {
     "rebuild": "--indexes rebuild",
     "rebuild_keys": "--indexes rebuild",
@@ -86,7 +86,8 @@ class RemedySentence:
     """One sentence of a remedy."""
 
     text: str
-    # True: for loads by penstock only. False: for all other workloads only. None: for both.
+    # Whether the sentence is only for loads by penstock (True) or only for other workloads (False). None means for
+    # both.
     of_loads: bool | None = None
 
     @property
@@ -96,10 +97,10 @@ class RemedySentence:
 
 
 def write_remedy(ways: Collection[RemedySentence], setting: LoadConditions | None, words: Mapping[str, str]) -> str:
-    """Return the sentences that fit a workload. `setting` is that of a load by penstock, None for other workloads."""
+    """Return the sentences that fit a workload. `setting` is a penstock load's, or None for another workload."""
     choices = CHOICES.keys() if setting is None else setting.choices
     is_load = setting is not None
     fitting = [way for way in ways if way.of_loads in (None, is_load) and way.needs.issubset(choices)]
     texts = [way.text.format(**CHOICES, **words) for way in fitting]
-    # A rule leaves a sentence out by an empty word.
+    # If a rule gives an empty text for a word, a sentence of this word alone is empty, and is left out.
     return " ".join(filter(None, texts)) or "No option of the load changes that."

@@ -1,4 +1,4 @@
-"""The texts of each diagnosis, by code. A rule replaces the words in braces; choices.py has what a load can change."""
+"""The texts of each diagnosis, by code. A rule fills in the words in braces. choices.py has what a load can change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 class Advice:
     """The texts of one diagnosis."""
 
-    # It follows the diagnosis' share of time in the output.
+    # The text that follows the diagnosis' share of time in the output.
     claim: str
     # Sentences that do not fit a workload are not shown (choices.py).
     remedy: tuple[RemedySentence, ...]

@@ -1,4 +1,4 @@
-"""The rule for autovacuum that is in the way of a workload: of locks, or while processors or I/O are short."""
+"""The rule for autovacuum that hinders a workload: by a lock, or by using processors or I/O that are short."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
-# Autovacuum takes what clients need if at least this share of the processors is busy, or at least this share of the
-# clients' sessions waits for I/O.
+# Autovacuum takes processors or I/O from clients if at least this share of the processors is busy, or at least this
+# share of the clients' sessions waits for I/O.
 _BUSY = 0.8
 _LEAST_WAITING = 0.3
 
 _WORKER = "autovacuum worker"
 _ASLEEP = "timeout:vacuumdelay"
-# pg_stat_activity has "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)", with names unquoted.
+# pg_stat_activity shows "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)". Names in it are not quoted.
 _VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))(.*wraparound)?")
 
-# The kind of the sessions' backends in pg_stat_io (PostgreSQL 16 and later), and the counters of what they move.
+# The backend type of clients' sessions in pg_stat_io (PostgreSQL 16 and later), and the operations whose bytes are
+# counted.
 _CLIENT = "client backend"
 _MOVES = ("read", "write", "extend")
 
-# A larger ratio of what autovacuum and clients move says no more: clients may read and write nothing at all.
+# The ratio of autovacuum's bytes to the clients' bytes is not shown above this value, because the clients may have
+# moved hardly any bytes.
 _MANY = 100.0
 
 
 class Autovacuum:
-    """The rule for autovacuum that is in the way: of locks, or while processors or I/O are short."""
+    """The rule for autovacuum that hinders a workload: by a lock, or by using processors or I/O that are short."""
 
     def __init__(self, seen: RiskMeter) -> None:
         self._seen = seen
@@ -53,7 +55,7 @@ class Autovacuum:
         self._tick = -1
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample. It has the workers of autovacuum even if the workload is the sessions of one application."""
+        """Add a sample. It has autovacuum's workers even if the workload is only the sessions of one application."""
         self._tick += 1
         if sample.host_busy_cpus is not None:
             self._busy_s += sample.host_busy_cpus * sample.interval_s
@@ -78,7 +80,8 @@ class Autovacuum:
     def _see_workers(self, sample: Sample) -> dict[str, tuple[int, str]]:
         """Count the workers that do not sleep. Return the tables that have a worker, with its pid and the short name.
 
-        A worker that sleeps uses nothing, but keeps its lock: one that prevents wraparound does not give it up.
+        A worker that sleeps uses nothing, but keeps its lock. A worker that prevents wraparound does not even give up
+        the lock if others wait for it, so such a worker is returned although it sleeps.
         """
         names = {}
         for session in sample.sessions:
@@ -111,7 +114,7 @@ class Autovacuum:
             self._running.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis for the table on which autovacuum is most in the way."""
+        """Return a diagnosis for the table on which autovacuum hinders the workload most."""
         among = Ticks()
         among.join(self._clients)
         for workers in self._workers.values():
@@ -147,11 +150,11 @@ class Autovacuum:
         return [case.conclude("autovacuum-io", part, [*evidence, moved], among=among, **words)]
 
     def _busy(self, case: Case) -> float:
-        # The host's measurement is used if there is one, because samples show a part of the work as waits.
+        # Prefer the host's measurement, because samples show a part of the work as waits.
         return self._busy_s / self._seen_s if self._seen_s else case.sessions(self._running)
 
     def _io_ratio(self) -> float | None:
-        """Return how many times as much autovacuum reads and writes as clients, None if it is less, or not known."""
+        """Return how many times the clients' bytes autovacuum reads and writes; None if below 1, or not known."""
         own, clients = self._moved[_WORKER].total, self._moved[_CLIENT].total
         return own / max(1, clients) if own > clients else None
 
@@ -184,7 +187,7 @@ def _find_blocked(sample: Sample, pid: int) -> set[int]:
 
 
 def _moved_bytes(row: CounterRow) -> int:
-    """Return the bytes that a row of pg_stat_io counts; before PostgreSQL 18 it counts operations of op_bytes each."""
+    """Return the bytes that a row of pg_stat_io counts. Before PostgreSQL 18, they are operations times op_bytes."""
     counted = [read_int(row, f"{move}_bytes") for move in _MOVES]
     return sum(counted) or sum(read_int(row, f"{move}s") for move in _MOVES) * read_int(row, "op_bytes")
 
@@ -201,7 +204,7 @@ def _read_ages(row: CounterRow, seen: RiskMeter) -> Iterator[Evidence]:
 
 
 def _describe_progress(row: CounterRow, readings: Sequence[tuple[float, CounterRow]]) -> str:
-    """Return the phase of a VACUUM, how far it is, and how long the phase still takes at this rate."""
+    """Return the phase of a VACUUM, which part of it is done, and how long the rest of the phase will take."""
     phase, total = row.get("phase"), read_int(row, "heap_blks_total")
     column = "heap_blks_vacuumed" if phase == "vacuuming heap" else "heap_blks_scanned"
     if phase is None or not total:
@@ -215,7 +218,7 @@ def _describe_progress(row: CounterRow, readings: Sequence[tuple[float, CounterR
 
 
 def _less_to_do(table: str, row: CounterRow) -> str:
-    """Return what leaves autovacuum less to do on this table the next time."""
+    """Return advice by which autovacuum has less to do on this table the next time."""
     if row.get("n_tup_changed") == 0:
         return (
             "Rows of this table are only inserted: load them frozen (penstock load --freeze always, or COPY FREEZE), so"

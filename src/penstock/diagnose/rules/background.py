@@ -29,7 +29,7 @@ Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
 
 STANDBY_NAMES = "synchronous_standby_names"
 
-# The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The last one means 1 (a, b).
+# The forms are FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), and a, b. The form a, b means 1 (a, b).
 _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
@@ -53,7 +53,7 @@ class CommitWaits:
         self._lost: Missing | None = None
 
     def see(self, sample: Sample, _: Sequence[Moment]) -> None:
-        """Add a sample. Which standbys are missing is known from the last reading of pg_stat_replication."""
+        """Add a sample. The last reading of pg_stat_replication shows which standbys are missing."""
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
             self._missing = find_missing(self._header.settings.get(STANDBY_NAMES, ""), rows)
         for code, moment in self._meter.see(sample):
@@ -98,7 +98,7 @@ class CommitWaits:
             commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
             sessions = first.sessions
         if rows is not None and now is not None and now >= rows:
-            # Twice as many rows would gain less than a tenth.
+            # Twice as many rows per commit would save less than a tenth of the time.
             return []
         how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
         numbers = [
@@ -148,7 +148,7 @@ def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing 
 
 
 def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
-    """Return how many standbys a commit waits for, and the names that they are chosen from.
+    """Return how many standbys a commit waits for, and the names of the standbys that may acknowledge it.
 
     >>> parse_standby_names('ANY 2 (a1, "b-1", *)')
     (2, ('a1', 'b-1', '*'))
@@ -161,8 +161,8 @@ def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
     return int(found[1] or 1), names
 
 
-# A standby that is further behind than one segment of WAL cannot replay as fast as the primary writes. A standby that
-# is nearer acknowledges each commit after a round trip.
+# A standby whose distance from the primary is more than one segment of WAL does not replay as fast as the primary
+# writes. A standby with a smaller distance acknowledges each commit after a round trip.
 _FAR_BYTES = 16 * MIB
 
 
@@ -178,7 +178,7 @@ class StandbysBehind:
         self._now: float | None = None
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Take a sample. The distance of standbys is known from the last reading of pg_stat_replication."""
+        """Add a sample. The last reading of pg_stat_replication shows how far behind the standbys are."""
         rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
         if rows is not None and wal_bytes is not None and self._has_names:
             self._measure(rows, wal_bytes)
@@ -189,7 +189,7 @@ class StandbysBehind:
             self._behind.append(self._now)
 
     def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
-        """Record how far behind the slowest standby is that a commit needs. Record None if too few standbys stream."""
+        """Record how many bytes of WAL the slowest standby that a commit needs lacks. None if too few stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
             for row in rows
@@ -213,10 +213,10 @@ class StandbysBehind:
         return [case.conclude("standby-behind", self._part, evidence, name=self._name)]
 
 
-# Waits of shorter transactions are waits for their commits, which another rule examines.
+# A wait in a shorter transaction is a wait for its commit, which another rule examines.
 _LEAST_TRANSACTION_S = 1.0
 
-# Waits while WAL is written, flushed or given a new segment, and for another session that does this
+# Waits while WAL is written, flushed or given a new segment, and waits for another session that does one of these
 # (PostgreSQL's wait_event_names.txt).
 _WAL = frozenset(
     (
@@ -225,8 +225,8 @@ _WAL = frozenset(
     )
 )
 
-# Waits for a lock on the content of a buffer. PostgreSQL 19 shows one for each mode of the lock; before, all are
-# LWLock:BufferContent. They count as one lock.
+# Waits for a lock on the content of a buffer. PostgreSQL 19 has a wait event for each mode of the lock, and earlier
+# versions only have LWLock:BufferContent. All of them count as one lock.
 _BUFFER_LOCKS = frozenset(("buffer:buffershared", "buffer:buffershareexclusive", "buffer:bufferexclusive"))
 _BUFFER_LOCK = "Buffer (LWLock:BufferContent before PostgreSQL 19)"
 
@@ -248,7 +248,7 @@ class WalWaits:
             (self.long if is_long else self._short).add(moment)
 
     def join_to(self, part: ActivityTally, *, is_all: bool) -> None:
-        """Add the waits of long transactions to `part`; with `is_all` also those of short ones."""
+        """Add the waits of long transactions to `part`; if `is_all` is true, also those of short transactions."""
         part.join(self.long)
         if is_all:
             part.join(self._short)
@@ -263,7 +263,7 @@ _LOG_VOLUME = (
 
 
 class WalWrites:
-    """The rule for transactions that are long or have much WAL, and wait while it is written, as bulk loads do."""
+    """The rule for transactions that wait while their WAL is written because they are long or large."""
 
     def __init__(self) -> None:
         self._waits = WalWaits()
@@ -304,7 +304,7 @@ class InternalLocks:
                 part.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis for the lock that is waited for most, and for the growth of tables."""
+        """Return a diagnosis for the lock that sessions wait for most, and for waits for the growth of tables."""
         found = []
         if case.share(self._extending) >= LEAST_SHARE:
             evidence = [number("sessions that wait to extend a table, on average", case.sessions(self._extending))]

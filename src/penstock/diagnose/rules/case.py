@@ -1,4 +1,4 @@
-"""Gives all rules a recording's active sessions and rates. Computes shares of time, and the confidence in a share."""
+"""What all rules get: a recording's active sessions and rates. Computes shares of time, and how certain they are."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from penstock.watch.values import RecordingHeader, Sample
     from penstock.watch.waits import ActivityTally, Moment, Ticks
 
-# Fewer samples of active sessions are not enough to conclude anything.
+# Fewer samples of active sessions than this are not enough to conclude anything.
 FEWEST_SAMPLES = 20
 
-# With a smaller share of the time, even the best remedy does not make a workload a tenth faster.
+# If a limit costs a smaller share of the time than this, even the best remedy makes a workload less than a tenth
+# faster.
 LEAST_SHARE = 0.1
 
 # The largest standard errors of a share for high and medium confidence. The true share is probably within twice the
@@ -32,8 +33,8 @@ LEAST_SHARE = 0.1
 _HIGH_ERROR = 0.03
 _MEDIUM_ERROR = 0.07
 
-# WAL of this rate, in commits of this size or more, is limited by its bytes: 31 MB/s in 155 commits a second gain
-# nothing by longer transactions.
+# If WAL is written at this rate or more, and commits have this size or more, the bytes of WAL limit the workload, and
+# longer transactions gain nothing. This was measured with 31 MB/s in 155 commits a second.
 _MUCH_BYTES = 128 * KIB
 _MUCH_BYTES_PER_S = 24 * MB
 
@@ -66,7 +67,7 @@ class Case:
     moments: Ticks
     elapsed_s: float
     rates: Rates
-    # What the server counted of the workload's own sessions, None if it did not.
+    # What the server counted for the workload's own sessions alone, None if it did not count them.
     io: BackendIo | None = None
     # What cost time for each row of the load, None if the workload is not a load by penstock.
     setting: LoadConditions | None = None
@@ -82,7 +83,7 @@ class Case:
         return is_much or self.is_written_per_commit(BULK_BYTES)
 
     def is_written_per_commit(self, size_bytes: int) -> bool:
-        """Return whether commits have more WAL than this on average; False if that is not known."""
+        """Return whether commits have more WAL than this on average. Return False if that is not known."""
         commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
         return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
@@ -93,7 +94,7 @@ class Case:
     def conclude(
         self, code: str, part: ActivityTally, evidence: Sequence[Evidence], *, among: Ticks | None = None, **words: str
     ) -> Diagnosis:
-        """Return a diagnosis based on a part of the moments; if there are too few moments, its claim says "perhaps"."""
+        """Return a diagnosis that rests on a part of the moments. If they are too few, the claim says "perhaps"."""
         moments = self.moments if among is None else among
         share, confidence = share_of(part, moments), _judge(part, moments)
         found = self.conclude_counted(code, share, (*evidence, *_who(part)), **words)
@@ -175,8 +176,8 @@ def _judge(part: Ticks, moments: Ticks) -> Confidence:
 
     Sessions of one tick are correlated, and so are those of neighbouring ticks. So the variance is computed over ticks,
     with their covariances (Newey and West, 1987). The standard error is never taken to be smaller than that of
-    independent samples. For the latter, the share is first moved towards one half (Agresti and Coull, 1998): otherwise
-    ten of ten samples would give an error of zero.
+    independent samples. For independent samples, the share is first moved towards one half (Agresti and Coull, 1998):
+    otherwise ten of ten samples would give an error of zero.
     """
     count = moments.count
     if count < FEWEST_SAMPLES:

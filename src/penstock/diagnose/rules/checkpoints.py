@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
-# Checkpoints that are requested at least this often are forced by WAL, not by a person.
+# If checkpoints are requested at least this often, WAL forces them. Nobody types CHECKPOINT so often.
 _OFTEN_S = 30.0
 _FEWEST_CHECKPOINTS = 3
 
 # A checkpoint_timeout up to this is short, if most of the WAL is full-page images.
 _SHORT_TIMEOUT_S = 120.0
 
-# If WAL has few full-page images, fewer checkpoints would not make it smaller. And if much less WAL than max_wal_size
-# allows is written between two checkpoints, something else requests the checkpoints.
+# Two conditions for forced checkpoints. If WAL has few full-page images, fewer checkpoints would not make it smaller.
+# If much less WAL than max_wal_size allows is written between two checkpoints, not WAL but something else requests the
+# checkpoints.
 _LEAST_IMAGES = 0.2
 _LEAST_DISTANCE = 0.5
 
-# If most of the WAL is full-page images, short commits wait for them too. Otherwise the waits of short transactions
-# count only if a commit has more WAL than the second number: smaller flushes are no faster without full-page images.
-# Measured on 18.4 with three sessions: without forced checkpoints, commits of 350 kB were 18 % faster, commits of 24 kB
-# no faster.
+# If most of the WAL is full-page images, short commits wait for these images too. Otherwise the waits of short
+# transactions count only if a commit has more WAL than _LEAST_COMMIT_BYTES, because smaller flushes do not get faster
+# without full-page images. Measured with three sessions on 18.4: without forced checkpoints, commits of 350 kB were
+# faster by 18 %, and commits of 24 kB were not.
 _MOST_IMAGES = 0.5
 _LEAST_COMMIT_BYTES = 256 * KIB
 
@@ -60,7 +61,7 @@ class Checkpoints:
             self._requested.see(row.get("num_requested"))
             self._timed.see(row.get("num_timed"))
         for row in counters.get("pg_stat_bgwriter", ()):
-            # Before PostgreSQL 17 the counters are here.
+            # Before PostgreSQL 17, pg_stat_bgwriter has these counters.
             self._requested.see(row.get("checkpoints_req"))
             self._timed.see(row.get("checkpoints_timed"))
         for row in counters.get("pg_stat_wal", ()):
@@ -73,11 +74,11 @@ class Checkpoints:
             self._wal.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis if checkpoints are frequent while sessions wait for I/O or for WAL of images."""
+        """Return a diagnosis if checkpoints are frequent while sessions wait for I/O or WAL with full-page images."""
         wal_bytes = self._wal_bytes.total
         images = _share_of_images(self._images.total, self._image_bytes.total or None, wal_bytes)
         if case.io is not None:
-            # Full-page images of other sessions do not show what this workload would gain.
+            # Use the images of this workload alone. Those of other sessions do not show what this workload would gain.
             images = _share_of_images(case.io.wal_images or 0, case.io.wal_image_bytes, case.io.wal_bytes or 0)
         code = self._find_code(case, images)
         part = ActivityTally()
@@ -130,7 +131,7 @@ class Checkpoints:
 
 
 def _share_of_images(images: float, image_bytes: float | None, wal_bytes: float) -> float:
-    """Return the part of the WAL that is full-page images, at most. `image_bytes` is known since PostgreSQL 19."""
+    """Return the largest part of the WAL that may be full-page images. `image_bytes` is known since PostgreSQL 19."""
     if image_bytes is None:
         image_bytes = images * _BLOCK_BYTES
     return min(1.0, image_bytes / wal_bytes) if wal_bytes else 0.0

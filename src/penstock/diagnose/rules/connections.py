@@ -1,6 +1,6 @@
 """The rule for sessions that are opened all the time, and for servers whose connections are all taken.
 
-Both rest on what the server counts, because neither is a wait of an active session.
+Both diagnoses rest on the server's counters, because no active session waits for these limits.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment
 
-# Sessions are opened too often from this rate and number on, if each has fewer transactions than this.
+# Sessions are opened too often if they reach both this rate and this number, and have fewer transactions each than the
+# third constant.
 _MANY_PER_S = 10.0
 _MANY = 100
 _FEW_TRANSACTIONS = 10.0
 
-# The processor time that the server takes to open and end a session. Measured on 18.4, by a socket and without TLS.
+# The processor time that the server takes to open and end a session. Measured on 18.4 over a socket, without TLS.
 _OPENING_S = 0.0026
 
 # If at least this share of the connections is idle, a pool needs fewer.
@@ -35,7 +36,8 @@ class OpenedSessions:
     def __init__(self, seen: RiskMeter) -> None:
         self._allowed = seen.allowed_connections
         self._opened = Increase()
-        # How long backends were being opened, all together. PostgreSQL 18 and later show such backends.
+        # The time that all backends together spent starting. Only PostgreSQL 18 and later show backends that are
+        # starting.
         self._opening_s = 0.0
         self._taken = self._readings = self._full_readings = 0
         # The rows of the reading with most connections.
@@ -48,7 +50,7 @@ class OpenedSessions:
         if (databases := sample.counters.get("pg_stat_database")) is not None:
             self._opened.see(sum(_count(row, "sessions") for row in databases))
         if rows := sample.counters.get("connections"):
-            # The sampler's own connection is in no row.
+            # The rows do not include the sampler's own connection.
             taken = _count(rows[0], "of_all") + 1
             self._readings += 1
             self._full_readings += self._allowed is not None and taken >= self._allowed
@@ -56,7 +58,7 @@ class OpenedSessions:
                 self._taken, self._rows = taken, rows
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis for each of the two. A workload that is one application of the server has neither."""
+        """Return diagnoses of short sessions and of taken connections; none if the workload is one application."""
         if case.header.application is not None:
             return []
         found = [self._find_short_sessions(case), self._find_full(case)]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment
 
-# A table is bloated if it has at least this many dead rows, and more than live ones.
+# A table is bloated if it has at least this many dead rows, and more dead rows than live ones.
 _LEAST_DEAD = 10_000
 
-# A younger transaction, by transactions that others began since, keeps few dead rows.
+# How many transactions must have begun since a transaction began. A younger transaction keeps few dead rows.
 _LEAST_AGE = 1000
 
 # If no VACUUM of the table has ended since the transaction began, the rows may be dead because none has come yet. After
@@ -29,7 +29,7 @@ _LEAST_AGE_S = 600.0
 
 
 class HeldRows:
-    """Concludes from who held xmin, and from the dead rows of tables, at the last reading."""
+    """Uses two facts of the last reading: who holds back xmin, and how many dead rows the tables have."""
 
     def __init__(self, seen: RiskMeter) -> None:
         self._seen = seen

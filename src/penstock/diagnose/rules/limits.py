@@ -26,16 +26,16 @@ from penstock.watch.devices import are_counters, read_device, read_metrics
 if TYPE_CHECKING:
     from penstock.watch.values import Sample
 
-# Readings that are less than this apart belong to the same tick. A device with several tablespaces is read once for
-# each of them.
+# Readings that are less than this apart belong to the same tick: a device with several tablespaces is read once for
+# each tablespace.
 _LEAST_INTERVAL_S = 0.4
 
 # A device is at a known limit if its rate is at least this part of the limit.
 _AT_LIMIT = 0.9
 
-# If no limit is known, a device counts as at its limit if it is rarely idle, holds more than one request, and its rate
-# is steady: the rate is near the median in most seconds, and above that in few. A queue alone proves nothing, because a
-# device that serves many requests at once has one too.
+# If no limit is known, a device counts as at its limit if it is rarely idle, has at least one request in flight on
+# average, and has a steady rate: the rate is near the median in most seconds, and higher in few. A queue alone proves
+# nothing, because a device that can serve many requests at once has a queue too.
 _BUSY = 0.8
 _LEAST_QUEUE = 1.0
 _STEADY_WITHIN = 0.2
@@ -43,11 +43,11 @@ _MOSTLY = 0.6
 _RARELY = 0.2
 _FEWEST_INTERVALS = 3
 
-# PostgreSQL's requests are 8 KiB unless the kernel joins them. If their mean size is at least this, a volume without a
-# known limit counts as at its throughput.
+# PostgreSQL's requests are 8 KiB unless the kernel joins them. If the mean size is at least this and no limit of the
+# volume is known, the limit counts as one of throughput, otherwise as one of IOPS.
 _LARGE_REQUEST = 64 * KIB
 
-# The spending of a burst balance is measured over the last intervals, because the demand may have changed.
+# Only the last intervals show how fast a burst balance is spent now, because the demand may have changed.
 _LAST_INTERVALS = 30
 _SPENDING = 1.05
 
@@ -98,10 +98,10 @@ class DeviceIntervals:
 
 
 class MetricIntervals:
-    """Reads samples one by one. It keeps CloudWatch's metrics of an RDS instance, whose devices cannot be read.
+    """Reads samples one by one. It keeps CloudWatch's metrics, which replace device counters on RDS.
 
-    The metrics are means of a minute, and reach the recording some minutes later. Each is assigned to the minute for
-    which it was measured.
+    The devices of RDS cannot be read. The metrics are means over a minute, and reach the recording some minutes later.
+    Each value is assigned to the minute for which it was measured.
     """
 
     def __init__(self, started_at: str) -> None:
@@ -141,7 +141,7 @@ def _read_minute(at: str) -> int | None:
 
 
 def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> Ceiling | None:
-    """Return the limit that a device had reached while sessions waited for it, or None."""
+    """Return the limit that a device had reached while sessions waited for the device, or None."""
     waited = [each for each in intervals if each.waited_s > 0]
     if not waited:
         return None
@@ -149,7 +149,7 @@ def find_ceiling(intervals: Sequence[Interval], limits: VolumeLimits | None) -> 
 
 
 def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | None:
-    """Return the known limit at which the device was for most of the time that sessions waited for it, or None."""
+    """Return the known limit that a device had reached for most of the time that sessions waited for it, or None."""
 
     def ios(each: Interval) -> float:
         return count_ios(each.rates, limits.io_bytes)
@@ -168,7 +168,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
     for code, limit, measure, reached in known:
         if limit is None:
             continue
-        # In a burst the rate exceeds the sustained rate, which is then not the limit.
+        # If the rate exceeds the sustained rate, the volume bursts, and the sustained rate is not the limit.
         most = limit / _AT_LIMIT if limit == limits.iops and limits.burst_iops is not None else math.inf
         there = tuple(each for each in waited if _AT_LIMIT * limit <= measure(each) <= most)
         there_s = sum(each.waited_s for each in there)
@@ -176,7 +176,7 @@ def _find_known(waited: Sequence[Interval], limits: VolumeLimits) -> Ceiling | N
             text = reached.format(limit / MB if measure is moved else limit)
             ceiling = Ceiling(code=code, reached=text, intervals=there)
             found.append((there_s, median(measure(each) for each in there) / limit, ceiling))
-    # If two limits are near each other, the lower one is the limit.
+    # If two limits are near each other, prefer the lower one: its rate is the larger part of the limit.
     return max(found, key=lambda each: each[:2])[2] if found else None
 
 
@@ -195,7 +195,7 @@ def _find_steady(waited: Sequence[Interval]) -> Ceiling | None:
 
 
 def is_steady(values: Sequence[float]) -> bool:
-    """Return whether most values are near their median, and few are above that.
+    """Return whether most values are near their median, and few are far above it.
 
     >>> is_steady([750, 748, 760, 300]), is_steady([100, 700, 300, 900]), is_steady([300, 300, 300, 900, 900])
     (True, False, False)
@@ -209,8 +209,8 @@ def is_steady(values: Sequence[float]) -> bool:
 def forecast_balance(intervals: Sequence[Interval], limits: VolumeLimits | None) -> tuple[float, str] | None:
     """Return in how many seconds a burst balance is spent at the present rate, and the same in words.
 
-    If the balance at the start is not known, it counts as full, so the time is the longest possible. Returns None if
-    the volume has no burst balance, or does not spend it.
+    If the balance at the start is not known, it counts as full, so the result is the longest possible time. Returns
+    None if the volume has no burst balance, or if its balance is not being spent.
     """
     if limits is None or limits.iops is None or not limits.burst_ios or (limits.burst_iops or 0) <= limits.iops:
         return None

@@ -1,4 +1,4 @@
-"""The rule for sessions that wait for locks: deadlocks, queues behind a statement that waits itself, and holders."""
+"""The rule for sessions that wait for locks: in deadlocks, in queues behind a waiting statement, and for holders."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
     from penstock.watch.values import Sample, SessionSample
 
-# A smaller share of lock waits is normal.
+# If less than this share of the active time is waits for locks, the waits are normal.
 _LEAST_LOCKED = 0.1
 
-# Fewer deadlocks than one a minute cost little, whatever their transactions repeat.
+# Fewer deadlocks than one a minute cost little, even if their transactions repeat much work.
 _FEWEST_DEADLOCKS = 3
 _DEADLOCKS_EVERY_S = 60.0
 
-# Circles of sessions are deadlocks for certain only if the server counts some, or in most of active time: the blockers
-# of each session are read one after the other, and a row's lock may have changed hands in between.
+# Sessions seem to wait for each other in a circle. The circle is certainly a deadlock only if the server counts
+# deadlocks, or if circles take at least this share of active time. Otherwise it may be an error of sampling: the
+# blockers of each session are read one after the other, and in between a row's lock may have passed to another session.
 _MOSTLY = 0.5
 
-# If less of the waiting is for one holder, and this holder keeps the lock only briefly, no single session is the cause.
+# If one holder causes less than this part of the waiting, and keeps the lock only briefly, no single session is the
+# cause.
 _MOST_LOCKED = 0.5
 
-# Cancelling a younger transaction is not suggested. It ends before anybody can type the command, which would then
-# cancel the session's next statement.
+# Cancelling a transaction younger than this is not suggested. It would end before anybody can type the command, and the
+# command would then cancel the session's next statement.
 _LEAST_PATIENCE_S = 1.0
 
 _IDLE = "idle"
@@ -53,7 +55,7 @@ _RELEASE_IN_TURN = (
 
 @dataclass(slots=True)
 class _Gate:
-    """A statement that waits for a lock on a table, and behind which others wait for the same table."""
+    """A statement that waits for a lock on a table while other sessions wait behind it for the same table."""
 
     # The statement's session, and the session that it waits for, as the last sample shows them.
     session: SessionSample
@@ -64,10 +66,10 @@ class _Gate:
 
 
 class LockWaits:
-    """The rule for sessions that wait for locks, and for the sessions that they wait for."""
+    """The rule for sessions that wait for locks, and for the sessions that hold these locks."""
 
     def __init__(self) -> None:
-        # Waits in a circle of sessions or for one, waits behind a gate, and all other waits.
+        # Waits in a circle of sessions (or for a session in a circle), waits behind a gate, and all other waits.
         self._circling, self._queued, self._held = ActivityTally(), ActivityTally(), ActivityTally()
         self._deadlocks, self._circles = Increase(), Shares()
         self._gates: dict[int, _Gate] = {}
@@ -77,14 +79,14 @@ class LockWaits:
         self._longest_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Add a sample. It has the sessions of all applications; `moments` are those of the workload."""
+        """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
         if (rows := sample.counters.get("pg_stat_database")) is not None:
             self._deadlocks.see(sum(count for row in rows if isinstance(count := row.get("deadlocks"), int)))
         sessions = {session.pid: session for session in sample.sessions}
         behind: dict[int, int] = {}
         circles: dict[str, float] = {}
         for moment in moments:
-            # The lock to extend a table is held only for a moment, so no single session is the cause.
+            # The lock that is taken to extend a table is held only for a moment, so no single session is the cause.
             if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
                 continue
             chain = _follow(sessions, moment.session)
@@ -120,20 +122,22 @@ class LockWaits:
             self._outlasts[pid] = (age_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis for deadlocks, for a queue behind a waiting statement, and for the longest holder."""
+        """Return diagnoses of deadlocks, of a queue behind a waiting statement, and of the longest holder of a lock."""
         worst = max(self._held_s, key=lambda pid: self._held_s[pid], default=None)
         gate = max(self._gates.values(), key=lambda each: each.waited_s, default=None)
         rest, found = self._held, []
         if not self._is_deadlocked(case):
             rest.join(self._circling)
         else:
-            # Locks that such transactions hold for a short time would be free sooner without the deadlocks.
+            # Transactions in deadlocks also hold other locks briefly. Without the deadlocks they would release those
+            # locks sooner, so the waits for such locks count as part of the deadlocks.
             if not self._outlasts.get(worst, False) or self._held.seconds < self._circling.seconds:
                 self._circling.join(rest)
                 rest = ActivityTally()
             found.append(self._conclude_deadlocks(case))
         if gate is not None and rest.count and worst == gate.holder_pid:
-            # These are waits of the gate's own statement.
+            # These sessions wait for the holder directly. They are the gate's own statement, so they count as part of
+            # the queue.
             self._queued.join(rest)
             rest = ActivityTally()
         if gate is not None and case.share(self._queued) >= _LEAST_LOCKED:
@@ -175,7 +179,7 @@ class LockWaits:
         return case.conclude("lock-queue", self._queued, evidence, cancel=cancel, gate=name, holder=holder)
 
     def _conclude_holder(self, case: Case, worst: int | None) -> Diagnosis:
-        """Return the diagnosis that names the session that holds the other locks longest."""
+        """Return the diagnosis that names the session that holds locks longest, apart from deadlocks and queues."""
         holder, share = self._holders.get(worst), self._held_s.get(worst, 0.0) / (sum(self._held_s.values()) or 1.0)
         evidence = [
             number("sessions that wait for a lock, on average", case.sessions(self._held)),
@@ -194,9 +198,10 @@ class LockWaits:
 
 
 def _follow(sessions: Mapping[int, SessionSample], waiting: SessionSample) -> list[int]:
-    """Return the pids that a session waits for, one behind the other.
+    """Return the chain of pids that a session waits for: its blocker, the blocker of that session, and so on.
 
-    The last blocks the whole queue. If it waits too, it waits for one of the others, in a circle.
+    The last pid blocks the whole chain. If the last session waits too, it waits for a session of the chain, in a
+    circle.
     """
     passed: list[int] = []
     session: SessionSample | None = waiting
@@ -207,7 +212,7 @@ def _follow(sessions: Mapping[int, SessionSample], waiting: SessionSample) -> li
 
 
 def _name_circle(sessions: Mapping[int, SessionSample], chain: Sequence[int]) -> str | None:
-    """Return the statements of sessions that wait for each other at the end of a chain, None if there are none."""
+    """Return the statements of the circle of waiting sessions at the end of a chain, None if there is no circle."""
     last = sessions.get(chain[-1]) if chain else None
     if last is None or not last.blocked_by:
         return None
@@ -216,11 +221,11 @@ def _name_circle(sessions: Mapping[int, SessionSample], chain: Sequence[int]) ->
 
 
 def _find_gate(sessions: Mapping[int, SessionSample], moment: Moment, chain: Sequence[int]) -> SessionSample | None:
-    """Return the session without which a waiting session would get its lock on a table, although it waits itself.
+    """Return the gate: a waiting session without which another waiting session would get its lock on a table.
 
-    The server queues requests for a table. A request waits behind an earlier one that it conflicts with, even if it
-    does not conflict with what is held (ProcSleep in proc.c). Returns None if the waiting session also waits for what
-    the other session waits for.
+    The server queues requests for a table. A request waits behind an earlier request that it conflicts with, even if it
+    does not conflict with any lock that is held (ProcSleep in proc.c). Returns None if both sessions wait for the same
+    holder.
     """
     gate = sessions.get(chain[-2]) if len(chain) > 1 else None
     if gate is None or moment.wait != "lock:relation" or gate.wait_event != "relation":
@@ -255,7 +260,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             "idle_in_transaction_session_timeout for its role."
         )
     if session is not None and session.state == _IDLE:
-        # Between transactions, a session holds only session-level advisory locks.
+        # A session that is not in a transaction can only hold session-level advisory locks.
         now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
         return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."

@@ -24,44 +24,46 @@ if TYPE_CHECKING:
 
 _CPU_WAIT = CPU.lower()
 
-# If at least this many transactions wait for their clients, it is not a single idle transaction.
+# Two or more transactions that wait for their clients are not just one transaction that was left open.
 _SEVERAL = 2
 
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
 
-# A statement that has run for less time may have ended between the two readings of one sample.
+# If a statement has run for less time than this, it may have ended while its sample was read.
 _LEAST_STATEMENT_S = 0.1
 
-# If a session is idle in a transaction for longer, it is not between two statements: its transaction was left open.
+# If a session is idle in a transaction for longer than this, its transaction was left open, and the session is not just
+# between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
 
-# The start of a transaction is computed from its age and this host's clock. The results for one transaction differ by
-# less than this.
+# The start of a transaction is computed from its age and this host's clock. The results of several samples of the same
+# transaction differ by less than this.
 _SAME_BEGIN_S = 1.0
 
 # If processors are this busy, a session often waits for one.
 _BUSY = 0.8
 
-# COPY commands are too few if they compute for at least this share of their time, and at least this part of the
+# A load has too few COPY commands if they compute for at least this share of their time, and at least this part of the
 # server's processors is idle.
 _LEAST_COMPUTING = 0.5
 _IDLE_CPUS = 0.2
 
-# Other programs are reported from this many processors on.
+# Other programs are reported if they use at least this many processors.
 _LEAST_OTHERS = 0.5
 
-# If the server's own processes use less than this part of the processors, others keep its sessions from them.
+# If the server's own processes use less than this part of busy processors, other programs take the processors from the
+# server's sessions.
 _LEAST_OWN = 0.4
 
-# Waits and processors disagree if sessions wait for at least half of the active time, and at least half a processor is
-# busy although no active session explains it.
+# Waits and processor time contradict each other if sessions wait for at least half of the active time, and at least
+# half a processor is busy although no active session explains it.
 _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
-# Matches COPY FROM, even if the text is cut off before FROM. COPY TO is not matched: more sessions for the load would
-# not help it.
+# Matches COPY FROM, even if the text is cut off before FROM. COPY TO does not match, because more sessions would not
+# make an export by COPY TO faster.
 _LOADS = re.compile(r"copy\s(?!\s*\(|.*\sto\s)", re.IGNORECASE | re.DOTALL)
 
 _SEND = "send more in a statement (COPY, INSERT of many rows, a pipeline)"
@@ -119,7 +121,8 @@ class ClientWaits:
         ]
         gap = ""
         if not is_one and self._between.count:
-            # A sample falls into the middle of a gap on average.
+            # On average, a sample is taken in the middle of a gap. So the mean gap is twice the mean time since the
+            # last statement.
             gap_ms = 2000 * self._gaps_s / self._between.count
             evidence.append(number("from one statement of a transaction to the next, about", gap_ms, "ms"))
             gap = _GAP.format(gap_ms)
@@ -138,14 +141,15 @@ def _is_torn(moment: Moment) -> bool:
 
 
 class Processors:
-    """The rule for processors that are all busy, busier than the waits explain, or not used by too few COPYs."""
+    """The rule for processors: all busy, or busier than the waits explain, or idle because there are too few COPYs."""
 
     def __init__(self) -> None:
         self._running = ActivityTally()
         self._copying = ActivityTally()
         self._waiting = ActivityTally()
         self._busy_s = self._seen_s = 0.0
-        # The processor time of the server and of other programs, in this many seconds.
+        # The processor time of the server, the processor time of other programs, and the seconds in which both were
+        # measured.
         self._own_s = self._others_s = self._told_s = 0.0
         self._before: tuple[float, float, float] | None = None
 

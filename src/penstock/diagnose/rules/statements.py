@@ -1,4 +1,4 @@
-"""The rule for why a statement that computes or reads takes long: what its tables and keys lack."""
+"""The rule for statements that compute or read for long because of their tables and keys: it finds what these lack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_STATEMENTS = 30
 _MOST_TIMES = 10_000
 
-# A scan of fewer rows, or of fewer for each row that is returned, is cheap.
+# A sequential scan is cheap if it reads fewer rows than this in all, or fewer than this for each row that it returns.
 _LEAST_ROWS = 10_000
 _LEAST_RATIO = 100.0
 
@@ -85,7 +85,7 @@ def names(statement: str, table: object) -> bool:
 
 
 class SlowStatements:
-    """Concludes from the rows that were read of tables, and from what pg_stat_statements has, if it is there."""
+    """Uses the counters of rows that were read from each table, and pg_stat_statements if the recording has it."""
 
     def __init__(self, seen: RiskMeter) -> None:
         self._seen = seen
@@ -99,7 +99,7 @@ class SlowStatements:
         self._counted.see(sample)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis of each kind, for the statement that takes most of the time. Loads have their own."""
+        """Return one diagnosis of each kind, for the statement that takes most of the time. Returns none for loads."""
         if case.setting is not None:
             return []
         found: dict[str, Diagnosis] = {}
@@ -158,5 +158,5 @@ def _name(row: CounterRow) -> str:
 
 
 def _explain_by(case: Case) -> str:
-    """Return the command that shows a plan: from PostgreSQL 16 on also without values for the parameters."""
+    """Return the command that shows a plan. From PostgreSQL 16 on, the command needs no values for the parameters."""
     return "EXPLAIN (GENERIC_PLAN)" if case.header.version_num >= 160_000 else "EXPLAIN, with values for its parameters"

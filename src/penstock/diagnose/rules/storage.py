@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 _MOST_OF_THE_TIME = 0.5
 
-# If at least this share of the time is waits for I/O, they are reported even if no limit of the volume is known to be
-# reached.
+# If at least this share of the time is waits for I/O, the waits are reported even if the volume is not known to be at a
+# limit.
 _LEAST_WITHOUT_LIMIT = 0.2
 
 _WAITS_SHOWN = 3
 
-# The name of the volumes of an RDS instance in a diagnosis. Their devices have no names outside of it.
+# The name of an RDS instance's volumes in a diagnosis. Outside of RDS, these devices have no names.
 _RDS_STORAGE = "the instance's storage"
 
-# A burst balance that lasts longer is not reported.
+# A burst balance that lasts longer than this is not reported.
 _SOON_S = 4 * 3600.0
 
-# If a device is busy for less than this part of the time that sessions wait for it, the reads come from the operating
-# system's cache.
+# If a device is busy for less than this part of the time that sessions wait for it, the operating system's cache serves
+# most of the reads.
 _CACHED = 0.25
 
 _BLOCK_BYTES = 8192
 
-# An index costs random reads if at least this many of its blocks are read for each row.
+# An index costs random reads if, for each changed row, at least this many blocks of the index are read.
 _LEAST_READS = 0.2
 
-# If less than this part of the blocks that all databases read belongs to indexes, sessions wait for reads of tables.
-# And if an index is searched more often than rows change, its blocks are read for searches.
+# Indexes are the cause of reads only if at least this part of all blocks that were read is of indexes. An index that is
+# searched more often than rows change is not the cause either, because its blocks are read for searches.
 _MOST_READS = 0.5
 
-# In IPC:BufferIO a session waits for a block that another session reads.
+# In IPC:BufferIO, a session waits for a block that another session is reading.
 _READ = frozenset(("io:datafileread", "io:aioiocompletion", "io:datafileprefetch", "ipc:bufferio"))
 
 _Key = TypeVar("_Key")
@@ -99,7 +99,7 @@ class DataVolume:
             return self._report_waits(case, intervals)
         found = []
         ceiling = find_ceiling(intervals, limits)
-        # A steady rate proves a limit only if sessions wait for it most of the time.
+        # A steady rate is taken for a limit only if sessions wait for I/O most of the time.
         least = LEAST_SHARE if limits is not None else _MOST_OF_THE_TIME
         if ceiling is not None and case.share(part) >= least:
             evidence = _describe(ceiling.intervals)
@@ -135,14 +135,14 @@ class DataVolume:
         return [case.conclude("data-io", self._data, [*waits, *seen], why=why, remedy=remedy)]
 
     def _is_cached(self, case: Case, intervals: Sequence[Interval]) -> bool:
-        """Return whether the device is too idle to be what sessions wait for; False if only CloudWatch measures it."""
+        """Return whether the device is too idle to explain the waits. Return False if only CloudWatch measures it."""
         if self._devices.device_of.get(DATA) is None:
             return False
         return median(each.rates.busy for each in intervals) < _CACHED * min(1.0, case.sessions(self._data))
 
 
 def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> VolumeLimits | None:
-    """Return the limits of RDS's storage with the burst balance that CloudWatch reports first."""
+    """Return the limits of RDS's storage. The burst balance is the earliest that CloudWatch reports."""
     share = read_balance(rows)
     if limits is None or limits.burst_ios is None or share is None:
         return limits
@@ -192,13 +192,13 @@ class IndexReads:
     def _count(self, counters: dict[_Key, Increase], key: _Key, value: object) -> None:
         if key not in counters:
             counters[key] = Increase()
-            # Tables without changed rows are not sampled, so the counters of an index that appears later were 0.
+            # Tables without changed rows are not sampled, so the counters of an index that appears later began at 0.
             if self._is_read:
                 counters[key].see(0)
         counters[key].see(value)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
-        """Return a diagnosis that names the index with the most reads, if rows need them."""
+        """Return a diagnosis that names the index with the most reads, if these reads are due to changed rows."""
         if not self._reads or case.share(self._part) < LEAST_SHARE:
             return []
         (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
@@ -206,7 +206,7 @@ class IndexReads:
         of_indexes = sum(each.total for each in self._reads.values())
         all_reads: float = self._all_reads.total
         if case.io is not None and case.io.read_bytes is not None:
-            # Reads by other sessions are not part of this workload.
+            # Leave out the reads of other sessions, which are not part of this workload.
             all_reads = max(of_indexes, case.io.read_bytes / _BLOCK_BYTES)
         is_most = of_indexes >= _MOST_READS * all_reads
         if not rows or reads.total / rows < _LEAST_READS or scans > rows or not is_most:
@@ -232,7 +232,7 @@ _KINDS = ("Write", "Read")
 _LEAST_FREE = 0.1
 _FULL_SOON_S = 600.0
 
-# A device was full if less than this share was free: the rest is reserved, or was freed by a statement that failed.
+# A device was full if less than this share was free. The free space is reserved, or a failed statement has released it.
 _FULL = 0.01
 
 
@@ -252,7 +252,7 @@ class TemporaryWork:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         self._see_files(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):
-            # The newest metrics are read every second, but CloudWatch measures them every minute.
+            # The sampler reads the newest metrics every second, but CloudWatch measures only every minute.
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
                 self._storage.append(row)
         for moment in moments:
@@ -299,7 +299,7 @@ class TemporaryWork:
             return _conclude_elsewhere(case, part, evidence, self._storage[-1] if self._storage else None)
         evidence += _describe_disk(device)
         if device.rates.busy < _BUSY:
-            # The device is often idle: the sessions wait for the operating system's cache, or for processors.
+            # The device is often idle, so the sessions wait for the operating system's cache, or for processors.
             return case.conclude("temp-spill", part, evidence)
         code = "temp-spill-on-data-volume" if device.has_data else "temp-disk-slow"
         return case.conclude(code, part, evidence, device=device.device)
@@ -307,13 +307,13 @@ class TemporaryWork:
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
         """Return a diagnosis if a disk with temporary files is nearly full, or None.
 
-        Its share is the share of time of sessions that have temporary files on the disk.
+        The share of the diagnosis is the time of sessions that have temporary files on the disk.
         """
         names = [name for name in device.tablespaces if name in self._users]
         left_s = device.full_in_s
         is_low = device.least_free_bytes < _LEAST_FREE * device.size_bytes
         is_full = device.least_free_bytes < _FULL * device.size_bytes
-        # Files that live for less than a second are in no reading of the tablespaces.
+        # No reading of the tablespaces shows files that exist for less than a second.
         is_filled = bool(names) or (is_full and self._spilling.count)
         if not is_filled or not (is_low or (left_s is not None and left_s < _FULL_SOON_S)):
             return None
@@ -362,7 +362,7 @@ def _conclude_elsewhere(case: Case, part: ActivityTally, evidence: list[Evidence
         if iops and latency_s is not None:
             evidence.append(number(f"local storage by CloudWatch: {kind.lower()}s", iops, "/s"))
             evidence.append(number(f"local storage by CloudWatch: time for a {kind.lower()}", 1e3 * latency_s, "ms"))
-    # Little's law: if fewer I/Os than this are in flight on average, the device is idle for a part of the time.
+    # By Little's law, if fewer I/Os than this are in flight on average, the device is idle for a part of the time.
     if sum((iops or 0.0) * (latency_s or 0.0) for iops, latency_s in kinds) < _BUSY:
         return case.conclude("temp-spill", part, evidence)
     return case.conclude("temp-disk-slow", part, evidence, device="local storage")
@@ -386,5 +386,5 @@ def _measured_at(row: CounterRow) -> datetime | None:
     try:
         return datetime.fromisoformat(str(row.get("measured_at")))
     except ValueError:
-        # A recording that another program wrote may have anything here.
+        # Another program may have written the recording, so this value may be of any type.
         return None
