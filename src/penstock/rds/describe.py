@@ -1,6 +1,7 @@
-"""Describes the instance or cluster of an endpoint, and how near it is.
+"""Describes the instance or cluster of an endpoint, and whether this host is near it.
 
-The calls that find the server must succeed, and its identity must match. Any other call that is denied leaves a gap.
+The calls that find the server must succeed, and its identity must match. If AWS denies any other call, the description
+has a gap.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, rea
 if TYPE_CHECKING:
     from penstock.core.aws.clients import Located, Resolve
 
-# The address of EC2's instance metadata, and how long to wait for it. Hosts outside EC2 drop packets to this address,
-# so the wait is short.
+# The address of EC2's instance metadata, and how long to wait for an answer. Packets from hosts outside EC2 to this
+# address are dropped, so the wait is short.
 _METADATA_URL = "http://169.254.169.254"
 _METADATA_TIMEOUT_S = 1.0
 
@@ -66,9 +67,9 @@ def _request(method: str, url: str, headers: dict[str, str]) -> str:
 
 
 def find_host_address(endpoint: str | None, port: int | None) -> str | None:
-    """Return the address from which the host connects to the endpoint, None if it may be translated on the way.
+    """Return this host's address for connections to the endpoint. None if it may be translated on the way.
 
-    A UDP socket is connected for this, which sends nothing.
+    The address is that of a UDP socket connected to the endpoint, which sends nothing.
     """
     if endpoint is None or port is None:
         return None
@@ -142,8 +143,9 @@ def describe_instance(
 
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
     RDS's host names contain the region. For other names the region is `region` or the configured one.
-    With `is_brief`, only the calls that find the server are made. They return its windows; everything that only other
-    calls return is None.
+    With `is_brief`, only the calls that find the server are made. The description then has what these calls return,
+    such as windows. Everything else is None.
+
     Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions. Only those of
     the first call, which finds the server, are required.
     """
@@ -160,7 +162,7 @@ def describe_instance(
 def describe_by(
     clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
 ) -> RdsDescription:
-    """Return what `describe_instance` returns, with clients that stay open. `endpoint` is that of `wanted`, or None."""
+    """Return what `describe_instance` returns. `endpoint` is that of `wanted`, or None. The caller closes `clients`."""
     calls = Calls(clients)
     located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
     _check_engine(located, wanted)
@@ -192,7 +194,7 @@ def _check_engine(located: Located, wanted: str) -> None:
 
 
 def _ask_more(calls: Calls, located: Located, *, now: datetime) -> Answers:
-    """Make all remaining calls at the same time."""
+    """Make all calls that are needed after the server was found, at the same time."""
     instance, cluster = located.instance, located.cluster
     return Answers(
         *calls.together(
@@ -234,7 +236,7 @@ def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
     )
     if not options:
         return None
-    # Use a filter, because asking by name for a type that EC2 does not have is an error.
+    # Use a filter. If EC2 is asked for an unknown type by name, it returns an error.
     wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
     found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
     return read_class(name, found[0] if found else None)
@@ -297,9 +299,9 @@ def describe_rds(
 
 
 def find_full_host(to: str | None = None) -> str:
-    """Return the host that `find_host` returns. Raises UsageError if its name has no dot, as every endpoint has.
+    """Return the host that `find_host` returns. Raises UsageError if its name has no dot: endpoints have dots.
 
-    AWS's functions would read a name without a dot as an identifier.
+    The functions that ask AWS would take a name without a dot for an identifier.
     """
     host = find_host(to)
     if "." not in host:
@@ -336,8 +338,8 @@ class BriefQuestion:
     """A thread that asks AWS for a brief description of an endpoint's server. `answer` waits for it.
 
     Never raises, and never prompts the user for an MFA code. Needs rds:DescribeDBInstances, for clusters
-    rds:DescribeDBClusters. `patience_s` counts from now on, so that other work can be done meanwhile. `refusal` says
-    why there is no answer.
+    rds:DescribeDBClusters. `patience_s` counts from the constructor on, so the caller can do other work before it calls
+    `answer`. `refusal` says why there is no answer.
     """
 
     def __init__(
@@ -368,7 +370,7 @@ class BriefQuestion:
             finally:
                 self._done.set()
 
-        # The thread is a daemon: a credential program or service may hang, and the process must still be able to end.
+        # A daemon thread does not keep the process from ending. A credential program or a service may hang.
         threading.Thread(target=ask, name="RDS instance", daemon=True).start()
 
     def answer(self) -> RdsDescription | None:

@@ -1,4 +1,4 @@
-"""Judges AWS's description of a server: what matters to a load and to the server's administrator. Pure."""
+"""Judges AWS's description of a server, for a load and for the server's administrator. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _SUBJECT = "AWS"
 
-# Storage autoscaling grows a volume if less than this share of it is free. Warnings have the same limit. Source: RDS
-# User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
+# RDS's storage autoscaling grows a volume if less than this share of it is free, and penstock warns at the same share.
+# Source: RDS User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
 _FREE_SHARE = 0.1
 
 # The share by which a remedy enlarges a volume. RDS requires at least 10 percent.
 _GROWTH_PERCENT = 20
 
-# Messages name at most this many of the other instances that use a parameter group.
+# If several instances use a parameter group, messages name at most this many of the others.
 _SHARERS_SHOWN = 5
 
 

@@ -85,7 +85,7 @@ def read_instance_metrics(
 def read_late_points(
     host: str, *, since: datetime, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> dict[str, list[CounterRow]]:
-    """Return the values since a time that CloudWatch and Performance Insights have of an instance, as counters.
+    """Return CloudWatch's and Performance Insights' values of an instance since a time, as rows of a recording by name.
 
     `host` is the instance's endpoint. Metrics that AWS denies are missing. Needs rds:DescribeDBInstances,
     cloudwatch:GetMetricStatistics, and pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the
@@ -141,7 +141,7 @@ def _ask_load(calls: Calls, instance: Raw, *, since: datetime, until: datetime) 
     for each in found or ():
         waits = each["Key"].get("Dimensions")
         for point in each.get("DataPoints", ()) if waits else ():
-            # A minute that is not over yet has no value.
+            # AWS has no value for the present minute.
             if (value := point.get("Value")) is not None:
                 known = {"instance": instance["DBInstanceIdentifier"], "measured_at": point["Timestamp"].isoformat()}
                 rows.append({**known, "period_s": _PERIOD_S, "wait": waits["db.wait_event.name"], "sessions": value})

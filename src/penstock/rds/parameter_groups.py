@@ -1,8 +1,9 @@
 """Reads and changes the parameter group of one server of Amazon RDS: its parameters and its tags.
 
-Needs the permissions of describe_instance, and on the group rds:DescribeDBParameters, DescribeDBParameterGroups,
-ModifyDBParameterGroup, ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource. For a
-cluster's group, the names of the actions have DBClusterParameter in place of DBParameter.
+Needs the permissions of describe_instance. For an instance's group, it also needs rds:DescribeDBParameters,
+DescribeDBParameterGroups, ModifyDBParameterGroup, ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and
+RemoveTagsFromResource. For a cluster's group, the names of these actions have DBClusterParameter in place of
+DBParameter.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 _PARAMETERS_AT_ONCE = 20
 
 
-# The beginning of the names of RDS's parameters (DBParameterGroupName), and the word in the names of botocore's methods
-# (describe_db_parameters), for each kind of group.
+# For each kind of group, how names begin in RDS's API (DBParameterGroupName) and in botocore's methods
+# (describe_db_parameters).
 _NAMES = {"instance": ("DB", "db"), "cluster": ("DBCluster", "db_cluster")}
 
 
@@ -48,9 +49,9 @@ class RdsParameterGroups:
         return self._clients.region
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that sets the server's parameters: a Multi-AZ DB cluster's own, otherwise the instance's.
+        """Return the parameter group that applies to the server: a Multi-AZ DB cluster's, otherwise the instance's.
 
-        With `is_brief`, AWS is not asked which others use the group.
+        With `is_brief`, AWS is not asked which other servers use the group.
         """
         endpoint = find_endpoint(self._host, resolve=resolve_names)
         found = describe_by(self._clients, self._host, endpoint, now=datetime.now(UTC), is_brief=is_brief)
@@ -92,8 +93,8 @@ class RdsParameterGroups:
         reset: list[Raw] = [
             {"ParameterName": name, "ApplyMethod": "immediate"} for name, text in values.items() if text is None
         ]
-        # All parameters are named, because ResetDBParameterGroup's reference says: "By default, all parameters in the
-        # DB parameter group are reset".
+        # ResetAllParameters must be given, because it is true by default. ResetDBParameterGroup's reference says: "By
+        # default, all parameters in the DB parameter group are reset".
         named_only = {"ResetAllParameters": False}
         for verb, parameters, more in (("modify", changed, {}), ("reset", reset, named_only)):
             for start in range(0, len(parameters), _PARAMETERS_AT_ONCE):
@@ -103,7 +104,7 @@ class RdsParameterGroups:
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags.
 
-        AWS's default groups have none, because they cannot be tagged, so AWS is not asked for them.
+        AWS's default groups cannot be tagged, so AWS is not asked for their tags.
         """
         if group.is_default:
             return {}
@@ -121,7 +122,7 @@ class RdsParameterGroups:
         self._calls.act("rds", "remove_tags_from_resource", ResourceName=arn, TagKeys=list(keys))
 
     def create_like(self, group: AttachedGroup, name: str) -> None:
-        """Create a group of the same family as another, with no parameter set."""
+        """Create a group of the same family as `group`, with no parameter set."""
         _, names = _NAMES[group.owner]
         family = self._find(group)["DBParameterGroupFamily"]
         described = f"settings of {group.identifier}, created by penstock"
@@ -146,7 +147,7 @@ class RdsParameterGroups:
 
 
 def _named(group: AttachedGroup, name: str | None = None) -> dict[str, str]:
-    """Return the parameter with which a call names a group. `name` is the name of another group of the same kind."""
+    """Return a call's parameter that names a group: `group`, or the group of the same kind with this `name`."""
     return {f"{_NAMES[group.owner][0]}ParameterGroupName": name or group.name}
 
 
@@ -157,7 +158,8 @@ def _lacks_its_cluster(found: RdsDescription) -> bool:
     """
     if found.cluster is not None or found.instance is None or found.instance.engine.startswith("aurora"):
         return False
-    # A gap of this call is enough: DescribeDBClusters is only called for an instance of a cluster.
+    # DescribeDBClusters is only called for an instance of a cluster, so a gap of this call shows that there is a
+    # cluster.
     return any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps)
 
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 SERVERLESS_CLASS = "db.serverless"
 
-# Matches the name of a class. In these families, from this generation on, the size determines the number of vCPUs (all
-# classes since 2014). A test compares them with EC2's table.
+# Matches the name of a class. From the generation in _MODERN on, the size determines a class's number of vCPUs. All
+# classes since 2014 are of such a generation. A test compares the result with EC2's table.
 _CLASS = re.compile(
     r"db\.(?P<family>[a-z]+)(?P<generation>\d+)[a-z]*\.(?P<size>(?P<times>\d*)xlarge|large|medium|small|micro)"
 )
 _MODERN: Mapping[str, int] = {"t": 3, "m": 4, "r": 4, "x": 1, "c": 5}
 
-# The first minor version with Optimized Reads of each major version. All later major versions have it.
+# For each major version, the first minor version with Optimized Reads. Later major versions have it from the start.
 _RDS_SINCE = {13: 10, 14: 7, 15: 2}
 _AURORA_SINCE = {14: 9, 15: 4, 16: 1}
 _AURORA_R8GD_SINCE = {14: 12, 15: 7, 16: 3, 17: 4}
@@ -145,7 +145,7 @@ def _read_version(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_since(version: tuple[int, int], since: Mapping[int, int]) -> bool:
-    """Return whether a version has a feature that these minor versions introduced. All later major versions have it."""
+    """Return whether a version has a feature that these minor versions introduced. Later major versions have it too."""
     major, minor = version
     return major > max(since) or minor >= since.get(major, 1_000)
 
@@ -155,7 +155,7 @@ _SECRETS = frozenset({"MasterUserPassword"})
 
 
 class Answers(NamedTuple):
-    """The answers to the calls that follow after the server was found.
+    """The answers to the calls that are made after the server was found.
 
     An answer is None if AWS gave none, or if the server has no such thing.
     """
@@ -172,7 +172,7 @@ class Answers(NamedTuple):
 
 
 def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: OnGap) -> RdsInstance:
-    """Return an instance from an element of DescribeDBInstances. `on_gap` gets a call and why a part cannot be read."""
+    """Return an instance from DescribeDBInstances. `on_gap` gets each call that failed, and the reason."""
     identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
     endpoint = raw.get("Endpoint", {})
     instance_class = read_class(raw["DBInstanceClass"], answers.hardware)
@@ -211,7 +211,7 @@ def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: On
 
 
 def read_cluster(raw: Raw, answers: Answers, *, on_gap: OnGap) -> RdsCluster:
-    """Return a cluster from an element of DescribeDBClusters. `on_gap` gets a call and why a part cannot be read."""
+    """Return a cluster from DescribeDBClusters. `on_gap` gets each call that failed, and the reason."""
     identifier = raw["DBClusterIdentifier"]
     capacity = raw.get("ServerlessV2ScalingConfiguration")
     return RdsCluster(
@@ -281,7 +281,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
     if name is None:
         return ()
     states = {member.get("DBClusterParameterGroupStatus") for member in raw.get("DBClusterMembers", [])} - {None}
-    # Each member applies the group separately. The group is in sync if it is in sync on all members.
+    # Each member of a cluster applies the group by itself. The group is in sync if all members are in sync.
     behind = sorted(states - {"in-sync"})
     users = None
     if all_clusters is not None:
@@ -294,7 +294,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
 def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
     """Return the users of a group, the described server first.
 
-    The described server is added, because the list may be older than the server.
+    The described server is added if it is missing, because the list may be older than the server.
     """
     return (itself, *sorted(set(others) - {itself}))
 

@@ -43,7 +43,7 @@ Row = tuple[str, str]
 
 _PRODUCTS = {"postgres": "PostgreSQL", "aurora-postgresql": "Aurora PostgreSQL"}
 
-# At most this many of the instances that share a parameter group are named, so that they fit on a line.
+# If many instances share a parameter group, at most this many are named, so that they fit on a line.
 _SHARERS_SHOWN = 5
 
 
@@ -161,7 +161,7 @@ def _nearness_rows(nearness: Nearness) -> Iterable[Row]:
 
 
 def _insights_rows(mode: str, instance: RdsInstance, cluster: RdsCluster | None) -> Iterable[Row]:
-    """Yield the mode of Database Insights and the command that changes to the other one.
+    """Yield the mode of Database Insights, and the command that changes to the mode that is not set.
 
     The advanced mode needs Performance Insights with a retention of 15 months. A cluster has one mode.
     """
@@ -180,7 +180,7 @@ def _insights_rows(mode: str, instance: RdsInstance, cluster: RdsCluster | None)
 def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None = None) -> Iterable[Row]:
     """Yield the rows that instances and clusters share.
 
-    An instance of a cluster has no rows for what the cluster decides.
+    An instance of a cluster does not have the rows that the cluster has.
     """
     for group in owner.parameter_groups:
         yield "parameter group", _describe_group(group)

@@ -30,13 +30,13 @@ from penstock.rds.options import read_storage_options
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
 
-# Storage carries a workload if the workload takes at most this many times as long as without a limit of the volume.
+# Storage carries a workload if the workload takes at most this many times as long as on a volume without limits.
 _CARRIES = 1.05
 
 # The kinds of storage to choose from. RDS has withdrawn magnetic storage.
 _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 
-# Proposed IOPS are multiples of this. RDS allows an increase of the IOPS, or of the size, only by at least a tenth.
+# Proposed IOPS are multiples of this. RDS requires that an increase of the IOPS, or of the size, is at least a tenth.
 _IOPS_STEP = 1000
 
 
@@ -46,9 +46,9 @@ class Candidate:
 
     storage: Storage
     limits: VolumeLimits
-    # How long the workload takes on the storage, if otherwise only processors and the instance limit the workload.
+    # How long the workload takes on the storage, if only storage, processors and the instance limit it.
     elapsed_s: float
-    # The price as a multiple of the present storage's, None if it is not known.
+    # The price as a multiple of the present storage's price, None if it is not known.
     price: float | None
     # Whether the change makes RDS copy all data to other volumes, which takes hours.
     copies: bool
@@ -132,7 +132,7 @@ def leave_magnetic_command(identifier: str, region: str, present: Storage) -> st
 
 
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
-    """Return the command that turns off storage autoscaling, by a limit equal to the allocated size."""
+    """Return the command that turns off storage autoscaling: it sets the limit to the allocated size."""
     instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"
     return f"{instance} --max-allocated-storage {storage.size_gib} --apply-immediately"
 
@@ -151,7 +151,7 @@ def _describe(present: Storage, storage: Storage, limits: VolumeLimits, elapsed_
 
 
 def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storage]]:
-    """Yield storage that may carry a workload. The sizes of each kind increase."""
+    """Yield storage that may carry a workload. For each kind, the smallest size comes first."""
     for kind in _KINDS:
         asked = demand.on(kind)
         for size_gib in _sizes(kind, present, asked):
@@ -162,7 +162,7 @@ def _ways(present: Storage, demand: Demand) -> Iterator[tuple[VolumeKind, Storag
 
 
 def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand) -> Storage:
-    """Return storage with the IOPS and the throughput of a demand, as far as RDS allows them for the size."""
+    """Return storage of this size with the IOPS and the throughput that a demand needs, as far as RDS allows them."""
     limits = find_envelope(kind, size_gib)
     if limits.least_iops == limits.most_iops:
         return _storage(kind, size_gib)
@@ -180,14 +180,14 @@ def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand
 
 
 def _sizes(kind: VolumeKind, present: Storage, demand: Demand) -> list[int]:
-    """Return the sizes of a kind of storage to try, smallest first: the present one, and sizes with other limits."""
+    """Return the sizes of a kind of storage to try, smallest first: the present size, and sizes with higher limits."""
     now = present.size_gib or 1
     least, striped, most = find_sizes(kind)
     wanted = [max(now, least), math.ceil(now * 11 / 10), striped]
     if kind != "gp3":
         wanted.append(math.ceil(demand.most_iops / find_figure(kind, "iops_per_gib")))
     if kind == "gp2":
-        # Add the sizes from which a single volume, and four striped volumes, have more throughput.
+        # Add the smallest sizes with which one volume, and four striped volumes, have gp2's higher throughput.
         wanted += [volumes * find_figure(kind, "small_gib") + 1 for volumes in (1, 4)]
     return sorted({size for size in wanted if least <= size <= most and (size == now or size * 10 >= now * 11)})
 
@@ -224,9 +224,10 @@ class StorageReport:
 
 
 def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> StorageReport:
-    """Return the report of a volume as `penstock lab up --volume` names it, and of its use in a recording.
+    """Return the report of a volume, and of its use in a recording.
 
-    With `needs_use`, the default recording is the newest of the user's loads. Raises UsageError, SourceError.
+    `volume` is as for `penstock lab up --volume`. With `needs_use`, the recording of the user's last load is used if
+    none is given. Raises UsageError, SourceError.
     """
     report, balance_share = _read_volume(volume)
     if recording is None and not needs_use:
@@ -244,7 +245,7 @@ def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> St
 
 
 def _read_volume(text: str) -> tuple[StorageReport, float]:
-    """Return the report of a volume, and the part of its burst bucket that is full."""
+    """Return the report of a volume, and which part of its burst bucket is full, 0 to 1."""
     volume = parse_volume(text)
     throttle = volume.throttle
     if throttle is None:
@@ -264,7 +265,8 @@ def _read_volume(text: str) -> tuple[StorageReport, float]:
         burst_iops=throttle.burst_iops,
         burst_ios=throttle.burst_ios or None,
     )
-    # The second result is 0.0 for a spent volume. If the volume has no bucket, it applies to the buckets of candidates.
+    # The result 0.0 is for a spent volume. If the volume has no bucket, the number is used for the buckets of proposed
+    # storage.
     is_spent = volume.kind == "gp2" and throttle.burst_iops is None
     return StorageReport(name=text, storage=storage, limits=limits), 0.0 if is_spent else 1.0
 
@@ -279,7 +281,7 @@ def report_instance(
     ask: Callable[..., list[CounterRow]] = read_instance_metrics,
     ask_options: Callable[..., tuple[StorageOption, ...]] = read_storage_options,
 ) -> StorageReport:
-    """Return the report of an RDS instance's storage, and of its use by CloudWatch's metrics.
+    """Return the report of an RDS instance's storage, and of its use.
 
     The metrics are those of the time of the recording, by default of the last hour. If CloudWatch has none, those in
     the recording are used. If RDS does not say what it allows the instance, its general limits are used. Raises

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. The
-# columns are not named, because they depend on the version, so a new version needs no new query.
+# The statistics views that are read if the server has them. For large views, a condition leaves out rows of zeros. All
+# columns are read without naming them, because they differ between versions. So a new version needs no new query.
 _VIEWS: Final = {
     "pg_stat_database": "v.datname IS NOT NULL",
     "pg_stat_bgwriter": "true",
@@ -43,7 +43,7 @@ _VIEWS: Final = {
     "pg_stat_replication_slots": "true",
 }
 
-# The views of commands that report their progress. They are read with the table's name.
+# The progress views of commands. They are read with the name of the table.
 _PROGRESS: Final = ("pg_stat_progress_copy", "pg_stat_progress_create_index")
 
 STATEMENTS: Final = "pg_stat_statements"
@@ -52,7 +52,7 @@ INDEX_READS: Final = "pg_statio_user_indexes"
 
 CONNECTIONS: Final = "connections"
 
-# What changes slowly, or has many rows, and the files of its queries.
+# The files of queries whose rows change slowly or are many, by the name of the rows in a sample.
 _SLOW_FILES: Final = {
     "xmin_holders": "watch/xmin_holders",
     "pg_stat_user_tables": "watch/tables",
@@ -64,10 +64,11 @@ _SLOW_FILES: Final = {
     "unindexed_keys": "watch/unindexed_keys",
 }
 
-# What is read once a minute, and at the end. It may fail: a sequence can be locked or dropped by another session.
+# The rows that are read once a minute, and at the end. The reading may fail: another session can lock or drop a
+# sequence.
 SLOW: Final = (*_SLOW_FILES, "pg_stat_slru", "pg_stat_replication_slots")
 
-# The files of the views that are read by a query of their own.
+# The views that a query file of penstock reads.
 _FILES: Final = {
     "temp_files": "watch/temp_files",
     INDEX_READS: "watch/index_reads",
@@ -83,12 +84,12 @@ _AURORA_COMMITS: Final = (
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
 
-# Source: Aurora User Guide, aurora_stat_optimized_reads_cache. It exists from 14.9 and 15.4 on, and is an error if the
-# instance has no such cache.
+# Source: Aurora User Guide, aurora_stat_optimized_reads_cache. The function exists from 14.9 and 15.4 on. It raises an
+# error if the instance has no such cache.
 _TIERED_CACHE: Final = "SELECT pg_catalog.to_jsonb(v) FROM pg_catalog.aurora_stat_optimized_reads_cache() AS v"
 
-# The settings that decide what a commit waits for, when checkpoints start, what the figures of statements mean, and how
-# many sessions there may be.
+# The settings that say what a commit waits for, when checkpoints start, what statistics of statements contain, and how
+# many sessions are allowed.
 _SETTINGS: Final = (
     "synchronous_commit",
     "synchronous_standby_names",
@@ -112,17 +113,17 @@ _SETTINGS: Final = (
     "max_connections",
     "superuser_reserved_connections",
     "reserved_connections",
-    # Only RDS and Aurora have it.
+    # Only RDS and Aurora have this setting.
     "rds.extensions",
 )
 
 
 @frozen
 class RightsRow:
-    """The row of rights.sql."""
+    """The row that rights.sql returns."""
 
     reads_statistics: bool
-    # None if the extension is not installed.
+    # The schema of pg_stat_statements. None if the extension is not installed.
     statements_schema: str | None
 
 
@@ -218,15 +219,15 @@ def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
 
 
 def _read_rows(cursor: Cursor) -> tuple[CounterRow, ...]:
-    """Return the rows of a view, which are one JSON column, or the columns of a query that others use too."""
+    """Return the rows of a query: one JSON column each, or several columns if other features use the query too."""
     names = [column.name for column in cursor.description or ()]
     return tuple(row[0] if len(names) == 1 else dict(zip(names, row, strict=True)) for row in cursor)
 
 
 def name_autovacuum(sessions: Sequence[SessionSample]) -> Sequence[SessionSample]:
-    """Return the sessions; a parallel worker of autovacuum is shown as autovacuum, with the statement of its leader.
+    """Return the sessions. A parallel worker of autovacuum gets the type and the statement of its leader.
 
-    PostgreSQL 19 has such workers, and shows no statement of theirs.
+    Only PostgreSQL 19 and later have such workers. The server shows no statement for them.
     """
     leaders = {session.pid: session for session in sessions if session.backend_type == "autovacuum worker"}
     return [
@@ -278,7 +279,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     }
     readable = {}
     for name, send in views.items():
-        # What is rarely read is not tried: that would take as long as to open the session.
+        # Queries that are rarely run are not tried here: trying them would take as long as opening the session.
         reason = None if name in SLOW else _try(send)
         if reason is None:
             readable[name] = send
@@ -298,7 +299,7 @@ def ask_tiered_cache(connection: Connection) -> TieredCache | None:
 
 
 def flush_statistics(connection: Connection) -> None:
-    """Report the session's statistics now, so that later readings do not count its earlier work as new.
+    """Report the session's statistics now, so that later readings do not take its earlier work for new work.
 
     Does nothing on PostgreSQL 14, which has no function for it.
     """
@@ -330,14 +331,14 @@ def _try(send: Callable[[], object]) -> str | None:
 
 @frozen
 class MomentRow:
-    """The row of moment.sql."""
+    """The row that moment.sql returns."""
 
     clock_s: float
     autovacuum_workers: int | None
 
 
 def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
-    """Return what changes from moment to moment, and the difference between the server's clock and this host's."""
+    """Return the row of moment.sql, and the difference between the server's clock and this host's."""
     before_s = clock()
     with translate_errors("reading the server's clock"):
         (moment,) = fetch_rows(connection, "watch/moment", MomentRow)

@@ -32,8 +32,8 @@ DATA = "pg_default"
 WAL = "pg_wal"
 
 _QUARTERS = 4
-# The free space is compared between quarters of the readings. If it falls from one quarter to the next by less than
-# this part of the mean fall, the device does not fill steadily.
+# The readings are divided into four quarters. If the free space falls from one quarter to the next by less than this
+# part of the mean fall, the device does not fill steadily.
 _LEAST_FALL = 0.3
 
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
@@ -44,7 +44,7 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 class DeviceUse:
     """The use of a device between the first and the last reading.
 
-    If the host was restarted in between, only the readings after that count.
+    If the host was restarted in between, only the readings after the restart count.
     """
 
     device: str
@@ -55,7 +55,8 @@ class DeviceUse:
     # The free space and the size at the last reading.
     free_bytes: int
     size_bytes: int
-    # The least of all readings, because a statement that fails on a full disk frees the space that it used.
+    # The least free space of all readings. It may be less than the last reading, because a statement that fails on a
+    # full disk frees the space that it used.
     least_free_bytes: int
     # The time until the disk is full at the measured rate, None if it does not fill.
     full_in_s: float | None = None
@@ -86,7 +87,7 @@ class DeviceMeter:
                 self._seen[device].add(row)
 
     def result(self) -> tuple[DeviceUse, ...]:
-        """Return the use of each device with two readings or more, that of the data directory's device first."""
+        """Return the use of each device that has two readings or more. The device of the data directory comes first."""
         found = (_measure(device, seen) for device, seen in self._seen.items())
         return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
 
@@ -194,8 +195,8 @@ def read_metrics(row: CounterRow) -> DeviceRates | None:
 def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
     """Return in how many seconds a device will be full at the measured rate, or None if it does not fill.
 
-    Temporary files are created and removed all the time, and one file that grows is not a trend. So the device fills
-    only if the least free space falls from each quarter of the readings to the next, by a similar amount.
+    Temporary files are created and removed all the time, so a single file that grows is not a trend. A device fills
+    only if its least free space falls from each quarter of the readings to the next by a similar amount.
     """
     if len(free) < _QUARTERS:
         return None

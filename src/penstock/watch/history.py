@@ -1,4 +1,4 @@
-"""A history: a folder of hourly recordings. The oldest ones are removed. Parts of a history can be read."""
+"""A history: a folder with a recording for each hour. Old recordings are removed. Parts of a history can be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PIECE_S = 3600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-# Views of which a sample has only the changed rows, with the columns that identify a row.
+# In a sample, these views have only the rows that have changed. The columns identify a row.
 _OF_CHANGES = {
     "pg_stat_statements": ("userid", "dbid", "queryid", "toplevel"),
     "pg_statio_user_indexes": ("schemaname", "indexrelname"),
@@ -106,9 +106,9 @@ class History:
         return Recorder(self._folder / f"{began:%Y%m%dT%H%M%S.%f}{SUFFIX}", header)
 
     def _drop_oldest(self, error: SourceError) -> None:
-        """Remove the oldest recording if the disk is full.
+        """If the disk is full, remove the oldest recording.
 
-        Raise the error if it is another error, or if none is left.
+        Raise `error` if it is not about a full disk, or if no recording is left to remove.
         """
         others = self._pieces()[:-1]
         if not others or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
@@ -118,13 +118,13 @@ class History:
     def _pieces(self) -> list[Path]:
         """Return the recordings of histories, oldest first.
 
-        Other recordings in the folder are not listed, so they are kept.
+        Recordings that are not of a history are not listed, so they are not removed.
         """
         return [path for path in list_recordings(self._folder) if _began_s(path) is not None]
 
 
 class _Known:
-    """The newest rows of the views of which samples have only changed rows. An unknown row would count from 0."""
+    """The newest rows of the views whose samples have only changed rows. A missing row would count from 0."""
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[tuple[object, ...], CounterRow]] = {}
@@ -137,7 +137,7 @@ class _Known:
                 rows.update((tuple(map(row.get, columns)), row) for row in sample.counters[view])
 
     def complete(self, sample: Sample) -> Sample:
-        """Return a sample with all rows of these views. The first sample of a recording has all rows."""
+        """Return a sample with all rows of these views, because the first sample of a recording must have all rows."""
         known = {view: tuple(rows.values()) for view, rows in self._rows.items()}
         return replace(sample, counters={**sample.counters, **known})
 
@@ -145,17 +145,15 @@ class _Known:
 def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recording:
     """Return the samples between two moments of several recordings, oldest first, as one recording.
 
-    Raises SourceError.
-
-    The moments are seconds since 1970. The header is that of the first recording with such samples. Its start is the
-    first moment if that is later, and `at_s` counts from there.
+    The moments are seconds since 1970. The header is that of the first recording with such samples. If the first moment
+    is later than that recording's start, it becomes the start, and `at_s` counts from there. Raises SourceError.
     """
     # A file is empty if the writer was killed before it wrote anything, or if the power failed.
     written = [path for path in paths if not path.is_file() or path.stat().st_size]
     found: list[Recording] = [
         recording for path in written for recording in [read_recording(path)] if _started_s(recording) <= until_s
     ]
-    # A recording is over when the next one begins.
+    # A recording has no samples after the start of the next one.
     ends_s = [*map(_started_s, found[1:]), until_s][: len(found)]
     kept = [each for each, end_s in zip(found, ends_s, strict=True) if end_s >= since_s]
     if not kept:

@@ -1,4 +1,4 @@
-"""Describes who keeps dead rows from being removed, from rows of xmin_holders.sql. Pure."""
+"""Describes the sessions, slots and transactions that keep dead rows from being removed (xmin_holders.sql). Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _OLD = 0.5
 
 
 def find_holder(rows: Iterable[CounterRow], *, database: str | None = None) -> CounterRow | None:
-    """Return the row of the oldest holder; with `database`, of those that keep rows of its tables. None if none."""
+    """Return the row of the oldest holder; if `database` is given, of the oldest that keeps rows of its tables.
+
+    Returns None if there is none.
+    """
     for row in rows:
         is_there = database is None or (row.get("datname") in (None, database) and not row.get("is_catalog"))
         if is_there and row.get("kind") in _WAYS and isinstance(row.get("xid_age"), int):

@@ -35,7 +35,7 @@ def make_room(folder: Path, now: datetime) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in list_recordings(folder)[: 1 - _KEPT]:
-            # Another load may have removed it.
+            # Another load may have removed the recording.
             with suppress(FileNotFoundError):
                 old.unlink()
     except OSError as exc:

@@ -1,10 +1,10 @@
 """Computes rates from samples: commits, rows, rollbacks and WAL per second, and the progress of commands.
 
 A procedure that commits updates the statistics views only when it ends, with all its commits at once. The next
-transaction id and the WAL position advance while it runs. But subtransactions and rolled-back transactions also take
-ids, and commits that write nothing take none. So the counters of the views are used, but only after a procedure has
-updated them. If a procedure was running before the first sample, its commits count only up to the number of ids that
-were taken since.
+transaction id and the WAL position advance while it runs. They are not exact counts of commits: subtransactions and
+rolled-back transactions also take ids, and commits that write nothing take none. So the counters of the views are used,
+but only after a procedure has updated them. If a procedure was running before the first sample, its commits count only
+up to the number of ids that were taken since then.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _COUNTED = ("xact_commit", "xact_rollback", "tup_inserted", "tup_updated", "tup_
 _WAL_BYTES_PER_ROW = 130
 _WAL_BYTES_PER_COMMIT = 40
 
-# Sessions report their counters at most once a second, and the collector of PostgreSQL 14 lags by half a second.
+# How late counters may be. Sessions report them at most once a second, and the collector of PostgreSQL 14 adds half a
+# second.
 _DELAY_S = 2.0
 
-# A procedure has updated the counters if the new commits and rows are more than this part of the new transaction ids.
+# A procedure has updated the counters if they show more new commits and rows than this part of the new transaction ids.
 _LEAST_ARRIVED = 0.05
 
-# A statement and its transaction are the same age if their ages differ by less than this.
+# The age of a statement and the age of its transaction count as equal if they differ by less than this.
 _SAME_TIME_S = 0.0005
 
 
@@ -45,7 +46,7 @@ class Rates:
 
     elapsed_s: float = 0.0
     commits_per_s: float | None = None
-    # Only commits of transactions that wrote, because only these flush the WAL.
+    # Counts only commits of transactions that wrote, because only these commits flush the WAL.
     writes_per_s: float | None = None
     rollbacks_per_s: float | None = None
     wal_bytes_per_s: float | None = None
@@ -62,11 +63,11 @@ class _Point(NamedTuple):
     xid: int | None
     wal_bytes: int | None
     own_commits: int
-    # This and the next two fields count from the first reading.
+    # The number of commits since the first reading. The next two fields count from the first reading too.
     commits: int = 0
     rollbacks: int = 0
     rows: int = 0
-    # Whether the view had rows.
+    # Whether the view had rows in this reading.
     is_read: bool = False
 
 
@@ -83,7 +84,7 @@ class _Added:
 
     @property
     def writes(self) -> int:
-        """Return the largest possible number of commits that wrote. Each took a transaction id and changed a row."""
+        """Return the most commits that may have written. Each such commit took a transaction id and changed a row."""
         return min(self.commits or 0, self.xids or 0, self.rows)
 
 
@@ -159,8 +160,9 @@ class RatesMeter:
     def _sees_transactions(self) -> bool:
         """Return whether the samples can be trusted to show commits.
 
-        The age of at least one session's transaction was visible, so a running procedure that commits would be seen.
-        The samples span at least _DELAY_S, after which the server has counted the first commits.
+        At least one session's transaction must have a visible age. Otherwise a procedure that commits would not be
+        noticed. The samples must also span _DELAY_S, because the server has counted the first commits only after this
+        time.
         """
         return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
 
@@ -174,7 +176,7 @@ def measure_rates(samples: Iterable[Sample]) -> Rates:
 
 
 def _commits_inside(session: SessionSample) -> bool:
-    """Return whether a statement has committed while it runs. Its transaction is then younger than the statement."""
+    """Return whether a statement has committed while it runs. If so, its transaction is younger than the statement."""
     if session.state != "active" or session.query_s is None or session.transaction_s is None:
         return False
     return session.query_s - session.transaction_s > _SAME_TIME_S
@@ -191,7 +193,8 @@ def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
 def _count_read_only(points: Sequence[_Point]) -> float:
     """Return how many commits wrote nothing.
 
-    The number is computed from the median rate, because a procedure updates the counters within one second.
+    The median rate is used, because a procedure updates the counters within one second, which does not change the
+    median.
     """
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
@@ -241,8 +244,8 @@ class _View(NamedTuple):
 
     # The name of the view's command in messages.
     command: str
-    # Pairs of columns (what is done, what is to do), the preferred pair first, by the beginning of a phase's name. The
-    # first name that fits counts, because a view keeps the numbers of earlier phases.
+    # For each beginning of a phase's name, pairs of columns: what is done, and what is to do. The preferred pair comes
+    # first. The first beginning that fits is used, because a view keeps the numbers of earlier phases.
     phases: Mapping[str, tuple[tuple[str, str], ...]]
 
 
@@ -255,7 +258,7 @@ VIEWS: Mapping[str, _View] = {
             "": (("tuples_done", "tuples_total"), ("blocks_done", "blocks_total")),
         },
     ),
-    # The number of indexes is known since PostgreSQL 17.
+    # VACUUM's number of indexes is known since PostgreSQL 17.
     "pg_stat_progress_vacuum": _View(
         "VACUUM",
         {
@@ -275,11 +278,11 @@ class Work:
     command: str
     table: str
     phase: str
-    # The part of its phase that is done, 0 to 1, None if the server does not know the whole.
+    # The part of the command's phase that is done, 0 to 1, None if the server does not know how much there is to do.
     fraction: float | None
-    # How long the phase still takes at its present rate, None if that is not known.
+    # How long the rest of the phase will take at its present rate, None if that is not known.
     left_s: float | None
-    # The rows of a COPY so far.
+    # How many rows a COPY has processed so far.
     rows: int | None
 
 
@@ -325,7 +328,7 @@ def _fraction(view: str, row: CounterRow) -> float | None:
 
 
 def _left(view: str, row: CounterRow, fraction: float, readings: Sequence[Sample]) -> float | None:
-    """Return how long the phase still takes, from its rate since the first reading that shows the phase."""
+    """Return how long the rest of the phase will take at its mean rate since the first reading that shows it."""
     for sample in readings[:-1]:
         for other_view, other in _rows(sample):
             is_same = other_view == view and (other["pid"], other.get("phase")) == (row["pid"], row.get("phase"))

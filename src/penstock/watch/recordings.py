@@ -2,8 +2,8 @@
 
 A recording has a line for the header, a line for each sample, and a line that marks the end. The file is flushed to the
 operating system each second. So if the writer was killed, the recording can be read up to its last whole line. A reader
-ignores fields that it does not know, and refuses a format of a newer major version. Fields that are missing have their
-defaults. Recordings of every released version can be read for ever; tests/recordings has some of each format.
+ignores fields that it does not know, and refuses a format with a newer major version. A field that is missing has its
+default. Recordings of every released version can be read for ever. tests/recordings has some of each format.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from penstock.core.values.server import Unread
 from penstock.watch.values import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 
 _MARK = "penstock_recording"
-# The key in the header line for the version of penstock that wrote it.
+# The key in the header line for the version of penstock that wrote the recording.
 _WRITER = "penstock"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
-# The largest window of a decompressor is 128 MiB (2^27 bytes). penstock's recordings need 8 MiB, but another file could
-# require far more.
+# The largest window that the decompressor accepts, 128 MiB (2^27 bytes). penstock's recordings need 8 MiB. Without a
+# limit, another file could require far more memory.
 _OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 # The longest line that is read. For comparison, a sample with 5,000 statements of 2 kB each has 15 MB.
 _MAX_LINE_BYTES = 256 * 1024 * 1024
-# This is larger than any counter of a server, which is a bigint, and than any time in seconds.
+# This number is larger than any counter of a server, which is a bigint, and than any time in seconds.
 _MAX_NUMBER = 2**64
 _NUMBERS = frozenset((int, float))
 _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
@@ -56,7 +56,7 @@ _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _Fields = TypeVar("_Fields")
 
-# The results of _types_of. A load does not need them, because it only writes recordings.
+# Keeps the results of _types_of. A load never fills it, because a load only writes recordings.
 _TYPES: dict[type, Mapping[str, frozenset[type]]] = {}
 
 

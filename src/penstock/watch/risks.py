@@ -1,6 +1,7 @@
-"""Finds what nobody waits for yet and what will stop the server: each with its number and its limit. Pure.
+"""Finds risks: growing numbers and faults that will stop the server although no session waits for them yet. Pure.
 
-The rows are those that are read once a minute (activity.py). A rate is that between the first and the last reading.
+Risks are found in the rows that are read once a minute (activity.py). A rate is the one between the first and the last
+reading.
 """
 
 from __future__ import annotations
@@ -18,26 +19,28 @@ if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
     from penstock.watch.values import Sample
 
-# Nothing is named below this part of its limit.
+# A number below this part of its limit is never reported.
 _LEAST = 0.1
 
-# A limit that is reached within this time at the present rate is named from _LEAST on.
+# A number at or above _LEAST is reported if it reaches its limit within this time at the present rate.
 _SOON_S = 86_400.0
 
-# A limit that is not reached soon is named from this part on.
+# A number at or above this part of its limit is reported even if it does not reach the limit soon.
 _NEAR = 0.8
 
-# A disk is nearly full from this part on. What fills it is not expected to go on for more than ten times the recording.
+# A disk counts as nearly full at or above this part. The forecast for a disk reaches at most ten times as far into the
+# future as the recording is long, because whatever fills the disk may end.
 _NEARLY_FULL = 0.9
 _MOST_FORECAST = 10
 
-# The age at which a server takes no more writes: 3 million before the end of 2^31 (SetTransactionIdLimit in varsup.c).
+# A server takes no more writes at this age, which is 3 million before 2^31 (SetTransactionIdLimit in varsup.c).
 _STOP = 2**31 - 3_000_000
 
-# A cache of transaction states is too small if at least this part of the look-ups, and so many a second, read a block.
+# A cache of transaction states is too small if at least _LEAST of the look-ups, and this many a second, must read a
+# block.
 _LEAST_MISSES_PER_S = 100.0
 
-# Tables with fewer rows need no statistics to be read well.
+# The planner reads tables with fewer rows well even without statistics.
 _LEAST_ROWS = 10_000
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
@@ -74,11 +77,11 @@ _VACUUM = "VACUUM the oldest tables (age({column}) in pg_class), without FULL an
 
 @frozen
 class Risk:
-    """What grows towards a limit, or is wrong already, while nobody waits for it."""
+    """A number that grows towards a limit, or a fault, while no session waits for it yet."""
 
-    # It stays the same between releases.
+    # The code stays the same between releases.
     code: str
-    # What it is about, such as database shop.
+    # The object with the risk, such as database shop.
     what: str
     now: float
     # The unit of `now` and `limit`: bytes, or the name of what is counted.
@@ -86,7 +89,7 @@ class Risk:
     # What happens at the limit, or what is wrong.
     then: str
     remedy: str
-    # None if there is no limit, or if it is not known.
+    # The limit, None if there is none or it is not known.
     limit: float | None = None
     # The time until the limit at the rate of the recording, None if that is not known or if the value does not grow.
     reached_in_s: float | None = None
@@ -138,7 +141,7 @@ class RiskMeter:
             self.most_connections = max(self.most_connections, read_int(row, "of_all") + 1)
 
     def result(self) -> tuple[Risk, ...]:
-        """Return the risks, the one whose limit is reached first before others."""
+        """Return the risks. The one that reaches its limit first comes first."""
         found = [risk for rule in _RULES for risk in rule(self)]
         return tuple(sorted(found, key=lambda risk: (risk.reached_in_s is None, risk.reached_in_s or 0.0)))
 
@@ -151,14 +154,14 @@ class RiskMeter:
         return self._first[view][1] if view in self._first else ()
 
     def rise(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
-        """Return by how much a value of a row of the last reading has grown since the first; 0 if that is not known."""
+        """Return by how much a value in a row has grown from the first reading to the last; 0 if that is not known."""
         for before in self.first_rows(view):
             if all(before.get(key) == row.get(key) for key in keys):
                 return max(0, read_int(row, column) - read_int(before, column))
         return 0.0
 
     def rate(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
-        """Return by how much a value grows in a second."""
+        """Return by how much a value in a row grows in a second."""
         elapsed_s = self._last[view][0] - self._first[view][0]
         return self.rise(view, row, column, *keys) / elapsed_s if elapsed_s > 0 else 0.0
 
@@ -186,7 +189,7 @@ def _is_soon(now: float, limit: float, left_s: float | None) -> bool:
     return now >= _LEAST * limit and left_s is not None and left_s <= _SOON_S
 
 
-# By code: the unit, what happens at the limit or what is wrong, and the remedy.
+# For each code: the unit, what happens at the limit or what is wrong, and the remedy.
 _TEXTS: Final = {
     "transaction-age": ("transactions", "{then}", "{remedy}"),
     "multixact-age": ("multixacts", "{then}", "{remedy}"),
@@ -355,7 +358,8 @@ def _find_checksum_failures(seen: RiskMeter) -> Iterator[Risk]:
 def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Risk]:
     before = [row.get("indexrelname") for row in seen.first_rows("invalid_indexes")]
     for row in seen.rows("invalid_indexes"):
-        # A build that has just failed is its own session's matter.
+        # An index is reported only if it was invalid in the first reading too. If a build has just failed, its session
+        # knows.
         if row.get("indexrelname") in before:
             yield _risk("invalid-index", f"index {_name(row, 'indexrelname')} of {row.get('relname')}", 1)
 

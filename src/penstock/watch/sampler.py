@@ -1,4 +1,4 @@
-"""Samples a server: sessions at every tick, statistics views every second, long or costly ones every ten seconds.
+"""Samples a server: sessions at every tick, and statistics views every second, or less often if they are costly.
 
 Package diagnose interprets the samples. The sampler's own session is not in its samples. Its transactions are counted
 in `own_commits`, because the server's counters include them.
@@ -49,14 +49,15 @@ if TYPE_CHECKING:
 
 # Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
-# Processor time is counted in ticks of 10 ms. Over a shorter time, more processors could seem busy than exist.
+# Processor time is counted in ticks of 10 ms. Over a time shorter than this, more processors could seem busy than
+# exist.
 _LEAST_BUSY_S = 0.05
-# These views may have thousands of rows, or go through all sessions, so they are read less often. So is the processor
-# time of the server's processes.
+# Some views have thousands of rows, or cost a scan of all sessions, so they are read only this often. The processor
+# time of the server's processes is read as often.
 _RARELY_S = 10.0
 _SLOW_EVERY_S = 60.0
 
-# How often each view is read, if that is not each second.
+# How often a view is read, if not every second.
 _EVERY_S = {
     **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS), _RARELY_S),
     **dict.fromkeys(SLOW, _SLOW_EVERY_S),
@@ -84,7 +85,7 @@ class Sampler:
         read_local_storage: Callable[[], CounterRow | None] = lambda: None,
         # Returns what AWS has reported since the last call. It must not wait.
         take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict,
-        # The limits of the server's storage, which are kept in the header, as is `application`.
+        # The limits of the server's storage. They are kept in the header, and so is `application`.
         volume: VolumeLimits | None = None,
         application: str | None = None,
         # How often statistics views and devices are read. Views with many rows are read every 10 s.
@@ -96,7 +97,7 @@ class Sampler:
         self._factory = factory
         self._counters_every_s = counters_every_s
         self._devices: Mapping[str, tuple[Path, Device]] = {}
-        # The least space that was free below each tablespace at a tick since the devices were read last.
+        # For each tablespace, the least space that was free at any tick since the devices were last read.
         self._least_free: dict[str, int] = {}
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
@@ -125,7 +126,8 @@ class Sampler:
         counters = dict(seen.counters)
         for name in due:
             every_s = _EVERY_S.get(name, self._counters_every_s)
-            # The next time is a multiple of the interval since the start, so the delays of late ticks do not add up.
+            # Readings are due at multiples of `every_s` since the start, so that the delays of late ticks do not add
+            # up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
             counters |= self._read_storage()
@@ -159,14 +161,15 @@ class Sampler:
                 connection.close()
                 raise
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
-        # The next sample's interval does not include the time without a session.
+        # The time without a session does not count for the next sample's interval.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
         self._busy_at_s = self._last_s
 
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.
 
-        If the socket were closed in that case, another connection could get the descriptor on which the thread waits.
+        If this thread closed the socket then, a new connection could get the descriptor on which the other thread
+        waits.
         """
         if self._in_use.acquire(blocking=False):
             try:
@@ -237,7 +240,7 @@ class Sampler:
         return {name: rows for name, rows in {**found, **self._take_late_points()}.items() if rows}
 
     def _note_free_space(self) -> None:
-        """Note how much is free. A statement that fails on a full disk frees what it used within a moment."""
+        """Record how much is free at each tick. A statement that fails on a full disk frees its space at once."""
         for tablespace, (path, _) in self._devices.items():
             if (free := measure_free(path)) is not None:
                 self._least_free[tablespace] = min(free, self._least_free.get(tablespace, free))
@@ -260,7 +263,7 @@ class Sampler:
         return {} if own_s is None else {PROCESSES: ({"server_cpu_s": own_s, "busy_cpu_s": busy_cpu_s()},)}
 
     def _measure_busy(self, now_s: float) -> float | None:
-        """Return how many processors were busy since the last measurement, None if that was a moment ago."""
+        """Return how many processors were busy since the last measurement. None if that was a moment ago."""
         elapsed_s = now_s - self._busy_at_s
         if not self._is_local or elapsed_s < _LEAST_BUSY_S:
             return None
@@ -275,9 +278,9 @@ def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Devic
 
 
 class Cleaner:
-    """Calls strip_literals, with a cache, because most ticks see the same texts."""
+    """Removes literals from texts. It keeps the results, because most ticks see the same texts again."""
 
-    # The cache's limit. With a track_activity_query_size of 1 MB, a few texts fill it.
+    # The most characters that are kept. With a track_activity_query_size of 1 MB, a few texts reach this number.
     _LIMIT_CHARACTERS = 16 * 1024 * 1024
 
     def __init__(self) -> None:

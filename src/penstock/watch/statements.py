@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# A word begins with a letter, an underscore or a character beyond ASCII. Digits and $ may follow. The tag of a
-# dollar-quoted string ($tag$) has no $. The sets list what they exclude, because compiling the range of all characters
-# beyond ASCII takes 8 ms.
+# A word begins with a letter, an underscore or a character beyond ASCII. In later places, digits and $ are allowed too.
+# The tag of a dollar-quoted string ($tag$) has no $. The sets list the characters that they exclude, because compiling
+# the range of all characters beyond ASCII takes 8 ms.
 _FIRST, _NEXT, _NEXT_OF_TAG = r"[^\x00-@[-^`{-\x7f]", r"[^\x00-#%-/:-@[-^`{-\x7f]", r"[^\x00-/:-@[-^`{-\x7f]"
 
-# The tokens of PostgreSQL's scanner, as far as literals need them. Words are matched before numbers, so that the digit
-# of t1 belongs to the word. All characters beyond ASCII belong to words. Comments are removed, because they may have
-# secrets. Source: "Lexical Structure" in PostgreSQL's documentation.
+# The tokens of PostgreSQL's scanner, as far as they are needed to find literals. Words are matched before numbers, so
+# that the digit of t1 belongs to the word. All characters beyond ASCII belong to words. Comments are removed, because
+# they may contain secrets. Source: "Lexical Structure" in PostgreSQL's documentation.
 _TOKEN = re.compile(
     rf"""
     (?P<comment>--[^\r\n]* | /\*)
@@ -36,7 +36,8 @@ def strip_literals(statement: str) -> str:
     r"""Return a statement with ? for each literal, (?, ...) for a list of them, and without comments.
 
     A literal that is cut off at the end of the text is replaced too. If a string without E contains a backslash, the
-    rest of the text is removed: where such a string ends depends on standard_conforming_strings, which is not known.
+    text from there on is removed: where such a string ends depends on standard_conforming_strings, which is not known
+    here.
 
     >>> strip_literals("SELECT * FROM t1 WHERE a IN (1, 2, 3) AND b = 'secret' -- note")
     'SELECT * FROM t1 WHERE a IN (?, ...) AND b = ?'
@@ -56,7 +57,7 @@ def strip_literals(statement: str) -> str:
 
 
 def read_tokens(statement: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a text, each with its kind (a group of _TOKEN). Joined, they are the text."""
+    """Yield the tokens of a text, each with its kind (a group of _TOKEN). All tokens joined are the text again."""
     position = 0
     while match := _TOKEN.match(statement, position):
         start, position = position, match.end()

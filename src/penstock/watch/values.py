@@ -24,7 +24,7 @@ FORMAT = "1.0"
 
 @frozen
 class SessionSample:
-    """One backend at one moment: a row of sessions.sql."""
+    """One backend at one moment: a row that sessions.sql returns."""
 
     pid: int
     backend_type: str | None
@@ -32,18 +32,18 @@ class SessionSample:
     database: str | None
     user: str | None
     application: str | None
-    # The state, and the type and name of the wait event, are None if the role may not see them.
+    # The state. This, and the type and name of the wait event, are None if the role may not see them.
     state: str | None
-    # This and the next field are None if the backend does not wait.
+    # The type of the wait event. This and the next field are None if the backend does not wait.
     wait_event_type: str | None
     wait_event: str | None
     query_id: int | None
-    # Without literals, unless the recording keeps query text.
+    # The text of the statement, without literals unless the recording keeps query text.
     query: str | None
     query_s: float | None
     # The age of the backend's transaction.
     transaction_s: float | None
-    # The age of its transaction ID, in transactions.
+    # The age of the backend's transaction id, in transactions.
     xid_age: int | None
     # While the backend waits for a lock, the pids of the backends that it waits for; pid 0 is a prepared transaction.
     blocked_by: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class SessionSample:
 
 @frozen
 class Progress:
-    """Counters that advance even if a procedure commits internally. Each is None if the server does not have it."""
+    """Counters that advance even while a procedure commits. Each is None if the server does not have it."""
 
     # The WAL position in bytes.
     wal_bytes: int | None
@@ -84,7 +84,7 @@ class Sample:
     #   unindexed_keys.sql; slots and archiver are the rows of inspect_slots.sql and inspect_archiver.sql
     # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes
-    # - connections with application, user, connections, idle, of_all (the server's): the 20 with most of them
+    # - connections with application, user, connections, idle, of_all (of the whole server): the 20 largest groups
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
     # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes,
     #   size_bytes, and least_free_bytes of all ticks since the row before
@@ -95,8 +95,8 @@ class Sample:
     # AWS is late, so measured_at of the last two is earlier than the sample. Of several rows for one minute, the last
     # counts.
     counters: Mapping[str, tuple[CounterRow, ...]] = field(default_factory=dict)
-    # How many of the host's CPUs were busy since the last tick that has this value. None if the server is not on this
-    # machine, or if that tick was a moment ago.
+    # How many of the host's CPUs were busy since the last tick with this value. None if the server is not on this
+    # machine, or if that tick was less than 50 ms ago.
     host_busy_cpus: float | None = None
 
 
@@ -136,8 +136,8 @@ class Recording:
 
     header: RecordingHeader
     samples: Iterable[Sample]
-    # False if the writer was killed or is still writing. It is known after the last sample.
+    # False if the writer was killed or is still writing. The value is final after the last sample was read.
     is_whole: bool = False
-    # What the loader itself counted, if the samples were taken beside a load that ended well. It is known after the
-    # last sample.
+    # What the loader itself counted, if the samples were taken beside a load that ended well. The value is final after
+    # the last sample was read.
     load: LoadCounts | None = None

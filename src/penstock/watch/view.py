@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Span = tuple[str, str]
 Line = list[Span]
 
-# The colours are visible on black and on white, and differ for readers who cannot distinguish red and green. Each has
-# its name next to it.
+# The colours can be seen on black and on white, and differ for readers who cannot distinguish red and green. Next to
+# each colour is the name of what it shows.
 _STYLES = {
     "cpu": "cyan",
     "io": "blue",
@@ -50,12 +50,12 @@ _WORK_SHOWN = 5
 
 @frozen
 class Standby:
-    """A receiver of WAL."""
+    """A standby, or another receiver of WAL."""
 
     name: str
     state: str
-    # The WAL that it has not replayed yet. For a receiver that replays nothing, such as pg_receivewal, the WAL that it
-    # has not flushed. None if the role may not see it.
+    # The WAL that the receiver has not replayed yet. If the receiver replays nothing, as pg_receivewal does, it is the
+    # WAL that the receiver has not flushed. None if the role may not see it.
     behind_bytes: int | None
 
 
@@ -75,7 +75,7 @@ class View:
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
     work: tuple[Work, ...]
-    # What nobody waits for yet, since the watch began.
+    # The risks since the watch began.
     risks: tuple[Risk, ...]
 
     @classmethod
@@ -208,7 +208,7 @@ def _draw_parts(parts: Sequence[ActivityPart], width: int, *, by_name: bool, is_
 
 
 def _draw_blocking(blocking: Sequence[Blocked], width: int) -> list[Line]:
-    """Return the beginning of the tree of sessions that wait for locks, each below the session that blocks it."""
+    """Return the first lines of the tree of blocked sessions, in which each is below the session that blocks it."""
     if not blocking:
         return []
     lines: list[Line] = [[], [("waits for locks, each below what blocks it", "bold")]]

@@ -1,8 +1,8 @@
 """Measures which sessions were active in a run of samples, what they waited for, and who blocked them.
 
-Each sample stands for the real time since the previous one. Meters read samples one by one and keep only sums, so
-memory does not grow with the recording. The functions take any run of samples, such as the last seconds of a recording
-in progress.
+Each sample stands for the real time since the previous sample. Meters read samples one by one and keep only sums, so
+memory does not grow with the recording. The functions accept any run of samples, such as the last seconds of a
+recording in progress.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 # The name for active sessions without a wait event. A backend that waits for a processor looks the same.
 CPU = "CPU"
 
-# The weight of a sample whose interval is 0.
+# The seconds that a sample stands for if its interval is 0.
 _NO_TIME_S = 1e-9
 
-# After this many different names, all other names are counted together as "(others)". Otherwise statements that contain
-# literals, which are all different, would fill the memory.
+# After this many different names, further names are counted together as "(others)". Otherwise memory could fill up with
+# statements that differ only in their literals.
 _MOST_NAMES = 10_000
 _OTHERS = "(others)"
 
@@ -47,9 +47,9 @@ class ActivityPart:
     """A part of the activity, such as the sessions with one wait event."""
 
     name: str
-    # The average number of its active sessions.
+    # The average number of active sessions in this part.
     sessions: float
-    # Its share of all active time, 0 to 1.
+    # The part's share of all active time, 0 to 1.
     share: float
 
 
@@ -78,7 +78,7 @@ class Shares:
         self._names: dict[object, str] = {}
 
     def add(self, name: str, seconds: float, *, key: object = None) -> None:
-        """Add seconds to a name; names with the same key are counted as one."""
+        """Add seconds to a name. Names with the same key are counted as one."""
         key = key or name.lower()
         if key not in self._seconds:
             if len(self._seconds) >= _MOST_NAMES:
@@ -111,7 +111,7 @@ class Ticks:
         self.by_tick = array("L")
 
     def add(self, moment: Moment) -> None:
-        """Count a moment; ticks may come in any order."""
+        """Count a moment. Ticks may come in any order."""
         self.count += 1
         self.seconds += moment.weight_s
         missing = moment.tick + 1 - len(self.by_tick)
@@ -184,7 +184,7 @@ class ActivityMeter:
 def is_active(session: SessionSample) -> bool:
     """Return whether a backend is active for a client.
 
-    A walsender does not count, because its state is always active.
+    A walsender does not count as active, because its state is always active.
     """
     return session.state in {"active", "fastpath function call"} and session.backend_type != "walsender"
 
@@ -204,7 +204,7 @@ def find_moments(sample: Sample, tick: int) -> list[Moment]:
 
 
 def moment_of(session: SessionSample, tick: int, weight_s: float) -> Moment:
-    """Return a session as a moment."""
+    """Return a session in the sample number `tick` as a moment."""
     return Moment(tick, weight_s, session, spell_wait(session))
 
 
@@ -241,7 +241,7 @@ def name_statement(session: SessionSample) -> str:
 
 
 def add_statement(shares: Shares, session: SessionSample, seconds: float) -> None:
-    """Add seconds to a session's statement, which is identified by its query id, or by its text if there is none."""
+    """Add seconds to a session's statement. Its query id identifies it, or its text if there is no query id."""
     shares.add(name_statement(session), seconds, key=session.query_id)
 
 
@@ -251,22 +251,23 @@ def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-# Wait events, with the codes of their diagnoses. The session waits for its own local flush, or for another session's
-# flush; for a standby; or for Aurora's storage.
+# Wait events that may be for a commit, with the codes of their diagnoses. The session waits for a flush of WAL (its own
+# or that of another session), for a standby, or for Aurora's storage.
 LOCAL_FLUSH = "commit-local-flush"
 COMMIT_WAITS = {
     "io:walsync": LOCAL_FLUSH,
     "lwlock:walwrite": LOCAL_FLUSH,
-    # Before PostgreSQL 19 the pause of commit_delay is not shown as a wait.
+    # PostgreSQL 19 and later show the pause of commit_delay as this wait.
     "timeout:commitdelay": LOCAL_FLUSH,
     "ipc:syncrep": "commit-standby",
     "io:xactsync": "commit-aurora-storage",
 }
 
-# With these values of wal_sync_method one call writes and flushes WAL, and the server shows the call as a write.
+# With these values of wal_sync_method, one call both writes and flushes WAL. The server shows that call as a write.
 _FLUSH_BY_WRITE = frozenset(("open_datasync", "open_sync"))
 
-# In a longer transaction, a commit that takes a tenth of the time would take more than a tenth of a second.
+# If a transaction is longer than this, its last waits for a flush are probably not for its commit. A commit would have
+# to take more than a tenth of a second to be a tenth of the time.
 _LONG_S = 1.0
 
 
@@ -291,9 +292,9 @@ def is_idle_in_transaction(session: SessionSample) -> bool:
 class _Transaction:
     """An open transaction."""
 
-    # The waits for the local flush since the last sample that shows the transaction doing something else.
+    # The waits for the local flush since the last sample in which the transaction did something else.
     waits: list[Moment] = field(default_factory=list)
-    # Whether a sample shows the transaction doing something else.
+    # Whether the transaction did anything else in a sample.
     has_worked: bool = False
     age_s: float = 0.0
 
@@ -317,7 +318,8 @@ class CommitFinder:
         for session in filter(is_working, sample.sessions):
             code = self._codes.get(spell_wait(session)) if session.wait_event_type and is_active(session) else None
             age_s = session.transaction_s
-            # If the transaction began before the last sample, it is the transaction that the last sample shows.
+            # If the transaction began before the last sample, it is the transaction that this session had in the last
+            # sample.
             is_same = age_s is not None and age_s > since_s and session.pid in before
             now = before.pop(session.pid) if is_same else _Transaction()
             if code == LOCAL_FLUSH:
@@ -359,18 +361,18 @@ class Blocked:
     has pid 0 and no session.
     """
 
-    # 0 for a session that blocks others and waits for no lock itself.
+    # The depth in the tree. It is 0 for a session that blocks others and waits for no lock itself.
     depth: int
     pid: int
     state: str | None
     application: str | None
     statement: str | None
-    # How long its statement has run if it waits, otherwise None.
+    # How long the session's statement has run if the session waits for a lock, otherwise None.
     waits_s: float | None
 
 
 def find_blocking(sample: Sample) -> tuple[Blocked, ...]:
-    """Return the tree of sessions that block and wait: each session below its first blocker, the oldest waits first."""
+    """Return the tree of blocking and waiting sessions, each below its first blocker, the longest waits first."""
     sessions = {session.pid: session for session in sample.sessions}
     waiting: dict[int, list[SessionSample]] = {}
     for session in sorted(sample.sessions, key=lambda each: -(each.query_s or 0.0)):
@@ -397,6 +399,7 @@ def _walk(
         waits_s=session.query_s if session is not None and session.blocked_by else None,
     )
     for each in waiting.get(pid, ()):
-        # Sessions that block each other are a deadlock, which the server ends.
+        # A session that is above in the tree already is not listed again. Such a circle is a deadlock, which the server
+        # ends.
         if each.pid not in (*above, pid):
             yield from _walk(each.pid, depth + 1, sessions, waiting, (*above, pid))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How often a free connection is tried for. Each attempt starts a backend, which the server ends at once.
+# How often to try to get a connection. Each attempt starts a backend. If no connection is free, it ends at once.
 _PLACE_EVERY_S = 1.0
 
 
@@ -86,10 +86,11 @@ def open_sampler_at(
 
 
 def await_place(open_one: Callable[[], Sampler], *, for_s: float | None, say: Callable[[str], None]) -> Sampler:
-    """Return the sampler that `open_one` opens. While all connections of the server are taken, try once a second.
+    """Return the sampler that `open_one` opens. While all connections of the server are taken, retry once a second.
 
-    `say` is called once if so. Raises ServerError if the server refuses for another reason, or for `for_s` seconds. A
-    role that may use reserved connections gets one from the server by itself.
+    Before the first retry, `say` is called. Raises ServerError if the server refuses for another reason, or if all
+    connections are still taken after `for_s` seconds. A role that may use reserved connections gets one of these from
+    the server without a special option.
     """
     began_s, is_told = time.monotonic(), False
     while True:
@@ -169,8 +170,8 @@ def ask_late_points(host: str, since: datetime) -> Mapping[str, Sequence[Counter
 class LatePoints:
     """The metrics of an RDS instance. A background thread reads them once a minute; they are some minutes late.
 
-    A row has its own time in measured_at. If AWS has completed a row later, it is returned again. There are no rows if
-    AWS refuses.
+    The column measured_at of a row has the time of its values. If AWS completes a row later, the row is returned again.
+    There are no rows if AWS refuses.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class LatePoints:
         _start(self._poll, "late points")
 
     def take(self) -> dict[str, tuple[CounterRow, ...]]:
-        """Return the new rows since the last call, by the name under which a sample has them."""
+        """Return the rows that arrived since the last call, by the name under which a sample has them."""
         with self._lock:
             taken = {name: tuple(rows) for name, rows in self._new.items()}
             self._new.clear()
@@ -198,7 +199,7 @@ class LatePoints:
 
     def _poll(self) -> None:
         while True:
-            # AWS has no values for the first minute yet.
+            # At first, wait: AWS has no values yet for the first minute.
             time.sleep(self._every_s)
             try:
                 found = self._read(self._host, self._since)
@@ -230,12 +231,12 @@ def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
     return find_volume_limits(instance.storage, instance.instance_class.ebs)
 
 
-# A load that ends sooner is not sampled. Opening the sampler takes 40 ms of processor time here and on the server,
-# which is 1 % of what two sessions use in this time.
+# A load is sampled only if it runs longer than this. Opening the sampler takes 40 ms of processor time on this host and
+# on the server together, which is 1 % of what two sessions use in this time.
 _AFTER_S = 2.0
 
-# There are five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More would cost a
-# short load more than 1 % of its processor time (benchmarks/recording_cost.py).
+# There are five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More samples would
+# cost a short load more than 1 % of its processor time (benchmarks/recording_cost.py).
 SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
 
 # How long the end of a load waits for the last sample, for example if the server no longer answers.
@@ -243,9 +244,9 @@ _PATIENCE_S = 2.0
 
 
 class Beside:
-    """A thread that samples a server, writes the samples to a new file, and passes them on.
+    """A thread that samples a server, writes the samples to a new file, and calls `see` with each of them.
 
-    No error reaches the load.
+    An error of sampling does not end the load.
 
     Needs a free connection, and pg_read_all_stats to see other roles' sessions.
     """
@@ -277,7 +278,7 @@ class Beside:
         self._thread.start()
 
     def stop(self, count: Callable[[], LoadCounts | None] = lambda: None) -> bool:
-        """End the sampling. If there is a recording, add what the loader counted, which `count` returns.
+        """End the sampling. If there is a recording, add the loader's counts, which `count` returns.
 
         Returns false if the sampling has not ended, because the server does not answer.
         """

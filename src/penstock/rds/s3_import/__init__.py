@@ -1,1 +1,1 @@
-"""Prepares a server for imports from S3, and undoes that."""
+"""Prepares a server for imports from S3, and undoes the preparation."""

@@ -18,7 +18,7 @@ _ANYWHERE = "0.0.0.0/0"
 
 
 def find_route(calls: Calls, instance: Raw | None) -> S3Route:
-    """Return whether the subnets of an instance have a route to S3. Calls that are denied make it unknown."""
+    """Return whether the subnets of an instance have a route to S3. If a call is denied, this is unknown."""
     group = {} if instance is None else instance.get("DBSubnetGroup", {})
     if instance is None or not group.get("VpcId"):
         return S3Route(reason="AWS does not report the subnets of the instance")
@@ -63,7 +63,7 @@ def judge_route(
 
 
 def _find_table(subnet: str, tables: Sequence[Raw]) -> Raw | None:
-    """Return the route table of a subnet: its own, otherwise the VPC's main one."""
+    """Return the route table of a subnet. A subnet without its own table uses the VPC's main one."""
     links = [(link, table) for table in tables for link in table.get("Associations", [])]
     own = [table for link, table in links if link.get("SubnetId") == subnet]
     main = [table for link, table in links if link.get("Main")]
@@ -93,17 +93,18 @@ _MISSING = "NoSuchEntity"
 _DENIED: frozenset[str | None] = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)")
 
-# The code with which RDS rejects the ARN of a new role as invalid, until IAM's change has reached RDS. That takes
-# seconds; the call is retried for _SPREAD_S.
+# The code with which RDS rejects the ARN of a new role as invalid. RDS does so until IAM has passed the new role on to
+# RDS, which takes seconds, so the call is retried for _SPREAD_S.
+#
 # Source: github.com/hashicorp/terraform-provider-aws issue 24963
 _NOT_YET = "InvalidParameterValue"
 _SPREAD_S = 60.0
 _SPREAD_LOOK_S = 3.0
 
-# The codes with which RDS refuses to remove a role that was removed already. RDS may list such a role for a while.
+# The codes with which RDS refuses to remove a role that is already removed. RDS may still list such a role for a while.
 _GONE: frozenset[str | None] = frozenset({"DBInstanceRoleNotFound", "DBClusterRoleNotFound"})
 
-# The actions of IAM policies that do not have the name of their call.
+# Maps calls to the actions of IAM policies, if the two have different names.
 _ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
 
 

@@ -1,8 +1,8 @@
 """Prepares a server for importing from S3, and undoes that. The journal is in the tags of the instance or cluster.
 
-Before anything is created, its record is written as a tag. What was created is not recorded: it is looked up in AWS and
-in the databases. Each place (bucket and prefix) is a hold. The role and the extension stay until the last hold that
-names them is undone.
+Before anything is created, a record of it is written as a tag. The journal does not say what was created: AWS and the
+databases are asked for that. Each place (bucket and prefix) is a hold. The role and the extension are kept until the
+last hold that names them is undone.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run_extension_statement(connection: Connection, text: str) -> None:
         connection.execute(text.encode())
 
 
-# How long to wait until RDS has added or removed a role, and how often to look. RDS takes a minute or two.
+# How long to wait until RDS has added or removed a role, and how often to ask. RDS takes a minute or two.
 _ROLE_TIMEOUT_S = 600.0
 _ROLE_LOOK_S = 2.0
 
@@ -136,7 +136,7 @@ class _OwnerTags:
 
 @frozen
 class _Wanted:
-    """What `prepare` has decided."""
+    """The steps that `prepare` will take, and the records that it will write first."""
 
     steps: list[Step]
     hold: Hold
@@ -148,7 +148,7 @@ class _Wanted:
 
 @dataclass(kw_only=True)
 class S3ImportSetup:
-    """Prepares a server for importing from S3, and undoes that. Methods raise PenstockError.
+    """Prepares a server for importing from S3, and undoes the preparation. Methods raise PenstockError.
 
     The detail of an error says what was done so far.
     """
@@ -263,8 +263,8 @@ class S3ImportSetup:
             notes = find_left(self._look(changes), changes)
             written = {(each.kind, each.name) for each in self._context.store.read_changes()}
             if lost := [each for each in changes if (each.kind, each.name) not in written]:
-                # Somebody has removed the tags of the instance. Record again the roles and policies that have their own
-                # tags.
+                # Somebody has removed tags of the instance. Record the roles and policies again that are known by their
+                # own tags.
                 record(self._context, self._make_hold(holder_id, tuple(each.name for each in changes)), lost)
             self._context.leaving = [holder_id]
             done = restore(self._context, [SERVER])
@@ -273,7 +273,7 @@ class S3ImportSetup:
         return self._report(place, done=tuple(self._done), notes=tuple(notes))
 
     def _find_undone(self, place: S3Prefix) -> list[Change]:
-        """Return the changes for a place: those that are recorded, and those that their own tags show."""
+        """Return the changes for a place: the recorded ones, or if none is recorded, those that AWS's tags show."""
         owner, store = self._owner, self._context.store
         holder_id = name_holder(owner, place)
         names = {name for hold in store.read_holds() if hold.holder_id == holder_id for name in hold.names}
@@ -367,9 +367,9 @@ def _add(error: PenstockError, fact: str) -> None:
 
 
 class S3Import(Kind):
-    """What an import from S3 needs in AWS and in databases, as a Kind of change.
+    """The role, policies and extensions of imports from S3, as a Kind of change.
 
-    `look` returns what exists in AWS and in databases for some changes. `run` takes steps.
+    `look` returns what exists of some changes in AWS and in databases. `run` takes steps.
     """
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:

@@ -38,8 +38,8 @@ _LONGEST_NAME = 64
 # The Sid of the statement that a policy has only if the bucket has a KMS key.
 _KMS = "PenstockDecrypt"
 
-# The characters with a special meaning in a policy. In Version 2012-10-17 of the policy language, ${*} ${?} ${$} mean
-# the characters themselves.
+# The characters with a special meaning in a policy. In Version 2012-10-17 of the policy language, ${*} ${?} ${$} stand
+# for these characters.
 _SPECIAL = re.compile(r"[*?$]")
 
 
@@ -99,7 +99,7 @@ def compose_policy(owner: Owner, place: S3Prefix, key_arn: str | None) -> dict[s
 
 
 def without_key(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of `compose_policy` as it would be if the bucket had no key."""
+    """Return a document of `compose_policy` without the statement for the bucket's key."""
     return _document(*(each for each in document.get("Statement", ()) if each.get("Sid") != _KMS))
 
 
@@ -196,7 +196,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
     if role is not None and role.name in names[ROLE]:
         _refuse_attached(role, detached)
     for name in sorted(names[ROLE]):
-        # A role that somebody has deleted may still be listed for the instance or cluster.
+        # If somebody has deleted the role in IAM, the instance or cluster may still list it.
         is_ours = role is not None or found.role is None
         if is_ours and _find_status(owner, owner.role_arn(name)) is not None:
             _refuse_unavailable(owner)
@@ -210,7 +210,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
     if role is not None and role.name in names[ROLE]:
         steps.append(_iam("delete_role", f"deleted role {role.name}", {"RoleName": role.name}))
     for policy in policies:
-        # If somebody has changed the document, it has several versions. IAM deletes a policy only with its last
+        # The document has several versions if somebody has changed it. IAM deletes a policy only if it has a single
         # version.
         for version in policy.other_versions:
             done = f"deleted version {version} of policy {policy.name}"
@@ -220,7 +220,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
 
 
 def list_made(found: Found) -> list[str]:
-    """Return what exists because an earlier run of penstock created it."""
+    """Return the names of the things that an earlier run of penstock has created."""
     owner = found.owner
     made = [f"policy {each.name}" for each in found.policies if _is_ours(owner, each.owner_tag)]
     if found.role is not None and _is_ours(owner, found.role.owner_tag):
@@ -231,7 +231,7 @@ def list_made(found: Found) -> list[str]:
 
 
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
-    """Return the policies and the role that have the names of penstock's own, but were created by others.
+    """Return the policies and the role that penstock did not create, although they have the names that it would use.
 
     `plan_undo` does not remove them.
     """
@@ -277,7 +277,7 @@ def _refuse_attached(role: RoleFacts, detached: Sequence[PolicyFacts]) -> None:
 
 
 def _refuse_foreign(found: Found, place: S3Prefix, key: BucketKey) -> None:
-    """Raise AwsError if others have created what penstock would create for this place, or have changed it."""
+    """Raise AwsError if others have created or changed a role or policy that penstock needs for this place."""
     owner, role = found.owner, found.role
     for policy in found.policies:
         _refuse_untagged(owner, "policy", policy.name, policy.owner_tag)
@@ -331,7 +331,7 @@ def _is_ours(owner: Owner, tag: str | None) -> bool:
 
 
 def _find_status(owner: Owner, role_arn: str) -> str | None:
-    """Return the status of a role of the instance or cluster, None if it does not have the role for this feature."""
+    """Return the status of a role at the instance or cluster, None if it is not there for this feature."""
     found = [each for each in owner.roles if each.arn == role_arn and each.feature == FEATURE]
     return (found[0].status or "PENDING") if found else None
 

@@ -15,7 +15,7 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole
 
-# The feature of a role by which the functions of aws_s3 read from S3. An instance has one role for it.
+# The feature by which a role lets the functions of aws_s3 read from S3. An instance can have one role for it.
 FEATURE = "s3Import"
 
 # The tag of roles and policies that penstock created. Its value is the resource id of their instance or cluster.
@@ -42,7 +42,7 @@ class S3Prefix:
 
 
 def parse_place(bucket: str, prefix: str | None) -> S3Prefix:
-    """Return the place that --bucket and --prefix name. Raises UsageError if there can be no such place."""
+    """Return the place that --bucket and --prefix name. Raises UsageError if S3 allows no such name."""
     if _BUCKET.fullmatch(bucket) is None:
         raise UsageError(
             f'"{bucket}" is not the name of a bucket',
@@ -128,7 +128,7 @@ class BucketKey:
 
 @frozen
 class ExtensionFacts:
-    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs."""
+    """The row that aws_extension.sql returns: extension aws_s3 in a database, and aws_commons, which it needs."""
 
     database_oid: int
     database: str
@@ -141,7 +141,7 @@ class ExtensionFacts:
 
 @frozen
 class Found:
-    """What already exists of an import."""
+    """The objects of an import that already exist in AWS and on the server."""
 
     owner: Owner
     role: RoleFacts | None
@@ -201,7 +201,7 @@ class S3Route:
 
 @frozen
 class S3ImportReport:
-    """What was done to prepare an import. With --plan, the commands that would do it."""
+    """What was done to prepare an import. With --plan, the commands that would prepare it."""
 
     place: S3Prefix
     owner: Owner
@@ -210,7 +210,7 @@ class S3ImportReport:
     # The commands of a plan, empty if nothing is missing. Only a plan has commands.
     commands: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
-    # What could not be found out, or was not removed.
+    # What could not be found out or removed.
     notes: tuple[str, ...] = ()
     route: S3Route | None = None
 

@@ -1,4 +1,4 @@
--- aws_extension.sql: whether extension aws_s3 is in this database or can be created; whether it has aws_commons and schemas
+-- aws_extension.sql: whether aws_s3 is installed or available, whether aws_commons is installed, and their schemas
 -- returns rds.s3_import.values.ExtensionFacts; needs no privilege; PostgreSQL 14+
 -- psql -f aws_extension.sql
 SELECT d.oid AS database_oid,

@@ -98,10 +98,10 @@ def _reading_keys() -> Iterator[bool]:
 
 
 def _read_keys(watched: Watched) -> str:
-    """Return the pressed keys; "" if a sample has arrived, or if no key is pressed within a moment."""
+    """Return the pressed keys. Empty if a sample has arrived, or if no key is pressed within a tenth of a second."""
     ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
-    # sys.stdin is not used, because it would read all three bytes of an arrow key, and select would not report the
-    # others.
+    # Read the descriptor and not sys.stdin. sys.stdin would read all three bytes of an arrow key into its buffer, and
+    # select would not report those that are left there.
     return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
 
 

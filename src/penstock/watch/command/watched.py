@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.watch.values import RecordingHeader, Sample
 
 
-# The screen shows averages over this time, or over this many samples if they cover a longer time.
+# The screen shows averages over this time, or over _WINDOW_SAMPLES samples if they cover a longer time.
 WINDOW_S = 10.0
 _WINDOW_SAMPLES = 5
 # After the end of a watch, the command waits this long for the last sample.

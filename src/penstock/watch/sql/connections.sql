@@ -1,8 +1,8 @@
--- connections.sql: client backends by application and user, those with most of them first, except this one
+-- connections.sql: client backends by application and user, the largest groups first, except this session
 -- returns (counters); needs pg_read_all_stats to see which are idle; PostgreSQL 14+
 -- psql -f connections.sql
 --
--- Without the right, the type and the state of other sessions are null.
+-- Without pg_read_all_stats, the type and the state of other sessions are null.
 SELECT pg_catalog.jsonb_build_object(
            'application', a.application_name,
            'user', a.usename,

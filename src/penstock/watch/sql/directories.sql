@@ -1,4 +1,4 @@
--- directories.sql: the directories of tablespaces; that of pg_default is the data directory
+-- directories.sql: the directories of tablespaces; for pg_default it is the data directory
 -- returns (name, directory); needs pg_read_all_settings for the data directory; PostgreSQL 14+
 -- psql -f directories.sql
 SELECT t.spcname::text AS name,

@@ -1,4 +1,4 @@
--- index_reads.sql: the blocks that were read from each index, with the rows of its table that have changed
+-- index_reads.sql: the blocks that were read from each index, and how many rows of its table have changed
 -- returns (counters); needs no privilege; PostgreSQL 14+
 -- psql -f index_reads.sql
 SELECT pg_catalog.jsonb_build_object(

@@ -1,4 +1,4 @@
--- invalid_indexes.sql: indexes that are maintained but not used, except while one of their table is built
+-- invalid_indexes.sql: indexes that are maintained but not used; none of a table on which an index is being built
 -- returns (counters); needs no privilege, pg_read_all_stats for builds of other roles; PostgreSQL 14+
 -- psql -f invalid_indexes.sql
 SELECT pg_catalog.jsonb_build_object(

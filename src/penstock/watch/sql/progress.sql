@@ -1,4 +1,4 @@
--- progress.sql: the WAL position and the next transaction id, which also advance while counters do not
+-- progress.sql: the WAL position and the next transaction id, which advance even while a procedure commits
 -- returns watch.values.Progress; needs no privilege; PostgreSQL 14+
 -- psql -f progress.sql
 SELECT pg_catalog.pg_wal_lsn_diff(

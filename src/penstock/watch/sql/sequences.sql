@@ -2,8 +2,9 @@
 -- returns (counters); needs USAGE or SELECT on a sequence, others are left out; PostgreSQL 14+
 -- psql -f sequences.sql
 --
--- A sequence ends with its own maximum or with that of the column that owns it. To read its last value locks it, as
--- TRUNCATE RESTART IDENTITY of another session does, so the query waits for 0.1 s at most, and reads 500 of them.
+-- A sequence ends at its own maximum, or at the maximum of the column that owns it if that is lower. Reading a
+-- sequence's last value takes a lock that conflicts with TRUNCATE RESTART IDENTITY. So the query waits at most 0.1 s
+-- for a lock, and reads at most 500 sequences.
 WITH patience AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', '100ms', true)
 ),

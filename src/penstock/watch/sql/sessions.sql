@@ -1,9 +1,9 @@
--- sessions.sql: backends that are active, in a transaction, or in the way of one that waits, except this one
+-- sessions.sql: backends that are active, in a transaction, or block another backend, except this session
 -- returns watch.values.SessionSample; needs pg_read_all_stats to see other sessions' activity; PostgreSQL 14+
 -- psql -f sessions.sql
 --
--- Without the right, the state of other sessions is null. pg_blocking_pids locks every partition of the lock table, so
--- it is called only for sessions that wait for a lock. An idle session may hold an advisory lock.
+-- Without pg_read_all_stats, the state of other sessions is null. pg_blocking_pids locks every partition of the lock
+-- table, so it is called only for sessions that wait for a lock. An idle session can block others by an advisory lock.
 WITH waiting AS MATERIALIZED (
     SELECT w.pid,
            pg_catalog.pg_blocking_pids(w.pid) AS blocked_by

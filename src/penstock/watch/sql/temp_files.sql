@@ -2,8 +2,8 @@
 -- returns (counters); needs pg_monitor; PostgreSQL 14+
 -- psql -f temp_files.sql
 --
--- A file's name contains the backend's pid. Files of parallel sorts and hashes are in folders, which the function does
--- not list. Source: fd.c, OpenTemporaryFileInTablespace.
+-- A file's name contains the backend's pid. Files of parallel sorts and hashes are in folders, and pg_ls_tmpdir does
+-- not list these. Source: fd.c, OpenTemporaryFileInTablespace.
 SELECT pg_catalog.jsonb_build_object(
            'tablespace', t.spcname,
            'pid', (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]::int,

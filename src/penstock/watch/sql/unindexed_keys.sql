@@ -1,4 +1,4 @@
--- unindexed_keys.sql: foreign keys whose referring table has no index that begins with their columns
+-- unindexed_keys.sql: foreign keys without an index on the referring table that begins with their columns
 -- returns (counters); needs no privilege; PostgreSQL 14+
 -- psql -f unindexed_keys.sql
 SELECT pg_catalog.jsonb_build_object(

@@ -2,8 +2,8 @@
 -- returns (counters); needs pg_read_all_stats for sessions of other roles; PostgreSQL 14+
 -- psql -f xmin_holders.sql
 --
--- VACUUM keeps no rows for another VACUUM. A slot with only a catalog_xmin keeps rows of the system's catalogs alone.
--- The session of a standby that sends feedback is a walsender.
+-- A VACUUM command is no holder, because other VACUUM commands ignore it. A slot with only a catalog_xmin keeps only
+-- rows of the system's catalogs. A standby that sends feedback appears as its walsender's session.
 WITH holders AS (
     SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
            a.application_name AS name,
