@@ -88,8 +88,8 @@ impl Runs<'_> {
     }
 }
 
-/// Searches runs that together hold whole records. If `with_backslashes` is false, backslashes are not searched,
-/// because the caller knows that none of them speaks against the format.
+/// Searches runs that together hold whole records. If `with_backslashes` is false, backslashes are not searched. The
+/// caller knows in this case that no backslash speaks against the format.
 #[must_use]
 pub fn find_doubts(runs: &[&[u8]], guess: Guess, with_backslashes: bool) -> Doubts {
     let has = |byte| runs.iter().any(|run| memchr(byte, run).is_some());

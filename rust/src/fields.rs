@@ -61,7 +61,7 @@ pub(crate) struct FieldReader<'a> {
     block: &'a [u8],
     /// The bytes at which a field may end or become special. The same byte may be listed twice.
     stops: [u8; 5],
-    /// The number of a word of the block, and a mask of those of its bytes that are stops.
+    /// The number of one word of the block, and the mask of the stops in that word.
     seen: Cell<(usize, u64)>,
 }
 
@@ -284,7 +284,8 @@ fn is_quoted(field: &[u8], quote: u8, escape: u8) -> bool {
     false
 }
 
-/// Returns what is between the quotes around a field. None if that has a quote or an escape, or if there are no quotes.
+/// Returns the text between the quotes around a field. None if there are no quotes, or if the text has a quote or an
+/// escape.
 fn inside_quotes(field: &[u8], quote: u8, escape: u8) -> Option<&[u8]> {
     let inside = field.strip_prefix(&[quote])?.strip_suffix(&[quote])?;
     memchr2(quote, escape, inside).is_none().then_some(inside)

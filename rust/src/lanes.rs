@@ -34,8 +34,8 @@ pub(crate) fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// Work on words. A function that `run` calls for each word must be `#[inline(always)]`. Otherwise it is compiled
-/// without AVX2.
+/// Work that is done word by word. A function that `run` calls for each word must be `#[inline(always)]`. Otherwise it
+/// is compiled without AVX2.
 pub trait Work {
     type Output;
 

@@ -63,7 +63,7 @@ impl Input<'_> {
 // -------------------------------------------------------------------- where records end
 
 /// Checks that the cutter finds the same records as the machine that works byte by byte. This must hold for any pieces
-/// of the file, and also if the header is cut by itself. With pieces of one byte, only that machine works. The reader
+/// of the file, and also if the header is cut by itself. With pieces of one byte, only the machine is used. The reader
 /// of fields must find the same number of records.
 pub fn cutter(data: &[u8]) {
     let mut input = Input(data);

@@ -269,7 +269,7 @@ fn to_types<'py>(py: Python<'py>, column: &ColumnTypes) -> Types<'py> {
     (column.fits, column.first.as_ref().map(to_seen), lost)
 }
 
-/// The rewriter of JSON Lines, with the methods of `Rewriter`. How lines end does not matter for it.
+/// The rewriter of JSON Lines, with the methods of `Rewriter`. It ignores arguments about line ends.
 #[pyclass(frozen, module = "penstock._native")]
 struct JsonRewriter(NativeJsonRewriter);
 

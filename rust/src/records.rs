@@ -28,7 +28,7 @@ struct Counts {
     null_fields: u64,
 }
 
-/// What the bytes that were fed last have completed.
+/// The records that were completed by the bytes that were fed last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The offset in these bytes after the last whole record. 0 if no record ended in them.
@@ -631,7 +631,7 @@ impl Counts {
     }
 }
 
-/// Returns the bytes that an unescaped backslash precedes, and whether the first byte of the next word is such a byte.
+/// Returns the bytes that follow an unescaped backslash, and whether the first byte of the next word is such a byte.
 #[inline(always)]
 fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
     if backslashes == 0 {

@@ -52,7 +52,7 @@ pub struct Value {
 }
 
 impl Form {
-    /// Cuts a sample into records. If the last record has no line end, it is whole only if the sample `is_whole`.
+    /// Cuts a sample into records. If the last record has no line end, it counts as whole only if `is_whole` is true.
     #[must_use]
     pub fn cut(self, data: &[u8], is_whole: bool) -> Sample {
         // Ignore a carriage return at the very end, because it may be half of a line end.

@@ -1,8 +1,8 @@
 //! Finds which types of `PostgreSQL` all values of a column have.
 //!
-//! The functions that recognize a type's values accept fewer values than the server's input functions. Each value that
+//! The functions that recognise a type's values accept fewer values than the server's input functions. Each value that
 //! they accept is also accepted by the server, with any settings, and the server stores the same value, with every
-//! digit of a number. A code such as 007 is not recognized as a number.
+//! digit of a number. A code such as 007 is not recognised as a number.
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;

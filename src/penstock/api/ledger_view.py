@@ -123,7 +123,7 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove the details of old loads from the ledger: of those that have been complete for `age_s` seconds.
+        """Remove from the ledger the details of loads that have been complete for `age_s` seconds.
 
         Staging tables of that age are dropped too.
         """

@@ -83,9 +83,9 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
     """Wait until a data directory's server accepts connections, and return it. Return None if the server has ended.
 
     A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
+    refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely
     after a reboot), or the ended server itself, if its parent has not reaped it. Therefore this function removes the
     files if no server process uses the directory. Raises LabError after `timeout_s`.
-    if no server process uses the directory. Raises LabError after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:

@@ -265,8 +265,9 @@ class Repairer(Closing):
     def _opening_server(self, notes: Sequence[str]) -> Iterator[_Server | None]:
         """Provide the server's leases and changes.
 
-        `notes` are the leases that this database has noted. If there are any, the server may be changed, and a failure
-        to read it is raised. If there are none, a failure is reported, and None is provided.
+        `notes` are the leases that this database has noted. If there are any, settings of the server may still be
+        changed, so an error is raised if the server cannot be read. If there are none, the error is only reported, and
+        None is provided.
         """
         with ExitStack() as stack:
             yield self._open_server(notes, stack)

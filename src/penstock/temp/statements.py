@@ -135,7 +135,7 @@ def sum_field(plan: Plan, field: str) -> int:
 
 
 def walk_nodes(plan: Plan) -> Iterator[Plan]:
-    """Yield a plan's nodes, each before those below it."""
+    """Yield a plan's nodes, each node before the nodes below it."""
     yield plan
     for below in plan.get("Plans", ()):
         yield from walk_nodes(below)

@@ -399,7 +399,7 @@ def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str
 
 
 def judge(run: BulkLoadRun, limits: VolumeLimits | None) -> bool | None:
-    """Return whether the diagnosis names what the counters show. None if the counters show no resource at its limit."""
+    """Return whether the diagnosis names a resource that limited the run by the counters. None if no resource did."""
     found = find_bottlenecks(run, limits)
     return any(run.code in NAMED_BY[name] for name in found) if found else None
 

@@ -1,7 +1,7 @@
 """Runs experiment A on topologies of the lab, and on servers of the user, and measures each step.
 
-Steps are interleaved, so that a change of the machine's speed affects all of them. Volumes change their limits while
-the server runs, as an EBS volume is modified. What is not measured runs without limits.
+Steps are interleaved, so that a change of the machine's speed affects all of them. The limits of a volume are changed
+while the server runs, as when an EBS volume is modified. Outside of measurements, volumes have no limits.
 """
 
 from __future__ import annotations

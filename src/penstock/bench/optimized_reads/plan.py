@@ -154,7 +154,7 @@ def queries(experiment: ReadsExperiment, *, schema: str) -> tuple[Query, ...]:
 
 @frozen
 class QueryDeviceUse:
-    """What a device did during a query, as the mean of its rounds."""
+    """The I/O of a device during a query, as the mean over the rounds."""
 
     read_bytes: float
     write_bytes: float

@@ -1,7 +1,7 @@
-"""The report of a self-test. It contains no names, no addresses and no data. Pure.
+"""The report of a self-test. It has no names, no addresses and no data. Pure.
 
-It contains the settings, rights and versions that penstock knows. Other values of the server are left out. Messages are
-reduced to their plain words.
+The report has the settings, rights and versions that penstock knows. Other values of the server are left out. Messages
+are reduced to their plain words.
 """
 
 from __future__ import annotations

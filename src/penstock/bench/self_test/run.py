@@ -44,8 +44,8 @@ _OVERLAP = 1000
 _SLOW_RECORDS = 24_000
 _SLOW_BYTES = 2_000
 
-# What a table contains if the first file was loaded, and then the second in a mode: the number of all rows, and of the
-# rows of the second file.
+# The first file is loaded into a table, and then the second file in some mode. For each mode, these are the numbers
+# that the table must have then: of all rows, and of rows of the second file.
 _EXPECTED: Mapping[Mode, tuple[int, int]] = {
     "append": (2 * _RECORDS, _RECORDS),
     "truncate": (_RECORDS, _RECORDS),

@@ -21,7 +21,8 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-# The credentials of a call that has none. They stand for the role of an RDS instance, and moto accepts any.
+# The credentials that are used for a call without credentials. They stand for the role of an RDS instance, and moto
+# accepts any.
 ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_SECRET_ACCESS_KEY": "penstock-lab"}
 
 # How long obstore is told that credentials are valid. obstore needs an expiry, but the expiry of a call's credentials

@@ -229,8 +229,7 @@ class Lab:
     def change_volume(self, volume: str) -> None:
         """Change the limits of the lab's volumes at once, while they are in use.
 
-        A modification of EBS volumes takes hours instead. The size of the volumes does not change. Raises UsageError,
-        LabError.
+        On EBS, such a modification takes hours. The size of the volumes does not change. Raises UsageError, LabError.
         """
         with self._changing():
             state = self._settled()

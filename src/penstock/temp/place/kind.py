@@ -190,7 +190,7 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
 
 @frozen
 class RemovalFacts:
-    """What is found when a temp place is to be removed."""
+    """The state of the server when a temp place is to be removed."""
 
     # The tablespace, None if it is not at the location where it was created.
     tablespace: TablespaceRow | None

@@ -111,7 +111,6 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
 
     The text is prepared in a read-only transaction that is rolled back. PREPARE accepts only one statement. Planning
     evaluates immutable functions with the rights of the current role. Raises ServerError if the connection is lost.
-    lost.
     """
     try:
         with translate_errors("planning a statement"), rolled_back(connection):
