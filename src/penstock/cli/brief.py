@@ -1,7 +1,7 @@
 """`-h`: the help of a command on one screen. `--help` prints all of it.
 
-A text is shown by its first sentence and its default. If a command has more options than the screen has room for, only
-those are shown that most loads need.
+Each text is cut to its first sentence and its default. If a command has more options than fit on the screen, only those
+are shown that most loads need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = 80
 LINES = 40
 
-# A longer name has a line of its own, with its text below it.
+# A name that is longer than this has a line of its own, and its text is below it.
 _NAME_COLUMNS = 28
 
 # The arguments and options that most loads need, by the names of their parameters.
@@ -60,8 +60,8 @@ def _ask(
 
 
 def describe_briefly(context: Context) -> list[str]:
-    """Return the lines of a command's help. With the prompt that follows, they fit on the screen."""
-    # Without --help, which the last line names.
+    """Return the lines of a command's help. Together with the shell's next prompt, they fit on the screen."""
+    # --help is left out, because the last line names it.
     params = [param for param in context.command.params if param.get_help_record(context) is not None]
     lines = _compose(context, params)
     return lines if len(lines) < LINES else _compose(context, [each for each in params if each.name in _NEEDED])
@@ -85,7 +85,7 @@ def _list_params(context: Context, params: Sequence[Parameter]) -> Table:
         assert record is not None
         heading, name = param.rich_help_panel or "Options", record[0]
         if isinstance(param, typer.core.TyperArgument):
-            # Arguments have no heading. The name of one is followed by its type.
+            # Arguments have no heading. The argument's type follows its name.
             heading, name = "", name.partition(" <")[0]
         found.setdefault(heading, []).append((name, _shorten(param.help)))
     return found
@@ -103,7 +103,7 @@ def _list_commands(context: Context) -> Table:
 
 
 def _shorten(text: str | None) -> str:
-    """Return the first sentence of a help text, and the default, which stands at a text's end.
+    """Return the first sentence of a help text, and its default, which is at the end of the text.
 
     >>> _shorten("How rows are stored. append: as they come (default: append).")
     'How rows are stored (default: append).'
@@ -114,7 +114,7 @@ def _shorten(text: str | None) -> str:
 
 
 def _lay_out(table: Table, *, is_cut: bool = False) -> Iterator[str]:
-    """Yield the lines of a table. With `is_cut`, each text has one line."""
+    """Yield the lines of a table. With `is_cut`, each text is cut to one line."""
     longest = max((len(name) for rows in table.values() for name, _ in rows), default=0)
     columns = min(longest, _NAME_COLUMNS) + 4
     for heading, rows in table.items():

@@ -1,4 +1,4 @@
-"""Asks RDS to which storage it lets an instance be changed. storage/ decides what of it a workload needs."""
+"""Asks RDS to which storage it lets an instance be changed. storage/ decides which of it a workload needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _read_option(raw: Raw) -> StorageOption:
 
 
 def _read_ranges(raw: Sequence[Raw]) -> tuple[tuple[int, int], ...]:
-    """Return ranges without those that end at 0, which say that there is nothing to choose."""
+    """Return the ranges, except those that end at 0. A range that ends at 0 leaves nothing to choose."""
     return tuple((each.get("From", 0), each["To"]) for each in raw if each.get("To"))
 
 

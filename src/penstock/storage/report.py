@@ -57,10 +57,10 @@ class Candidate:
 def propose(
     present: Storage, demand: Demand, ebs: EbsLimits | None, options: Sequence[StorageOption] | None = None
 ) -> list[Candidate]:
-    """Return for each kind the smallest storage that carries the workload, the smallest change first.
+    """Return for each kind the smallest storage that carries the workload. The smallest change comes first.
 
-    Nothing is proposed if the volume does not limit the workload. Storage is not made smaller, because RDS cannot do
-    that. `options` are what RDS allows this instance, None if they are not known.
+    Nothing is proposed if the volume does not limit the workload. Smaller storage is not proposed, because RDS cannot
+    make storage smaller. `options` are what RDS allows this instance, None if that is not known.
     """
     if demand.limit in (None, "instance-limit") or present.size_gib is None:
         return []
@@ -81,7 +81,7 @@ def propose(
 
 
 def fit(storage: Storage, options: Sequence[StorageOption]) -> Storage | None:
-    """Return storage with the IOPS and the throughput that RDS allows, None if it allows neither kind nor size."""
+    """Return storage with the nearest IOPS and throughput that RDS allows. None if it allows no such kind or size."""
     size_gib = storage.size_gib or 0
     for option in options:
         is_there = any(first <= size_gib <= last for first, last in option.sizes_gib)
@@ -97,7 +97,7 @@ def fit(storage: Storage, options: Sequence[StorageOption]) -> Storage | None:
 
 
 def _limit(wanted: int | None, ranges: Sequence[tuple[int, int]], most: int | None) -> int | None:
-    """Return the allowed value that is nearest to what is wanted; None if nothing is wanted."""
+    """Return the allowed value that is nearest to `wanted`. Without ranges, or for None, return `wanted` itself."""
     if wanted is None or not ranges:
         return wanted
     nearest = min((min(max(wanted, first), last) for first, last in ranges), key=lambda value: abs(value - wanted))
@@ -219,7 +219,7 @@ class StorageReport:
     candidates: tuple[Candidate, ...] = ()
     # What RDS allows the instance; None if it did not say, or if the storage is not that of RDS.
     options: tuple[StorageOption, ...] | None = None
-    # Why RDS did not say, None if it did.
+    # Why RDS did not say what it allows, None if it did.
     unasked: str | None = None
 
 
@@ -283,9 +283,10 @@ def report_instance(
 ) -> StorageReport:
     """Return the report of an RDS instance's storage, and of its use.
 
-    The metrics are those of the time of the recording, by default of the last hour. If CloudWatch has none, those in
-    the recording are used. If RDS does not say what it allows the instance, its general limits are used. Raises
-    UsageError, SourceError, AwsError.
+    The use is that of a recording if the recording has its devices. Otherwise it is that of CloudWatch's metrics, from
+    the time of the recording, or of the last hour without a recording. If CloudWatch has none for that time, the
+    metrics in the recording are used. If RDS does not say what it allows the instance, RDS's general limits are used.
+    Raises UsageError, SourceError, AwsError.
     """
     report = _read_instance(described)
     try:

@@ -204,9 +204,9 @@ def read_settings(connection: Connection) -> dict[str, str]:
 
 
 def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
-    """Return what changes slowly, and the connections, in one round trip; nothing if a query fails.
+    """Return the rows that change slowly, and the connections, in one round trip.
 
-    Raises ServerError if the connection is lost.
+    If a query fails, return no rows. Raises ServerError if the connection is lost.
     """
     try:
         with translate_errors("reading what may stop the server"), connection.pipeline():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
 
 _FEEDBACK = "End the long query on this standby, or turn hot_standby_feedback off there."
-# By the kind of a holder, and for some by its state.
+# How to end a holder, by its kind. For some kinds, an active holder has an entry of its own.
 _WAYS = {
     "backend": "Have this application commit sooner, or end it now: SELECT pg_terminate_backend({pid}). For good: "
     "idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
@@ -25,7 +25,7 @@ _WAYS = {
 }
 _CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
 
-# A transaction that is older than this part of the age at which autovacuum freezes leaves it little to freeze.
+# If a transaction is older than this part of autovacuum_freeze_max_age, autovacuum can freeze few rows.
 _OLD = 0.5
 
 
@@ -60,7 +60,7 @@ def describe_holder(row: CounterRow) -> str:
 
 
 def release_holder(row: CounterRow) -> str:
-    """Return how to end what a holder keeps."""
+    """Return how to make a holder release the rows that it keeps."""
     name, kind = str(row.get("name")).replace("'", "''"), str(row.get("kind"))
     is_active = row.get("state") == "active"
     if is_active and row.get("is_catalog"):
@@ -70,7 +70,7 @@ def release_holder(row: CounterRow) -> str:
 
 
 def describe_old_holder(rows: Iterable[CounterRow], freezes_at: int) -> str:
-    """Return who keeps rows from being frozen, and how to end that; "" if nobody does."""
+    """Return who prevents rows from being frozen, and how to end that. Empty if nobody does."""
     holder = find_holder(rows)
     if holder is None or read_int(holder, "xid_age") < _OLD * freezes_at:
         return ""

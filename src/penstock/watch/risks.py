@@ -45,10 +45,11 @@ _LEAST_ROWS = 10_000
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
-# By the column of database_ages.sql: the column of pg_class that has the same age of a table.
+# For each column of database_ages.sql, the column of pg_class that gives the same age for a table.
 _FROZEN = {"xid_age": "relfrozenxid", "mxid_age": "relminmxid"}
 
-# By the beginning of a cache's name, which PostgreSQL 17 has changed: its setting, and what needs it less.
+# For each beginning of a cache's name, the settings of its size, and a change that makes the cache less needed.
+# PostgreSQL 17 has changed the names.
 _CACHES = (
     (
         "subtrans",
@@ -71,7 +72,7 @@ _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
 _THEN_NO_MULTIXACT = "no transaction may lock a row that another has locked"
 _FREEZE = "VACUUM (FREEZE) the oldest tables (age({column}) in pg_class) before; never pause autovacuum."
-# Source: "Preventing Transaction ID Wraparound Failures", which says of both options that they do more than is needed.
+# Source: "Preventing Transaction ID Wraparound Failures". It says that FULL and FREEZE do more than is needed.
 _VACUUM = "VACUUM the oldest tables (age({column}) in pg_class), without FULL and FREEZE, which take longer."
 
 
@@ -123,7 +124,7 @@ class RiskMeter:
         self._last: dict[str, tuple[float, Sequence[CounterRow]]] = {}
         self.devices = DeviceMeter()
         self.free_for_wal: int | None = None
-        # The most client backends at a reading, this process's own among them.
+        # The largest number of client backends in any reading, including this process's own.
         self.most_connections = 0
 
     def see(self, sample: Sample) -> None:
@@ -137,7 +138,7 @@ class RiskMeter:
             if row.get("tablespace") == WAL and are_counters(row):
                 self.free_for_wal = read_int(row, "free_bytes")
         for row in sample.counters.get("connections", ())[:1]:
-            # The reader's own connection is in no row.
+            # The row does not include the reader's own connection.
             self.most_connections = max(self.most_connections, read_int(row, "of_all") + 1)
 
     def result(self) -> tuple[Risk, ...]:
@@ -267,9 +268,10 @@ def _find_age(
 ) -> Iterator[Risk]:
     if freezes_at is None:
         return
-    # Autovacuum begins at the first limit, and is expected to end soon after it.
+    # Autovacuum starts at freezes_at, and is expected to reduce the age soon. So an age that is only a little above
+    # freezes_at does not yet count towards _STOP.
     late = max(freezes_at, _LEAST * _STOP)
-    # template0 is so small that its VACUUM hinders nobody, and nobody can connect to it.
+    # Leave out template0: its VACUUM takes no time, and nobody can connect to it.
     rows = [row for row in seen.rows("database_ages") if row.get("datallowconn", True) or read_int(row, column) >= late]
     row = max(rows, key=lambda each: read_int(each, column), default=None)
     if row is None:
@@ -376,7 +378,7 @@ def _find_never_analyzed(seen: RiskMeter) -> Iterator[Risk]:
 
 
 def lacks_statistics(row: CounterRow) -> bool:
-    """Return whether a table of tables.sql has never been analyzed, and is large enough for that to matter."""
+    """Return whether a row of tables.sql is a table that has never been analyzed and is large enough to need it."""
     return row.get("is_analyzed") is False and read_int(row, "n_live_tup") >= _LEAST_ROWS
 
 

@@ -34,8 +34,9 @@ _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORE
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
-# The transactions of so many sessions are probably clients' own. commit_delay takes effect if five others are in a
-# transaction (commit_siblings), and half of the time of a flush is most effective. Source: runtime-config-wal.html
+# If at least _FEWEST_CLIENTS sessions are in transactions, the transactions are probably those of separate clients.
+# commit_delay takes effect from _FEWEST_SIBLINGS on: five other sessions must be in a transaction (commit_siblings).
+# Half of the time of a flush is the most effective delay. Source: runtime-config-wal.html
 _FEWEST_CLIENTS = 4.0
 _FEWEST_SIBLINGS = 6.0
 _SMALLEST_DELAY_US, _LARGEST_DELAY_US = 100.0, 10_000.0
@@ -118,7 +119,7 @@ class CommitWaits:
 
 
 def _advise_clients(header: RecordingHeader, sessions: float, commit_s: float | None) -> str:
-    """Return the advice for an application with so many sessions in transactions, "" if they are too few."""
+    """Return advice for an application with this many sessions in transactions; empty if they are too few."""
     if sessions < _FEWEST_CLIENTS:
         return ""
     text = (

@@ -106,7 +106,7 @@ class Checkpoints:
         return [case.conclude(code, part, evidence, setting=setting, advice=advice)]
 
     def _advise_size(self, case: Case, needed_gib: int) -> str:
-        """Return the advice for max_wal_size. It may take a quarter of what is free on its disk, as for a load."""
+        """Return the advice for max_wal_size. At most a quarter of the free space of its disk is used, as in a load."""
         free, now = self._seen.free_for_wal, self._seen.number("max_wal_size") or 0
         size_gib = needed_gib if free is None else min(needed_gib, free // 4 // GIB)
         if size_gib * GIB <= now:
@@ -150,7 +150,7 @@ def _distance(settings: Mapping[str, str]) -> float:
 
 
 def _size_gib(settings: Mapping[str, str], wal_bytes_per_s: float) -> int:
-    """Return a max_wal_size that this rate of WAL does not reach before checkpoint_timeout, at most 64 GiB.
+    """Return a max_wal_size in GiB, at most 64, that WAL of this rate does not reach before checkpoint_timeout.
 
     >>> _size_gib({"checkpoint_timeout": "5min"}, 7e6), _size_gib({}, 0)
     (4, 1)

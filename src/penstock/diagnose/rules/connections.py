@@ -26,7 +26,7 @@ _FEW_TRANSACTIONS = 10.0
 # The processor time that the server takes to open and end a session. Measured on 18.4 over a socket, without TLS.
 _OPENING_S = 0.0026
 
-# If at least this share of the connections is idle, a pool needs fewer.
+# If at least this share of the connections is idle, a pool would need fewer connections.
 _MOSTLY_IDLE = 0.5
 
 
@@ -92,7 +92,8 @@ class OpenedSessions:
             number("of these idle", idle),
             number(f"of application {application}, user {user}", _count(most, "connections")),
         ]
-        # Many pools do not expect that the server ends a connection. Source: idle_session_timeout in the manual.
+        # Ending idle sessions is not advised for pools, because many pools do not expect that the server ends a
+        # connection. Source: idle_session_timeout in the manual.
         end_idle = (
             f"Most are idle. If they are a pool's, make it smaller; if they were left open: ALTER ROLE {user} SET "
             "idle_session_timeout = '10min' ends them. "

@@ -23,8 +23,8 @@ _LEAST_DEAD = 10_000
 # How many transactions must have begun since a transaction began. A younger transaction keeps few dead rows.
 _LEAST_AGE = 1000
 
-# If no VACUUM of the table has ended since the transaction began, the rows may be dead because none has come yet. After
-# this time one would have.
+# If no VACUUM of the table has ended since the transaction began, the rows may be dead only because no VACUUM has come
+# yet. If the transaction is older than this, a VACUUM would have come.
 _LEAST_AGE_S = 600.0
 
 
@@ -64,7 +64,7 @@ class HeldRows:
 
 
 def _read_age(holder: CounterRow, case: Case) -> float:
-    """Return how old what holds xmin is, in seconds; of a slot, at the rate of transactions in the recording."""
+    """Return the age of the holder of xmin in seconds. A slot's is estimated from the rate of transactions."""
     age_s, writes_per_s = holder.get("age_s"), case.rates.writes_per_s
     if isinstance(age_s, int | float):
         return age_s
@@ -72,7 +72,7 @@ def _read_age(holder: CounterRow, case: Case) -> float:
 
 
 def _is_kept(row: CounterRow, age_s: float) -> bool:
-    """Return whether a VACUUM has left the dead rows of a table since the transaction began, or would have."""
+    """Return whether a VACUUM since the transaction began has kept the table's dead rows, or would have kept them."""
     vacuumed_s = row.get("vacuumed_s")
     return age_s >= min(_LEAST_AGE_S, vacuumed_s if isinstance(vacuumed_s, int | float) else _LEAST_AGE_S)
 

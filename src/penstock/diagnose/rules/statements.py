@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
-# How many different statements are kept apart, those with most of the time. Each takes 8 bytes for each sample. The
-# time alone is kept of others, so that one that begins late is found.
+# How many statements are counted separately: those with most of the time. Each of them takes 8 bytes for each sample.
+# For other statements, only the time is counted, so that a statement can still become one of those with most of the
+# time.
 _MOST_STATEMENTS = 30
 _MOST_TIMES = 10_000
 
@@ -28,13 +29,15 @@ _MOST_TIMES = 10_000
 _LEAST_ROWS = 10_000
 _LEAST_RATIO = 100.0
 
-# To look for a referring row by a scan of so many rows takes ten times as long as by an index, or more.
+# A scan of this many rows takes at least ten times as long as a search in an index to find a referring row.
 _LEAST_SCAN = 1000
 
-# A statement scans a table itself if the table has at least this many scans for each of its calls.
+# A statement counts as scanning a table itself if the table was scanned at least this often for each call of the
+# statement.
 _LEAST_SCANS = 0.5
 
-# If a statement writes less to temporary files in each second that it works, they take a small part of that second.
+# If a statement writes fewer bytes to temporary files per second of its time, the files take only a small part of the
+# time.
 _LEAST_SPILL_BYTES_PER_S = 10 * MB
 
 _TABLES = "pg_stat_user_tables"
@@ -49,7 +52,7 @@ _WORKS = (CPU.lower(), "io:datafile", "io:aio", "io:buffile")
 
 
 class Tallies:
-    """Counts moments by statement, of those that take most of the time."""
+    """Counts moments by statement. Only the statements that take most of the time are counted."""
 
     def __init__(self) -> None:
         self.by_statement: dict[str, ActivityTally] = {}
@@ -111,7 +114,7 @@ class SlowStatements:
         return list(found.values())
 
     def _explain(self, case: Case, statement: str, part: ActivityTally) -> Iterator[Diagnosis]:
-        """Yield what explains a statement, the cause of others first."""
+        """Yield the diagnoses that explain a statement. A diagnosis that may cause the later ones comes first."""
         tables = {_name(row): row for row in self._seen.rows(_TABLES)}
         deletes = _DELETES.match(statement)
         for key in self._seen.rows("unindexed_keys") if deletes else ():
@@ -135,7 +138,7 @@ class SlowStatements:
             yield case.conclude("statement-spills", part, evidence)
         for row in sorted(used, key=self._reads, reverse=True) if _SEARCHES.search(statement) else ():
             read, scans = self._reads(row), self._scans(row)
-            # Another statement may be the one that scans the table.
+            # Skip a table that this statement does not scan often enough: another statement may scan it.
             is_own = scans >= (_LEAST_SCANS * calls if calls else self._searches(row))
             if is_own and read >= max(_LEAST_ROWS * max(1, scans), _LEAST_RATIO * returned):
                 evidence = [number("rows read in each scan", read / max(1, scans)), number("scans", scans)]

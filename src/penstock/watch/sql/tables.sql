@@ -1,9 +1,9 @@
--- tables.sql: the 200 tables with the most rows read one after the other, or dead, and whether they have statistics
+-- tables.sql: the 200 tables with the most dead rows or rows read by sequential scans, and whether they are analyzed
 -- returns (counters); needs SELECT on a table to tell that it was never analyzed; PostgreSQL 14+
 -- psql -f tables.sql
 --
--- The counters are lost in a crash, so pg_stats is asked if they show no ANALYZE. A role sees the statistics of columns
--- that it may read. reltuples would not do: CREATE INDEX sets it too.
+-- A crash removes the counters. So if the counters show no ANALYZE, pg_stats is read. In pg_stats, a role sees only
+-- columns that it may read. reltuples does not show an ANALYZE, because CREATE INDEX sets it too.
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', t.schemaname,
            'relname', t.relname,

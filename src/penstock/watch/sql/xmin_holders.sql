@@ -1,4 +1,4 @@
--- xmin_holders.sql: the twenty oldest sessions, slots and prepared transactions for which dead rows are kept
+-- xmin_holders.sql: the twenty oldest sessions, slots and prepared transactions that keep dead rows from removal
 -- returns (counters); needs pg_read_all_stats for sessions of other roles; PostgreSQL 14+
 -- psql -f xmin_holders.sql
 --
