@@ -1,6 +1,7 @@
-//! Numbers and dates as people write them, written again in the form that `PostgreSQL` reads alike with any settings.
+//! Reads numbers and dates as people write them, and writes them in a plain form that `PostgreSQL` reads in the same
+//! way with any settings.
 //!
-//! A value that is not written in the notation of its column has no plain form. It is never read in another notation.
+//! A value that is not written in the notation of its column has no plain form. No other notation is tried.
 
 use std::borrow::Cow;
 
@@ -10,14 +11,14 @@ use crate::types::{count_digits, date, number_of, parse_exponent, timestamp, tim
 /// How the numbers or the dates of a column are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notation {
-    /// The decimal mark, and what may separate groups of three digits before it.
+    /// The decimal mark, and the texts that may separate groups of three digits before the mark.
     Number { mark: u8, separators: Vec<Vec<u8>> },
-    /// The places of year, month and day among the three numbers of a date.
+    /// The positions of year, month and day among the three numbers of a date, from 0.
     Date([usize; 3]),
 }
 
 impl Notation {
-    /// Returns the notation with this name: dmy, mdy or ymd, or the number that is 1234.5 in it.
+    /// Returns the notation with this name: dmy, mdy or ymd for dates, and 1234.5 in the notation itself for numbers.
     #[must_use]
     pub fn named(name: &str, separators: Vec<Vec<u8>>) -> Option<Self> {
         match name.as_bytes() {
@@ -29,7 +30,8 @@ impl Notation {
         }
     }
 
-    /// Returns a value as `PostgreSQL` reads it with any settings, None if the value is not written in this notation.
+    /// Returns the plain form of a value, which `PostgreSQL` reads in the same way with any settings. None if the value
+    /// is not written in this notation.
     #[must_use]
     pub fn plain(&self, value: &[u8]) -> Option<Vec<u8>> {
         match self {
@@ -51,7 +53,7 @@ pub struct ColumnNotation {
 }
 
 impl ColumnNotation {
-    /// Returns the words that say why a value has no plain form.
+    /// Returns a text that says why a value has no plain form.
     #[must_use]
     pub fn refuse(&self, value: &[u8]) -> String {
         let shown = String::from_utf8_lossy(&value[..value.len().min(SHOWN_BYTES)]);
@@ -59,10 +61,11 @@ impl ColumnNotation {
     }
 }
 
-/// The notations of the columns that a rewriter writes, None for a column that is sent as it is.
+/// For each column that a rewriter writes, its notation, or None if the column is sent as it is.
 pub type Notations = Vec<Option<ColumnNotation>>;
 
-/// Returns the value of a field in its plain form, None if it is not written in the notation of its column.
+/// Returns the plain form of a field's value. Without a notation of the column, returns the value itself. None if the
+/// value is not written in the notation.
 pub(crate) fn plain_value<'a>(
     notations: &[Option<ColumnNotation>],
     reader: &FieldReader<'a>,
@@ -116,8 +119,8 @@ fn plain_number(text: &[u8], mark: u8, separators: &[Vec<u8>]) -> Option<Vec<u8>
     rest.is_empty().then_some(plain)
 }
 
-/// A year of two digits is that of `PostgreSQL`: 70 is 1970, and 69 is 2069 (`ValidateDate` in
-/// src/backend/utils/adt/datetime.c).
+/// Returns the plain form of a date. A year of two digits is read as `PostgreSQL` reads it: 70 is 1970, and 69 is 2069
+/// (`ValidateDate` in src/backend/utils/adt/datetime.c).
 fn plain_date(text: &[u8], places: [usize; 3]) -> Option<Vec<u8>> {
     let (first, rest) = text.split_at(count_digits(text));
     let (&mark, rest) = rest.split_first().filter(|(mark, _)| matches!(mark, b'.' | b'/' | b'-'))?;
@@ -143,7 +146,7 @@ fn plain_date(text: &[u8], places: [usize; 3]) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// Writes a time such as 9:05, 23:59:59.5, 11:59 PM or 23:59+02:00 behind a date.
+/// Appends a time such as 9:05, 23:59:59.5, 11:59 PM or 23:59+02:00 to a date. None for any other text.
 fn write_time(text: &[u8], plain: &mut Vec<u8>) -> Option<()> {
     let (hour, rest) = text.split_at(count_digits(text));
     let (minutes, rest) = rest.split_at_checked(3)?;
@@ -160,7 +163,7 @@ fn write_time(text: &[u8], plain: &mut Vec<u8>) -> Option<()> {
     };
     plain.extend_from_slice(format!(" {hour:02}").as_bytes());
     plain.extend_from_slice(&[minutes, seconds].concat());
-    // Of decimals, the server takes more than the check does.
+    // The decimals are left out of the check, because the server accepts more of them than `timestamp` does.
     let checked = [plain, zone].concat();
     plain.extend_from_slice(&[decimals, zone].concat());
     let is_time = timestamp(&checked) != Fit::No || timestamptz(&checked) != Fit::No;

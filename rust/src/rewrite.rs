@@ -108,7 +108,7 @@ impl Rewriter {
         Self { notations, ..self }
     }
 
-    /// Returns whether at least one record of a block has the number of fields that all must have.
+    /// Returns whether at least one record of a block has the number of fields that the rewriter requires.
     #[must_use]
     pub fn fits_any(&self, block: &[u8], line_end: LineEnd) -> bool {
         let reader = self.reader(block, line_end);
@@ -143,8 +143,8 @@ impl Rewriter {
     /// Writes the records of `block`, of which the last one may lack its line end. `tail` must be from this rewriter.
     ///
     /// # Errors
-    /// A record has a wrong number of fields, a quote is not closed in `block`, or a value is not in the notation of its
-    /// column.
+    /// A record has a wrong number of fields, a quote is not closed in `block`, or a value is not in the notation of
+    /// its column.
     pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let reader = self.reader(block, line_end);
         let tail = tail.bytes();
@@ -197,7 +197,8 @@ impl Rewriter {
         }
     }
 
-    /// Writes fields, and those of columns with a notation in their plain form. The error says which value has none.
+    /// Writes the fields of a record. In columns with a notation, values are written in their plain form. The error
+    /// says which value has no plain form.
     fn write_plain_fields(
         &self,
         reader: &FieldReader,
@@ -221,7 +222,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Writes a value so that COPY reads it, None if COPY would read it as null.
+    /// Writes a value so that COPY reads the same value. None if COPY would read it as null.
     fn write_value(&self, value: &[u8], column: &ColumnNotation, output: &mut Vec<u8>) -> Option<()> {
         match self.format {
             Format::Csv { .. } if value == self.null && column.is_forced => return None,

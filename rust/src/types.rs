@@ -154,7 +154,7 @@ impl ColumnTypes {
         Self { fits: wanted, first: None, lost: Vec::new() }
     }
 
-    /// Takes a value. `left` are those of the types so far that accept the value.
+    /// Takes a value. `left` are those of the types in `fits` that accept the value.
     pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
         if left == self.fits && self.first.is_some() {
             return;
