@@ -137,7 +137,7 @@ COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for
 # than with typer's own class.
 _TEXT_COMMANDS = ("load", "resume")
 
-# An option in typer's messages.
+# Matches an option in a message of typer.
 _QUOTED_OPTION = re.compile(r"'(--?[a-z][a-z-]*)'")
 
 # A line end within a paragraph.

@@ -67,7 +67,7 @@ class StatementMeter:
             counts = read_int(row, "calls"), read_int(row, "rows"), read_int(row, "temp_blks_written")
             if row.get("queryid") is not None:
                 key = row.get("queryid"), row.get("userid"), row.get("dbid"), row.get("toplevel")
-                # Later readings have only rows that changed, so a new row in them counts from zero.
+                # Readings after the first have only rows that changed, so a row that appears in them counts from zero.
                 self._first.setdefault(key, (0, 0, 0) if self._is_read else counts)
                 self._last[key] = counts
         self._is_read = self._is_read or rows is not None
@@ -80,7 +80,7 @@ class StatementMeter:
                 self._users[session.query_id] = _SEVERAL
 
     def rise(self, query_id: int | None) -> _Counts | None:
-        """Return what was added to the counters of a statement, of all its users; None if it is not counted."""
+        """Return how much a statement's counters have risen, summed over all roles; None if it was not called."""
         found = [
             [now - before for now, before in zip(last, self._first[key], strict=True)]
             for key, last in self._last.items()

@@ -67,7 +67,7 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 def repair(context: Context, done: Restored) -> None:
     """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost.
 
-    An older ledger is upgraded only if it has changes: another role may own it.
+    An older ledger is upgraded only if it has changes, because another role may own it.
     """
     context = replace(context, report=_reporting_once(context.notice))
     written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []

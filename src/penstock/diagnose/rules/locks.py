@@ -148,7 +148,8 @@ class LockWaits:
 
     def _is_deadlocked(self, case: Case) -> bool:
         count = self._deadlocks.total
-        # The server counts those of all applications.
+        # The server counts the deadlocks of all applications. They count for one application only if its own sessions
+        # were seen in a circle.
         is_own = case.header.application is None or self._circling.count > 0
         is_often = is_own and count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
         return is_often or case.share(self._circling) >= (_LEAST_LOCKED if count else _MOSTLY)
