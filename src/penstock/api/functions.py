@@ -330,7 +330,7 @@ def verify(
 
 @takes(ACCESS_KEYWORDS)
 def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> RepairOutcome:
-    """Restore what loads that no longer run have left changed. Raises ServerError, TargetError.
+    """Restore the changes that ended loads have left in a database and on its server. Raises ServerError, TargetError.
 
     The outcome's `errors` name what could not be restored.
     """

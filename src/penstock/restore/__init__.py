@@ -1,1 +1,1 @@
-"""`penstock repair`: restores what ended loads and commands have left changed."""
+"""`penstock repair`: restores the changes that ended loads and commands have left."""

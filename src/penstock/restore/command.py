@@ -1,4 +1,4 @@
-"""`penstock repair`: restores what loads that no longer run have left changed in a database and on its server."""
+"""`penstock repair`: restores the changes that ended loads have left in a database and on its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restores what ended loads and commands have left changed in a database and on its server.
+"""Restores the changes that ended loads and commands have left in a database and on its server.
 
 Any host can restore the changes. A change that a running load still needs is kept. Each change is restored as the role
 that made it.
@@ -179,7 +179,7 @@ def _drop_step(left: LeftStaging) -> RepairStep:
 
 
 class Repairer(Closing):
-    """Finds and restores what loads that no longer run have changed. Close it, or use it as a context manager.
+    """Finds and restores the changes that ended loads have left. Close it, or use it as a context manager.
 
     `on_notice` is called with each message that is not part of the result. By default the messages are logged.
     """

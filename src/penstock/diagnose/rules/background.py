@@ -190,7 +190,7 @@ class StandbysBehind:
             self._behind.append(self._now)
 
     def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
-        """Record how many bytes of WAL the slowest standby that a commit needs lacks. None if too few stream."""
+        """Record how much WAL, in bytes, the slowest of the needed standbys has not flushed. None if too few stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
             for row in rows
