@@ -1,4 +1,4 @@
-"""The rule for statements that compute or read for long because of their tables and keys: it finds what these lack."""
+"""The rule for statements that compute or read for long: their tables lack an index or statistics, or they spill."""
 
 from __future__ import annotations
 

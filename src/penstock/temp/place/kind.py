@@ -93,7 +93,7 @@ def _try_out(session: Connection, control: Connection, placement: Placement, oid
 
 TEMP_PLACE = "temp place"
 
-# How many objects of a tablespace that is to be dropped a message lists at most.
+# A message about a tablespace that cannot be dropped lists at most this many of its objects.
 _LISTED = 10
 _WANTED = (TABLESPACE,)
 _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
