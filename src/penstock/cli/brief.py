@@ -73,8 +73,8 @@ def _compose(context: Context, params: Sequence[Parameter]) -> list[str]:
     lines = [usage, "", *wrap(_shorten(command.help), COLUMNS, break_on_hyphens=False)]
     lines += [*_lay_out(_list_commands(context), is_cut=True), *_lay_out(_list_params(context, params))]
     path = context.command_path
-    below = [f"{path} COMMAND -h describes a command."] if isinstance(command, typer.core.TyperGroup) else []
-    return [*lines, "", *below, f"{path} --help describes everything."]
+    below = f"{path} COMMAND -h, " if isinstance(command, typer.core.TyperGroup) else ""
+    return [*lines, "", f"For more: {below}{path} --help"]
 
 
 def _list_params(context: Context, params: Sequence[Parameter]) -> Table:

@@ -115,6 +115,7 @@ _HEADINGS = MappingProxyType(
             "diagnose": "penstock.diagnose.command",
             "report": "penstock.report.command",
             "commits": "penstock.commits.command",
+            "mcp": "penstock.mcp.command",
         },
         "Temporary work, settings, storage, Amazon RDS": {
             "temp": "penstock.temp.command",
@@ -247,7 +248,7 @@ def _penstock(
         bool,
         typer.Option(
             "--json",
-            help="With --version, print as one JSON object the versions and features that a bug report needs.",
+            help="With --version, print what a bug report needs, as JSON.",
             is_eager=True,
         ),
     ] = False,

@@ -201,8 +201,13 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
     elif isinstance(result, Sequence):
         write_drawn("\n".join(visible(complete_commands(line)) for line in result), done=done)
     else:
-        found = result if isinstance(result, Mapping) else _to_fields(result)
-        write_drawn(json.dumps({"format": JSON_FORMAT, **found}, default=_to_json), done=done)
+        write_drawn(compose_json(result), done=done)
+
+
+def compose_json(result: Mapping[str, object] | DataclassInstance) -> str:
+    """Return a result as an object in JSON, with the number of its format."""
+    found = result if isinstance(result, Mapping) else _to_fields(result)
+    return json.dumps({"format": JSON_FORMAT, **found}, default=_to_json)
 
 
 def _to_json(value: Any) -> object:
@@ -323,8 +328,13 @@ class _LogHandler(logging.Handler):
 
 def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> None:
     head = f"{_STYLES[kind]}{kind}:{_RESET} " if shows_colours(sys.stderr) else f"{kind}: "
+    write_message(*compose_message(message, detail=detail, hint=hint), head=head)
+
+
+def compose_message(message: str, *, detail: str | None, hint: str | None) -> list[str]:
+    """Return the lines of a message in psql's form, without secrets."""
     parts = [message, f"DETAIL:  {detail}" if detail else "", f"HINT:  {hint}" if hint else ""]
-    write_message(*(hide_secrets(part) for part in parts if part), head=head)
+    return [hide_secrets(part) for part in parts if part]
 
 
 OK = 0

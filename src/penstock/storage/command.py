@@ -65,7 +65,7 @@ def show(
 
     Exit codes: 0 shown, 2 the storage is not known, 4 the recording has no use of it, 10 AWS does not answer.
     """
-    report = _report(wanted, to, recording, volume, region, profile, needs_use=False)
+    report = make_report(wanted, to, recording, volume, region, profile, needs_use=False)
     write_result(report_object(report) if as_json else describe_report(report))
 
 
@@ -85,11 +85,11 @@ def plan(
 
     Exit codes: 0 planned, 2 the storage is not known, 4 the recording has no use of it, 10 AWS does not answer.
     """
-    report = _report(wanted, to, recording, volume, region, profile, needs_use=True)
+    report = make_report(wanted, to, recording, volume, region, profile, needs_use=True)
     write_result(report_object(report) if as_json else describe_plan(report))
 
 
-def _report(
+def make_report(
     wanted: str | None,
     to: str | None,
     recording: Path | None,
@@ -99,6 +99,7 @@ def _report(
     *,
     needs_use: bool,
 ) -> StorageReport:
+    """Return the report that the options ask for. Raises UsageError, SourceError, AwsError."""
     from datetime import UTC, datetime
 
     from penstock.rds.describe import describe_rds

@@ -44,7 +44,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     found = examine(source=sources or (), **options)
     planned = found.planned
     if as_json:
-        write_result(_as_object(found))
+        write_result(as_object(found))
     else:
         from penstock.preflight.command.screen import render
         from penstock.rds.view import describe_rds_facts
@@ -59,7 +59,8 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         raise typer.Exit(WOULD_NOT_LOAD)
 
 
-def _as_object(found: DoctorResult) -> dict[str, object]:
+def as_object(found: DoctorResult) -> dict[str, object]:
+    """Return what --json prints of a result."""
     from penstock.rds.view import description_object
 
     planned = found.planned

@@ -1,0 +1,200 @@
+"""`penstock mcp`: serves tools that only read to a client of the Model Context Protocol, on standard input and output.
+
+The server, the role and the sources are those of the command line. No argument of a tool names another server, another
+file or an SQL statement.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import wraps
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock import __version__
+from penstock.cli.options import SERVER, takes, warn_of_secrets
+from penstock.cli.output import complete_commands, compose_json, compose_message, remember_target
+from penstock.core.errors import PenstockError, UsageError
+from penstock.core.values.job import Access, Types
+from penstock.core.values.mode import Mode
+from penstock.core.values.options import pick
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# A client waits for a tool's answer, and may end the wait after a minute.
+_LONGEST_S = 50
+
+_INSTRUCTIONS = (
+    "penstock loads files into PostgreSQL. These tools only read: they change nothing in the database or on disk. "
+    "Begin with doctor. To act on an answer, show the user the command that its hint names."
+)
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SOURCE",
+        show_default=False,
+        help="Files, folders and URLs of which loads may be planned, with what is in them (default: none).",
+    ),
+]
+
+
+@takes((*SERVER, "ledger_schema"))
+def mcp(sources: Sources = None, **options: Any) -> None:
+    """Answer a language model's questions by the Model Context Protocol, on standard input and output.
+
+    Its tools are doctor, plan, loads, rejects, watch, diagnose, temp_usage and storage_plan. All of them only read,
+    with the server and the role that are named here. Needs pip install 'pg-penstock[mcp]'.
+    """
+    if find_spec("mcp") is None:
+        raise UsageError("the Model Context Protocol needs its SDK", hint="Run pip install 'pg-penstock[mcp]'.")
+    if "-" in (sources or ()):
+        raise UsageError("standard input cannot be a source", hint="The client writes its requests there.")
+    warn_of_secrets(options.get("to"), sources=sources or ())
+    remember_target(options)
+    tools = Tools(sources or [], options)
+    _serve([getattr(tools, name) for name in TOOLS])
+
+
+def _serve(tools: list[Callable[..., Mapping[str, object] | DataclassInstance]]) -> None:
+    """Serve until the client closes standard input."""
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp_types import ToolAnnotations
+
+    server = MCPServer("penstock", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
+
+    def answering(tool: Callable[..., Mapping[str, object] | DataclassInstance]) -> Callable[..., str]:
+        @wraps(tool)
+        def answer(**arguments: Any) -> str:
+            try:
+                return compose_json(tool(**arguments))
+            except PenstockError as error:
+                lines = compose_message(error.message, detail=error.detail, hint=error.hint)
+                raise ToolError("\n".join(map(complete_commands, lines))) from error
+
+        return answer
+
+    for tool in tools:
+        server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)(answering(tool))
+    server.run()
+
+
+TOOLS = ("doctor", "plan", "loads", "rejects", "watch", "diagnose", "temp_usage", "storage_plan")
+
+
+class Tools:
+    """The tools, which are the methods that TOOLS names. The model reads their docstrings."""
+
+    def __init__(self, sources: list[str], options: Mapping[str, Any]) -> None:
+        self._sources = sources
+        self._options = dict(options)
+
+    def doctor(self, table: str | None = None) -> dict[str, object]:
+        """Show what the server is, what the role may do, and whether a load into a table could begin."""
+        from penstock.api.functions import doctor
+        from penstock.preflight.command.doctor import as_object
+
+        return as_object(doctor(into=table, **self._options))
+
+    def plan(
+        self,
+        source: str,
+        table: str,
+        create: bool = False,
+        mode: Mode = "append",
+        key: list[str] | None = None,
+        types: Types = "text",
+    ) -> dict[str, object]:
+        """Plan a load of a file, folder or URL into a table: dialect, columns, indexes, warnings. Nothing is loaded."""
+        from penstock.api.functions import doctor
+        from penstock.preflight.command.doctor import as_object
+
+        chosen: dict[str, Any] = {"create": create, "mode": mode, "types": types} | ({"key": key} if key else {})
+        return as_object(doctor(into=table, source=self.allowed(source), **chosen, **self._options))
+
+    def loads(self, limit: int = 20, table: str | None = None) -> dict[str, object]:
+        """List the newest loads that the database records: state, rows, rate, what failed."""
+        from penstock.api.functions import loads
+        from penstock.loading.views.outcome import load_object
+
+        return {"loads": [load_object(each) for each in loads(limit=limit, into=table, **self._options)]}
+
+    def rejects(self, load_id: str = "latest") -> dict[str, object]:
+        """Show why records of a load were rejected, by cause, with the first record of each."""
+        from penstock.api.functions import rejects
+        from penstock.loading.command.records import cause_object
+
+        return {"causes": [cause_object(each) for each in rejects(load_id, **self._options)]}
+
+    def watch(self, seconds: float = 10.0) -> dict[str, object]:
+        """Sample the server for up to 50 seconds: what its sessions wait for, rates, what limits them, and remedies."""
+        from penstock.api.connect import connect_to
+        from penstock.diagnose.examination import Examination
+        from penstock.watch.sampler import sample_on_clock
+        from penstock.watch.view import View, as_object
+        from penstock.watch.watching import open_sampler
+
+        connect, for_s = connect_to(**pick(Access, self._options), allows_standby=True), _limit(seconds, least=1)
+        with closing(connect), closing(open_sampler(connect, to=self._options.get("to"), interval_s=1.0)) as sampler:
+            samples = [*sample_on_clock(sampler, interval=lambda: 1.0, stop=threading.Event(), for_s=for_s)]
+        examination = Examination(sampler.header)
+        for sample in samples:
+            examination.see(sample)
+        found = examination.conclude()
+        return as_object(View.of(sampler.header, samples, found.risks)) | {"diagnoses": found.diagnoses}
+
+    def diagnose(self) -> dict[str, object]:
+        """Show what limited this user's newest load of more than two seconds, with evidence and remedies."""
+        from penstock.diagnose.examination import examine
+        from penstock.diagnose.load import judge_recording
+        from penstock.watch.kept import newest_recording, recordings_folder
+        from penstock.watch.recordings import read_recording
+
+        recording = read_recording(newest_recording(recordings_folder(os.environ)))
+        found = judge_recording(recording, examine(recording))
+        return {"began": recording.header.started_at, "diagnoses": found.diagnoses, "risks": found.risks}
+
+    def temp_usage(self, seconds: float = 10.0, top: int = 10) -> dict[str, object]:
+        """Show which statements and databases write temporary files, and why, within up to 50 seconds."""
+        from penstock.api.functions import temp_usage
+        from penstock.temp.view import usage_object
+
+        return usage_object(temp_usage(interval_s=_limit(seconds), top=top, **self._options))
+
+    def storage_plan(self, volume: str | None = None) -> dict[str, object]:
+        """Show which storage would carry the workload of the last hour (RDS) or of the newest recording (a volume).
+
+        A volume is named as gp3:400GiB:12000:500; without one, the server is an instance of Amazon RDS.
+        """
+        from penstock.storage.command import make_report
+        from penstock.storage.view import report_object
+
+        to = None if volume else self._options.get("to")
+        return report_object(make_report(None, to, None, volume, None, None, needs_use=True))
+
+    def allowed(self, source: str) -> str:
+        """Return a source that the command line names, or that is in a folder which it names. Raises UsageError."""
+        for named in self._sources:
+            is_url = "://" in named
+            if source == named or (is_url and named.endswith("/") and source.startswith(named) and ".." not in source):
+                return source
+            if not is_url and "://" not in source and Path(source).resolve().is_relative_to(Path(named).resolve()):
+                return source
+        raise UsageError(
+            f'"{source}" is none of the sources that penstock mcp may read',
+            hint="The user names them when the server starts: penstock mcp SOURCE...",
+        )
+
+
+def _limit(seconds: float, *, least: int = 0) -> float:
+    if not least <= seconds <= _LONGEST_S:
+        raise UsageError(f"invalid value {seconds} for seconds", hint=f"Use a number from {least} to {_LONGEST_S}.")
+    return seconds

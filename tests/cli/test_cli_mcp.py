@@ -1,0 +1,132 @@
+"""`penstock mcp`, asked by the SDK's own client over standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.core.errors import UsageError
+from penstock.mcp.command import TOOLS, Tools
+from support.loads import IMPATIENT, Loads, target, write_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.conftest import Finished
+
+anyio = pytest.importorskip("anyio", reason="the extra mcp is not installed")
+mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "1.0"
+
+
+def ask(arguments: list[str], *calls: tuple[str, dict[str, Any]], home: Path) -> tuple[list[Any], list[Any]]:
+    """Start penstock mcp, and return its tools and its answers to calls of them."""
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "penstock", "mcp", *arguments],
+        env={**os.environ, "PENSTOCK_HOME": str(home)},
+    )
+
+    async def talk() -> tuple[list[Any], list[Any]]:
+        async with mcp.Client(server) as client:
+            tools = (await client.list_tools()).tools
+            return tools, [await client.call_tool(name, given) for name, given in calls]
+
+    return anyio.run(talk)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Provide a file with a record that its table refuses."""
+    (tmp_path / "in").mkdir()
+    return write_csv(tmp_path / "in" / "people.csv", ["1,Ann", "two,Bob", "3,Cy"], header="a,b")
+
+
+def test_each_tool_answers_and_only_reads(database18: str, people: Path, tmp_path: Path) -> None:
+    """The server, a plan, loads, rejects, waits, a recording. The tables are as they were."""
+    (tmp_path / "recordings").mkdir()
+    shutil.copy(next(RECORDINGS.glob("*.recording")), tmp_path / "recordings")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
+    loads.run(target(people), rules=replace(IMPATIENT, on_error="reject"))
+    before = loads.execute("SELECT count(*), (SELECT count(*) FROM penstock.loads) FROM t")
+    tools, answers = ask(
+        [str(people.parent), "--to", database18],
+        ("doctor", {"table": "t"}),
+        ("plan", {"source": str(people), "table": "new", "create": True, "types": "infer"}),
+        ("loads", {}),
+        ("rejects", {}),
+        ("watch", {"seconds": 1}),
+        ("temp_usage", {"seconds": 1}),
+        ("diagnose", {}),
+        ("storage_plan", {"volume": "gp3:100GiB:3000:125"}),
+        home=tmp_path,
+    )
+    assert [tool.name for tool in tools] == list(TOOLS)
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert [answer.is_error for answer in answers] == [False] * 8
+    doctor, plan, listed, rejects, watched, usage, found, storage = (
+        json.loads(answer.content[0].text) for answer in answers
+    )
+    assert doctor["would_load"]
+    assert plan["plan"]["targets"]
+    assert [load["state"] for load in listed["loads"]] == ["complete"]
+    assert "two" in json.dumps(rejects["causes"])
+    assert watched["window_s"] >= 0
+    assert "statements" in usage
+    assert found["began"]
+    assert "candidates" in storage
+    assert loads.execute("SELECT count(*), (SELECT count(*) FROM penstock.loads) FROM t") == before
+    assert not loads.has_table("new")
+
+
+def test_what_a_tool_may_not_do_is_an_error_for_the_model(database18: str, people: Path, tmp_path: Path) -> None:
+    """A source that the user has not named, an unknown argument, a load that does not exist."""
+    other = write_csv(tmp_path / "other.csv", ["1,x"])
+    _, answers = ask(
+        [str(people.parent), "--to", database18],
+        ("plan", {"source": str(other), "table": "t", "create": True}),
+        ("plan", {"source": f"{people.parent}/../other.csv", "table": "t", "create": True}),
+        ("plan", {"source": "-", "table": "t", "create": True}),
+        ("rejects", {"load_id": "0a1b"}),
+        ("watch", {"seconds": 3600}),
+        home=tmp_path,
+    )
+    assert [answer.is_error for answer in answers] == [True] * 5
+    texts = [answer.content[0].text for answer in answers]
+    assert "none of the sources that penstock mcp may read" in texts[0]
+    assert "HINT:  " in texts[0]
+    assert all("none of the sources" in text for text in texts[:3])
+
+
+def test_sources_below_those_that_the_user_names_are_allowed(tmp_path: Path) -> None:
+    """Of folders and of prefixes of URLs, by their real places."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to("/etc")
+    tools = Tools([str(tmp_path / "in"), "s3://bucket/a/", "https://host/b.csv"], {})
+    for source in (f"{tmp_path}/in/x.csv", f"{tmp_path}/in/*.csv", "s3://bucket/a/b.csv", "https://host/b.csv"):
+        assert tools.allowed(source) == source
+    outside = (
+        f"{tmp_path}/in/link/passwd",
+        f"{tmp_path}/inner",
+        "s3://bucket/a/../b",
+        "s3://bucket/b",
+        "https://host/b",
+    )
+    for source in outside:
+        with pytest.raises(UsageError):
+            tools.allowed(source)
+
+
+def test_standard_input_is_no_source(penstock: Callable[..., Finished]) -> None:
+    """It has the client's requests."""
+    finished = penstock("mcp", "-")
+    assert (finished.code, finished.out) == (2, "")
+    assert "standard input cannot be a source" in finished.err
