@@ -263,4 +263,26 @@ mod tests {
             assert_eq!(plain(order, &[], value), None, "{value}");
         }
     }
+
+    #[test]
+    fn a_plain_value_keeps_all_digits_and_is_plain_already() {
+        let (mut noise, mut plain_ones) = (1_u32, 0);
+        let mut draw = |count: usize| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (noise >> 8) as usize % count
+        };
+        for (name, separators, own) in
+            [("1.234,5", &["."][..], "1234.5"), ("1,234.5", &[","], "1234.5"), ("dmy", &[], "ymd"), ("mdy", &[], "ymd")]
+        {
+            for _ in 0..100_000 {
+                let value: String = (0..draw(12)).map(|_| char::from(b"0123456789012,.-/ e"[draw(19)])).collect();
+                let Some(found) = plain(name, separators, &value) else { continue };
+                plain_ones += 1;
+                assert_eq!(plain(own, &[], &found).as_ref(), Some(&found), "{value}");
+                let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
+                assert!(own == "ymd" || digits(&value) == digits(&found), "{value} {found}");
+            }
+        }
+        assert!(plain_ones > 1000, "{plain_ones}");
+    }
 }

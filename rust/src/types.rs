@@ -4,10 +4,12 @@
 //! they accept is also accepted by the server, with any settings, and the server stores the same value, with every
 //! digit of a number. A code such as 007 is not recognised as a number.
 
+use std::sync::LazyLock;
+
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
 use crate::kept::{keeps_moment, rounds_back, ColumnType};
-use crate::notation::plain_value;
+use crate::notation::{plain_value, Notation};
 use crate::rewrite::Rewriter;
 
 /// The bits of a set of types, in the order in which they are preferred.
@@ -21,8 +23,9 @@ pub const TIMESTAMP: u32 = 1 << 6;
 pub const TIMESTAMPTZ: u32 = 1 << 7;
 pub const UUID: u32 = 1 << 8;
 pub const JSONB: u32 = 1 << 9;
-/// This bit is not a type. It is for dates whose day and month cannot be distinguished, such as 01/02/2026.
-pub const UNCLEAR_DATE: u32 = 1 << 10;
+/// This bit is not a type. It says that the user has chosen the order of day, month and year, so that columns keep
+/// 01/02/2026.
+pub const KNOWN_ORDER: u32 = 1 << 10;
 /// The bits for what an existing column of this type accepts and keeps (`kept.rs`), such as +7 for an integer.
 pub const KEPT_SMALLINT: u32 = 1 << 11;
 pub const KEPT_INTEGER: u32 = 1 << 12;
@@ -31,9 +34,15 @@ pub const KEPT_NUMERIC: u32 = 1 << 14;
 pub const KEPT_DATE: u32 = 1 << 15;
 pub const KEPT_TIMESTAMP: u32 = 1 << 16;
 pub const KEPT_TIMESTAMPTZ: u32 = 1 << 17;
-/// This bit is not a type. It says that the user has chosen the order of day, month and year, so that columns keep
-/// 01/02/2026.
-pub const KNOWN_ORDER: u32 = 1 << 18;
+/// The bits from here on are notations (`NOTATED`): a value has the bit if it is written so.
+const FIRST_NOTATION: u32 = 18;
+const ORDERS: u32 = 0b111 << FIRST_NOTATION;
+const YMD: u32 = 0b100 << FIRST_NOTATION;
+const WITH_COMMA: u32 = 0b111_1000 << FIRST_NOTATION;
+const WITH_POINT: u32 = 0b11_1000_0000 << FIRST_NOTATION;
+/// The bit for numbers, dates and timestamps that are plain already, whose notation does not matter.
+pub const PLAIN: u32 = 1 << (FIRST_NOTATION + 10);
+const NOTATIONS: u32 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
@@ -174,8 +183,9 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     let Some(&first) = value.first() else { return wanted & KNOWN_ORDER };
     let mut found = 0;
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
+    let number = if wanted & (NUMBERS | NOTATIONS) == 0 { None } else { Number::parse(value) };
     if wanted & NUMBERS != 0 {
-        if let Some(number) = Number::parse(value) {
+        if let Some(number) = number {
             if number.is_negative && number.is_zero() {
                 // Only floating-point numbers have a negative zero.
                 note(DOUBLE, number.double(value));
@@ -209,8 +219,8 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     if wanted & JSONB != 0 {
         note(JSONB, jsonb(value));
     }
-    if wanted & UNCLEAR_DATE != 0 && is_unclear_date(value) {
-        found |= UNCLEAR_DATE;
+    if wanted & NOTATIONS != 0 {
+        found |= notations(value, wanted, number);
     }
     if wanted & KEPT_NUMBERS != 0 {
         found |= kept_by_numbers(value);
@@ -577,20 +587,50 @@ pub fn timestamptz(value: &[u8]) -> Fit {
     }
 }
 
-/// Returns whether a value looks like 1/2/2026 or 01.02.26, in which `DateStyle` decides what the day and the month
-/// are.
-fn is_unclear_date(value: &[u8]) -> bool {
-    let day = &value[..value.iter().position(|&byte| byte == b' ').unwrap_or(value.len())];
-    if !(6..=10).contains(&day.len()) {
-        return false;
-    }
-    let Some(&separator) = day.iter().find(|byte| !byte.is_ascii_digit()) else { return false };
-    let mut parts = day.split(|&byte| byte == separator);
-    let mut next = |lengths: &[usize]| {
-        parts.next().is_some_and(|part| lengths.contains(&part.len()) && count_digits(part) == part.len())
+// ---------------------------------------------------------------- notations
+
+/// The notations in the order of their bits. Separators are those of UTF-8 and of Windows-1252.
+static NOTATED: LazyLock<Vec<Notation>> = LazyLock::new(|| {
+    const BLANKS: [&[u8]; 4] = [b" ", b"\xa0", b"\xc2\xa0", b"\xe2\x80\xaf"];
+    const MARKS: [&[u8]; 3] = [b"'", b"\x92", b"\xe2\x80\x99"];
+    let names: [(&str, &[&[u8]]); 10] = [
+        ("dmy", &[]),
+        ("mdy", &[]),
+        ("ymd", &[]),
+        ("1234,5", &[]),
+        ("1.234,5", &[b"."]),
+        ("1 234,5", &BLANKS),
+        ("1'234,5", &MARKS),
+        ("1,234.5", &[b","]),
+        ("1 234.5", &BLANKS),
+        ("1'234.5", &MARKS),
+    ];
+    let named = |(name, separators): (&str, &[&[u8]])| {
+        Notation::named(name, separators.iter().map(|separator| separator.to_vec()).collect())
     };
-    let is_date = matches!(separator, b'/' | b'.' | b'-') && next(&[1, 2]) && next(&[1, 2]) && next(&[2, 4]);
-    is_date && parts.next().is_none()
+    names.into_iter().filter_map(named).collect()
+});
+
+/// Returns the notations of `wanted` in which a value is written, so that its plain form has a type.
+fn notations(value: &[u8], wanted: u32, number: Option<Number>) -> u32 {
+    let is_time = |text: &[u8]| [date, timestamp, timestamptz].iter().any(|recognise| recognise(text) != Fit::No);
+    let known = match number {
+        Some(number) if number.is_whole() => PLAIN | WITH_POINT | WITH_COMMA,
+        Some(_) => PLAIN | WITH_POINT,
+        None if wanted & (PLAIN | YMD) != 0 && is_time(value) => PLAIN | YMD,
+        None => 0,
+    };
+    let left = wanted & NOTATIONS & !known & !PLAIN;
+    if left == 0 {
+        return known;
+    }
+    let bits = (FIRST_NOTATION..).map(|number| 1 << number).zip(NOTATED.iter()).filter(|(bit, _)| left & bit != 0);
+    let has_type = |bit: u32, plain: Vec<u8>| match bit & ORDERS {
+        0 => Number::parse(&plain).is_some(),
+        _ => is_time(&plain),
+    };
+    let fits = |(bit, notation): &(u32, &Notation)| notation.plain(value).is_some_and(|plain| has_type(*bit, plain));
+    known | bits.filter(fits).map(|(bit, _)| bit).sum::<u32>()
 }
 
 // ---------------------------------------------------------------- uuid and jsonb
@@ -626,7 +666,7 @@ mod tests {
     use super::*;
 
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
-    const ALL: u32 = KEPT_SMALLINT - 1;
+    const ALL: u32 = KNOWN_ORDER - 1;
 
     fn types(value: &str) -> u32 {
         fitting(value.as_bytes(), ALL)
@@ -690,14 +730,39 @@ mod tests {
             ("[1,]", 0),
             ("[1e1001]", 0),
             ("\"a\"", 0),
-            ("01/02/2026", UNCLEAR_DATE),
-            ("1.2.26 10:00", UNCLEAR_DATE),
-            ("1.2.3.4", 0),
+            ("01/02/2026", 0),
         ] {
             assert_eq!(types(value), expected, "{value}");
         }
         let deep = "[".repeat(101) + &"]".repeat(101);
         assert_eq!((types(&deep), types(&deep[1..201])), (0, JSONB));
+    }
+
+    #[test]
+    fn values_are_written_in_their_notations() {
+        let bits = |names: &[usize]| names.iter().map(|name| 1 << (FIRST_NOTATION as usize + name)).sum::<u32>();
+        for (value, expected) in [
+            ("01/02/2026", bits(&[0, 1])),
+            ("31.12.2025", bits(&[0])),
+            ("12/31/2025 1:05 PM", bits(&[1])),
+            ("01.02.03", bits(&[0, 1, 2])),
+            ("2026-01-31", YMD | PLAIN),
+            ("2026/1/31 9:05", YMD),
+            ("2026-01-31 09:05:06.1234567", 0),
+            ("1.2.3.4", 0),
+            ("12", WITH_COMMA | WITH_POINT | PLAIN),
+            ("1.5", WITH_POINT | PLAIN),
+            ("1.234", WITH_POINT | PLAIN | bits(&[4])),
+            ("1,5", WITH_COMMA),
+            ("1,234", WITH_COMMA | bits(&[7])),
+            ("1.234,50", bits(&[4])),
+            ("1\u{a0}234", bits(&[5, 8])),
+            ("007", 0),
+            ("0,1,2", 0),
+            ("", 0),
+        ] {
+            assert_eq!(fitting(value.as_bytes(), NOTATIONS), expected, "{value}");
+        }
     }
 
     #[test]

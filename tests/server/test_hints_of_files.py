@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.errors import DataError, PenstockError, UsageError
-from penstock.core.values.job import LoadRules, Transform
+from penstock.core.values.job import LoadRules
 from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 
@@ -159,28 +159,27 @@ def test_blank_lines_are_removed_by_the_hint(loads: Loads, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "number", "type_name"),
+    ("value", "stored", "type_name"),
     [
-        ("1.234,00", 1234, "numeric"),
-        ("0,5", 0.5, "float8"),
-        ("-1 234 567,25", -1234567.25, "numeric(12,2)"),
-        ("1'000,5", 1000.5, "real"),
-        ("1,234.5", 1234.5, "numeric"),
+        ("1.234,00", "1234.00", "numeric"),
+        ("0,5", "0.5", "float8"),
+        ("-1 234 567,25", "-1234567.25", "numeric(12,2)"),
+        ("1'000,5", "1000.5", "real"),
+        ("1,234.5", "1234.5", "numeric"),
+        ("31.12.2025", "2025-12-31", "date"),
     ],
 )
-def test_decimal_comma_is_named_and_converted_by_the_hint(
-    loads: Loads, path: Path, value: str, number: float, type_name: str
+def test_other_notations_are_read_with_the_options_of_the_hint(
+    loads: Loads, path: Path, value: str, stored: str, type_name: str
 ) -> None:
-    """The hint's expression stands in the statement of --transform."""
+    """Of numbers and dates, in a column whose name needs quotes."""
     loads.execute(f'CREATE TABLE t (name text, "Amount" {type_name})')
     path.write_text(f"name;Amount\nA;{value}\n")
     hint = _hint(loads.refuse(target(path, has_header=True)))
-    assert "decimal comma" in hint or "between its thousands" in hint
-    expression = re.search(r"it is (replace\(.*\)::.*)\.$", hint)
-    assert expression is not None
-    statement = f"INSERT INTO public.t SELECT name, {expression[1]} FROM :staging"
-    loads.run(mode_target(path, "append", has_header=True, transform=Transform(name="t.sql", text=statement)))
-    assert loads.execute('SELECT "Amount"::float8 FROM t') == [(pytest.approx(number),)]
+    words = shlex.split(hint.removeprefix("Use ").partition(", or correct")[0])
+    options = {name[2:].replace("-", "_"): each for name, each in zip(words[::2], words[1::2], strict=True)}
+    loads.run(target(path, has_header=True, **options))
+    assert loads.execute('SELECT "Amount"::text FROM t') == [(stored,)]
 
 
 @pytest.mark.parametrize("value", ["a,b", "12,", "1,2,3", "1.5"])
@@ -189,7 +188,7 @@ def test_other_values_are_not_taken_for_numbers(loads: Loads, path: Path, value:
     loads.execute("CREATE TABLE t (a int)")
     path.write_text(f"{value}\n")
     hint = _hint(loads.refuse(target(path, format="csv", delimiter=";", has_header=False)))
-    assert not re.search("decimal comma|thousands", hint)
+    assert not re.search("--decimal-comma|--thousands", hint)
 
 
 # ---------------------------------------------------------------- names

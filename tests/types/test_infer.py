@@ -145,9 +145,11 @@ def test_records_that_are_rejected_do_not_count(loads: Loads, write: Write) -> N
 
 def test_unclear_dates_stay_text_with_a_warning(loads: Loads, write: Write) -> None:
     """01/02/2026 could be either; one value that is no such date is no warning."""
-    loads.run(make_target(write("a,b\n01/02/2026,01/02/2026\n13/02/2026,x\n")))
+    loads.run(make_target(write("a,b\n01/02/2026,01/02/2026\n12/02/2026,x\n")))
     assert types_of(loads) == ["text", "text"]
     assert [(notice.code, notice.line) for notice in loads.warnings] == [("unclear-date", 2)]
+    hint = "Use --date-order a=dmy or --date-order a=mdy; with --mode replace if this load has created the table."
+    assert loads.warnings[0].hint == hint
 
 
 def test_words_for_null_that_make_columns_text_are_warned_of(loads: Loads, write: Write) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import penstock
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadJob, LoadRules
 from support.loads import AGAIN
 from support.typed import make_target, types_of
 
@@ -34,6 +36,14 @@ def _target(path: Path, *, options: dict[str, Any] | None = None, **job: Any) ->
 
 
 _GERMAN = {"decimal_comma": "price", "thousands": "price=.", "date_order": "sold=dmy"}
+
+
+def read_options(words: str) -> dict[str, list[str]]:
+    """Return the options of a command line by their names in Python."""
+    pairs = shlex.split(words)
+    return {
+        name.removeprefix("--").replace("-", "_"): [value] for name, value in zip(pairs[::2], pairs[1::2], strict=True)
+    }
 
 
 def test_types_are_those_of_the_plain_values(loads: Loads, write: Write) -> None:
@@ -60,11 +70,13 @@ def test_columns_of_numbers_and_dates_may_be_meant_together(loads: Loads, write:
     path = write("a;b;c;d;e\n1,5;1,5;01/02/2026;1 234,56;\n;1/2/26;;-0,5;7\n")
     options = {"decimal_comma": "*", "thousands": " ", "date_order": "mdy"}
     rules = LoadRules(retry_for=0.0, warnings="error")
-    loads.run(_target(path, options=options, copy_format=copy_format), rules=rules)
+    outcome = loads.run(_target(path, options=options, copy_format=copy_format), rules=rules)
     assert loads.execute("SELECT * FROM t ORDER BY a") == [
         (1.5, "1,5", date(2026, 1, 2), Decimal("1234.56"), None),
         (None, "1/2/26", None, Decimal("-0.50"), 7),
     ]
+    assert outcome.load_id is not None
+    assert penstock.verify(outcome.load_id, to=loads.conninfo, values=True).is_verified
 
 
 @pytest.mark.parametrize(("value", "sold"), [("1.5", "1.1.26"), ("1,5", "12/31/2025"), ("1.23", "1.1.26"), ("x", "")])
@@ -165,6 +177,91 @@ def test_orders_are_words(value: Any) -> None:
     """Each column has one."""
     with pytest.raises(UsageError, match="invalid value"):
         DialectOptions(date_order=value)
+
+
+_TOLD = [
+    (["1,5", "2"], "--decimal-comma v"),
+    (["1,234", "1,5"], "--decimal-comma v"),
+    (["1.234,50"], "--decimal-comma v --thousands v=."),
+    (["1.234.567", "1.234"], "--decimal-comma v --thousands v=."),
+    (["1 234,5"], "--decimal-comma v --thousands 'v= '"),
+    (["1\u202f234"], "--thousands 'v= '"),
+    (["1,234,567", "1.5"], "--thousands v=,"),
+    (["1'234.5", "-1\u2019000"], "--thousands " + shlex.quote("v='")),
+    (["1,234", "5,678"], "--decimal-comma v or --thousands v=,"),
+    (["31.12.2025", "01.01.2026"], "--date-order v=dmy"),
+    (["1/31/26 9:05 PM"], "--date-order v=mdy"),
+    (["01.02.2026", "3.4.2026"], "--date-order v=dmy or --date-order v=mdy"),
+    (["99.12.31"], "--date-order v=ymd"),
+    (["2026-01-31", "2026/1/31"], "--date-order v=ymd"),
+]
+
+
+@pytest.mark.parametrize(("values", "options"), _TOLD)
+def test_a_warning_names_the_options_or_that_it_cannot_tell(
+    loads: Loads, write: Write, values: list[str], options: str
+) -> None:
+    """From all values; with these options the column has a type."""
+    path = write("k;v\n" + "".join(f'{k};"{value}"\n' for k, value in enumerate(values)))
+    with loads.loader() as loader:
+        (notice,) = loader.plan(LoadJob(targets=(make_target(path),))).notices
+    assert notice.hint == f"Use {options}; with --mode replace if this load has created the table."
+    is_date = options.startswith("--date")
+    assert notice.code == ("unclear-date" if is_date and " or " in options else "notation")
+    given = read_options(options.partition(" or ")[0])
+    outcome = loads.run(make_target(path, dialect=DialectOptions(**given)))
+    assert (types_of(loads)[1] != "text", outcome.warnings) == (True, ())
+
+
+_UNTOLD = [
+    ["007", "010"],
+    ["1,5", "a"],
+    ["1,5", "1.5"],
+    ["-0", "12345678901234567890123"],
+    ["31.12.2025", "12/31/2025"],
+]
+
+
+@pytest.mark.parametrize("values", [*_UNTOLD, ["1.2.3.4"], ["1,2,3"], ["0,12.5"], ["2026-01-31", "2026-01-31T10:00Z"]])
+def test_other_texts_are_no_warning(loads: Loads, write: Write, values: list[str]) -> None:
+    """Codes, lists, and what no one notation has."""
+    loads.run(make_target(write("k;v\n" + "".join(f"{k};{value}\n" for k, value in enumerate(values)))))
+    assert (types_of(loads), loads.warnings) == (["integer", "text"], ())
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value", "options"),
+    [
+        ("numeric", "1.234,5", "--decimal-comma v --thousands v=."),
+        ("integer", "1,234", "--decimal-comma v or --thousands v=,"),
+        ("timestamp", "31.12.2025", "--date-order v=dmy"),
+        ("date", "01/02/2026", None),
+        ("numeric", "1.5", None),
+        ("numeric", "31.12.2025", None),
+        ("text", "1,5", None),
+    ],
+)
+def test_a_plan_for_a_table_warns_of_values_that_it_does_not_take(
+    loads: Loads, write: Write, type_name: str, value: str, options: str | None
+) -> None:
+    """Of columns of numbers and dates, with the line of the first such value."""
+    loads.execute(f"CREATE TABLE t (k int, v {type_name})")
+    with loads.loader() as loader:
+        notices = loader.plan(LoadJob(targets=(_target(write(f"k;v\n1;\n2;{value}\n")),))).notices
+    assert [(each.code, each.line, each.hint) for each in notices] == (
+        [] if options is None else [("notation", 3, f"Use {options}.")]
+    )
+
+
+def test_a_column_that_is_widened_to_text_could_keep_its_type(loads: Loads, write: Write) -> None:
+    """The options that keep it are named, and keep it."""
+    loads.execute("CREATE TABLE t (k int, price numeric)")
+    path = write("k;price\n1;1,5\n")
+    with loads.loader() as loader:
+        (notice,) = loader.plan(LoadJob(targets=(_target(path, types="widen"),))).notices
+    assert (notice.code, notice.hint) == ("notation", "Use --decimal-comma price to keep its type.")
+    loads.run(_target(path, types="widen", options={"decimal_comma": "price"}))
+    assert types_of(loads) == ["integer", "numeric"]
 
 
 def test_a_load_with_other_notations_is_another_load(loads: Loads, write: Write) -> None:

@@ -29,6 +29,7 @@ from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.order import order_load, stage_together
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
+from penstock.loading.types.notations import sample_notices
 from penstock.loading.values.plan import total_size
 from penstock.loading.warned import WarningLog
 
@@ -114,7 +115,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 
             plan = plan_route(plan, server, connection, world.sources, described)
     refuse_joint(plan)
-    plan = _note_refusal(plan, world.connect)
+    plan = _note_refusal(_note_samples(plan, world.connect), world.connect)
     if any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
         from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
 
@@ -144,6 +145,12 @@ def _look_into_ledgers(
     if ledgers.others and not rules.is_repeating:
         tables, items = find_objects(inputs)
         refuse_known_elsewhere(connection, ledgers, tables, items)
+
+
+def _note_samples(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
+    """Return the plan, with a notice for each column that does not take the values of its sample."""
+    notices = [notice for target in plan.targets for notice in sample_notices(target, connect.date_order)]
+    return replace(plan, notices=(*plan.notices, *notices))
 
 
 def _note_refusal(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:

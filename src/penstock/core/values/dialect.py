@@ -177,6 +177,7 @@ WarningCode = Literal[
     "long-record",
     "more",
     "not-restored",
+    "notation",
     "omitted-names",
     "other-delimiter",
     "pooler",

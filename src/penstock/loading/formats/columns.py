@@ -373,20 +373,20 @@ def _check_named(job: TargetJob, table: TableFacts) -> None:
 
 
 # pg_type.oid of the types of numbers, and of dates and timestamps (pg_type.dat)
-_NUMBERS: Final = frozenset((20, 21, 23, 700, 701, 1700))
-_DATES: Final = frozenset((1082, 1114, 1184))
+NUMBER_OIDS: Final = frozenset((20, 21, 23, 700, 701, 1700))
+DATE_OIDS: Final = frozenset((1082, 1114, 1184))
 
 
 def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts) -> tuple[str | None, ...]:
     """Return how the values of columns are written (see ColumnMap.notations). Raises UsageError."""
     options = job.dialect
     commas = dict.fromkeys(options.decimal_comma, ",")
-    given = (("--decimal-comma", commas, _NUMBERS), ("--thousands", options.thousands, _NUMBERS))
-    for option, words, oids in (*given, ("--date-order", options.date_order, _DATES)):
+    given = (("--decimal-comma", commas, NUMBER_OIDS), ("--thousands", options.thousands, NUMBER_OIDS))
+    for option, words, oids in (*given, ("--date-order", options.date_order, DATE_OIDS)):
         if "*" in words and not any(column.type_oid in oids for column in table.columns):
             raise UsageError(
                 f'{option} applies to no column of table "{table.name}": none has a type of '
-                f"{'dates' if oids is _DATES else 'numbers'} yet",
+                f"{'dates' if oids is DATE_OIDS else 'numbers'} yet",
                 hint=f"Name the columns: {option} {'a,b' if words is commas else 'COLUMN=' + words['*']}.",
             )
     found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
@@ -397,9 +397,9 @@ def _notation(column: Column, options: DialectOptions) -> str | None:
     def choose(words: Mapping[str, str], oids: frozenset[int]) -> str | None:
         return words.get(column.name, words.get("*") if column.type_oid in oids else None)
 
-    order = choose(options.date_order, _DATES)
-    comma = choose(dict.fromkeys(options.decimal_comma, ","), _NUMBERS)
-    separator = choose(options.thousands, _NUMBERS)
+    order = choose(options.date_order, DATE_OIDS)
+    comma = choose(dict.fromkeys(options.decimal_comma, ","), NUMBER_OIDS)
+    separator = choose(options.thousands, NUMBER_OIDS)
     if separator is not None and separator == (comma or "."):
         hint = "Use --decimal-comma for the column." if comma is None else "Use another character."
         raise UsageError(f'--thousands of column "{column.name}" is its decimal mark, too', hint=hint)

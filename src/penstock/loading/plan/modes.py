@@ -8,21 +8,24 @@ from dataclasses import replace
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError, TargetError, UsageError
-from penstock.core.values.dialect import Dialect, Notice
+from penstock.core.values.dialect import Dialect, DialectOptions, Notice
 from penstock.core.values.job import TargetJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.core.values.names import quote_table
+from penstock.core.values.options import spell_options
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import Column, TableFacts, TableName
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 from penstock.loading.values.types import (
     KEPT,
+    NOTATED,
     NULL_WORDS,
+    ORDERS,
     TYPE_OIDS,
-    UNCLEAR_DATE,
     ColumnChange,
     ColumnFindings,
+    find_notations,
     identify_type,
     wider_types,
 )
@@ -209,8 +212,8 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
     Returns None if penstock does not choose this type, or if the value is a date that fits with another DateStyle.
     """
     name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
-    fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | UNCLEAR_DATE)
-    if name == "text" or column.type_modifier != -1 or fits & UNCLEAR_DATE:
+    fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | NOTATED)
+    if name == "text" or column.type_modifier != -1 or any(order in find_notations(fits) for order in ORDERS):
         return None
     chosen = next((each for each in wider_types(name) if fits & KEPT.get(each, 0)), "text")
     return ColumnChange(column=column.name, number=column.number, type_name=chosen, was=name)
@@ -244,6 +247,23 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
         for column in facts.columns
     )
     return replace(facts, columns=columns)
+
+
+def notation_options(column: str, notations: Sequence[str]) -> str:
+    """Return the options that say that a column is written in a notation, or in one of several.
+
+    >>> print(notation_options("price", ["1.234,5"]), notation_options("sold at", ["dmy", "mdy"]), sep="; ")
+    --decimal-comma price --thousands price=.; --date-order 'sold at=dmy' or --date-order 'sold at=mdy'
+    """
+    options = (
+        DialectOptions(
+            decimal_comma=(column,) if notation[-2] == "," else (),
+            thousands={column: notation[1:-5]} if notation[1:-5] else {},
+            date_order={column: notation} if notation in ORDERS else {},
+        )
+        for notation in notations
+    )
+    return " or ".join(shlex.join(spell_options(each)) for each in options)
 
 
 def null_option(value: str, column: str, dialect: Dialect) -> str:

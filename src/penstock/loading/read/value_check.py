@@ -6,6 +6,7 @@ because the encoder refuses blocks with such values.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -114,13 +115,15 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
     column = table_after_creation(target).column(found.column)
     type_name = "" if column is None else column.type_name
     if found.lost == ORDER:
+        words = shlex.join(["--date-order", f"{found.column}=dmy"])
+        how = f"Use {words}, or mdy or ymd; or set" if format_of(target).is_delimited else "Set"
         return Notice(
             code="unclear-date",
             message=f"dates of {name} may begin with day, month or year, and DateStyle ({order.date_style}) decides: "
             f"{seen}{more}",
             uri=uri,
             line=line,
-            hint="Set DateStyle for this load: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD. It ends this warning.",
+            hint=f"{how} DateStyle for this load: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD.",
         )
     kept = suggest_kept(type_name, found.value)
     change = f"ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept}"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock import _native
 from penstock.core.connect.errors import (
     DATA_CLASSES,
     NOT_DATA,
@@ -18,13 +19,13 @@ from penstock.core.connect.errors import (
     is_passing,
 )
 from penstock.core.errors import DataError, FileLocation, PenstockError
-from penstock.core.values.names import fold_name, quote_name
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.loading.formats import format_of
+from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
 from penstock.loading.formats.probe.mangling import explain_misfit
-from penstock.loading.plan.modes import compose_alter, null_option, suggest_change
+from penstock.loading.plan.modes import compose_alter, notation_options, null_option, suggest_change
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.types import KEPT, NULL_WORDS
+from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, find_notations
 
 if TYPE_CHECKING:
     from penstock.loading.copy.copy import CopyFailed
@@ -45,13 +46,6 @@ _INVALID_VALUE = "22P02"
 _UNFIT = ("22P02", "22003", "22007", "22008")
 # The SQLSTATE "bad copy file format", for too few or too many fields.
 BAD_FORMAT = "22P04"
-
-# The OIDs of int2, int4, int8, float4, float8 and numeric.
-_NUMBERS = (21, 23, 20, 700, 701, 1700)
-# Matches numbers with a decimal comma, such as 1.234,00 and 0,5, or with commas between thousands, such as
-# 1,234,567.00. A text that could be either, such as 1,234, counts as a number with a decimal comma.
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?(?:\d{1,3}(?P<between>[.' \u00a0\u202f])\d{3}(?:(?P=between)\d{3})*|\d+),\d+\s*")
-_COMMAS = re.compile(r"\s*[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})\s*")
 
 # The server's mark at the end of a record that is too long to show.
 _SHORTENED = "..."
@@ -110,8 +104,8 @@ def explain_failure(
     return error_class(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
-        hint=report.hint
-        or (None if target is None or context.column in constants else _find_own_hint(failure, target, where))
+        hint=(None if target is None or context.column in constants else _find_own_hint(failure, target, where))
+        or report.hint
         or hint_right(report)
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
@@ -135,7 +129,7 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
     if column is not None and found.is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
         return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
     if column is not None and sqlstate in _UNFIT:
-        return _explain_comma(column, value, target) or _suggest_type(column, value, target)
+        return _explain_notation(column, value, target) or _suggest_type(column, value, target)
     if sqlstate != BAD_FORMAT or field_count is None or not found.is_delimited or value.endswith(_SHORTENED):
         return None
     uri = where.file if isinstance(where, FileLocation) else str(where)
@@ -144,29 +138,14 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
     )
 
 
-def _explain_comma(name: str, value: str, target: TargetPlan) -> str | None:
-    """Return the hint for a number with a decimal comma, or with commas or other characters between its thousands.
-
-    Return None if the value is not such a number, or if the column's type is not numeric.
-    """
+def _explain_notation(name: str, value: str, target: TargetPlan) -> str | None:
+    """Return the hint for a number or a date in another notation, None for other values and columns."""
     column = table_after_creation(target).column(name)
-    if column is None or column.type_oid not in _NUMBERS or "," not in value:
+    notations = find_notations(_native.recognize(value.encode(), NOTATED)[0])
+    if column is None or not notations or not format_of(target).is_delimited:
         return None
-    # The staging table of a transform has the header's names in lower case.
-    text = quote_name(fold_name(name))
-    if _COMMAS.fullmatch(value):
-        found, converted = "commas between its thousands", f"replace({text}, ',', '')"
-    elif match := _DECIMAL_COMMA.fullmatch(value):
-        if between := match["between"]:
-            doubled = between.replace("'", "''")
-            text = f"replace({text}, '{doubled}', '')"
-        found, converted = "a decimal comma", f"replace({text}, ',', '.')"
-    else:
-        return None
-    return (
-        f"The number has {found}. Convert it in the file, or with --transform FILE, in whose statement it is"
-        f" {converted}::{column.type_name}."
-    )
+    is_fit = column.type_oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
+    return f"Use {notation_options(name, notations)}, or correct the value in the file." if is_fit else None
 
 
 def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:

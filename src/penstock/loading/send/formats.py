@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.files.encodings import client_encoding
 from penstock.loading.copy.encoded import (
     EncodedBlocks,
     find_gains,
@@ -114,7 +115,8 @@ def _weigh(target: TargetPlan, columns: Sequence[Column], *, major: int) -> Copy
     stop = records[-1].start if len(records) > 1 else records[-1].end
     segments, line_end = [(head, records[0].start, stop)], cut.line_end or "lf"
     if target.column_map.notations:
-        encoder = make_encoder(dialect, target.column_map, table=target.table, encoding=dialect.encoding)
+        encoding = client_encoding(dialect.encoding)
+        encoder = make_encoder(dialect, target.column_map, table=target.table, encoding=encoding)
         try:
             plain = encoder.rewriter.rewrite(segments, line_end)
         except _native.RecordError as error:

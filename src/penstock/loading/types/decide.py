@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock import _native
 from penstock.core.values.dialect import DialectOptions, Notice
 from penstock.core.values.options import spell_options
 from penstock.core.values.table import TableFacts
@@ -17,15 +16,14 @@ from penstock.loading.values.plan import TargetPlan
 from penstock.loading.values.types import (
     ALL_TYPES,
     NULL_WORDS,
-    ORDER,
     TYPE_OIDS,
     TYPES,
-    UNCLEAR_DATE,
     ColumnChange,
     ColumnFindings,
     Position,
     TypedColumn,
     Witness,
+    find_notations,
 )
 
 _COLUMNS_SHOWN = 3
@@ -53,7 +51,7 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
         name=name,
         type_name=TYPES[chosen] if chosen < len(TYPES) else "text",
         decided_by=decided[1],
-        is_unclear_date=chosen == len(TYPES) and bool(found.fits & UNCLEAR_DATE),
+        notations=find_notations(found.fits) if chosen == len(TYPES) else (),
     )
 
 
@@ -80,41 +78,6 @@ def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChang
         and column.type_modifier == -1
         and names[column.type_oid] != each.type_name
     )
-
-
-def unclear_notices(
-    table: str, typed: Sequence[TypedColumn], changes: Sequence[ColumnChange] = ()
-) -> tuple[Notice, ...]:
-    """Return a warning for each column that is text because its dates may be day first or month first."""
-    staying = [(column.name, "stays", column.decided_by) for column in typed if column.is_unclear_date]
-    known = {name for name, *_ in staying}
-    unclear = (change for change in changes if change.column not in known and _is_unclear(change))
-    widened = [(change.column, "becomes", change.decided_by) for change in unclear]
-    return tuple(
-        Notice(
-            code="unclear-date",
-            message=f'column "{name}" of table "{table}" {verb} text: its dates may begin with day or month',
-            uri=seen.uri,
-            line=seen.line,
-            hint=_ORDER_HINTS[verb],
-        )
-        for name, verb, seen in (*staying, *widened)
-        if seen is not None
-    )
-
-
-_ORDER_HINTS = {
-    "stays": "Create the table with a date column, and set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
-    "becomes": "To keep the column's type, set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY.",
-}
-
-
-def _is_unclear(change: ColumnChange) -> bool:
-    """Return whether a column of dates is widened to text because a date may be day first or month first."""
-    seen = change.decided_by
-    if seen is None or change.type_name != "text" or change.was not in ("date", "timestamp", "timestamptz"):
-        return False
-    return bool(_native.find_change(seen.value.encode(), "timestamptz", -1) & ORDER)
 
 
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:

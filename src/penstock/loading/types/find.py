@@ -37,13 +37,14 @@ from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.modes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
-from penstock.loading.types.decide import choose_type, null_notices, retype, unclear_notices, usable_types
+from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types
+from penstock.loading.types.notations import notation_notices
 from penstock.loading.values.plan import LoadPlan, TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
     KEPT,
     KNOWN_ORDER,
-    UNCLEAR_DATE,
+    NOTATED,
     ColumnChange,
     ColumnFindings,
     Position,
@@ -214,7 +215,7 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
 
     With --types the objects are read to their end. Raises PenstockError.
     """
-    usable = usable_types(server_encoding=plan.server.server_encoding) | UNCLEAR_DATE
+    usable = usable_types(server_encoding=plan.server.server_encoding) | NOTATED
     targets, notices = list(plan.targets), dict["Notice", None]()
     find_users = partial(_find_dependents, tools, plan.job.rules)
     from_files = (target for target in targets if target.job.types != "text" or target.job.add_columns)
@@ -228,7 +229,7 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
             group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_users) for target in group]
-            notices |= dict.fromkeys(unclear_notices(str(table), group[0].typed, group[0].changes))
+            notices |= dict.fromkeys(notation_notices(group[0]))
             notices |= dict.fromkeys(null_notices(group[0]))
         # Map the names of JSON Lines again, because how a value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if format_of(each).is_by_name else each for each in group]

@@ -24,8 +24,8 @@ TYPES: Final = (
     "jsonb",
 )
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
-# The bit for dates such as 01/02/2026. DateStyle decides which number is the month, so no type is chosen for them.
-UNCLEAR_DATE: Final = 1 << 10
+# If this bit is set, dates such as 01/02/2026 count as kept, because the user has chosen DateStyle for the load.
+KNOWN_ORDER: Final = 1 << 10
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
@@ -76,8 +76,17 @@ KEPT: Final = {
     "timestamp": 1 << 16,
     "timestamptz": 1 << 17,
 }
-# If this bit is set, dates such as 01/02/2026 count as kept, because the user has chosen DateStyle for the load.
-KNOWN_ORDER: Final = 1 << 18
+# The notations that values are examined for (see ColumnMap.notations), and their bits.
+NOTATIONS: Final = {
+    name: 1 << number
+    for number, name in enumerate(
+        ("dmy", "mdy", "ymd", "1234,5", "1.234,5", "1 234,5", "1'234,5", "1,234.5", "1 234.5", "1'234.5"), 18
+    )
+}
+ORDERS: Final = ("dmy", "mdy", "ymd")
+# The bit of numbers, dates and timestamps whose notation does not matter.
+PLAIN: Final = 1 << 28
+NOTATED: Final = PLAIN | sum(NOTATIONS.values())
 # All bits of values. If a column has lost several types, a plan reports them in this order.
 BITS: Final = tuple(1 << number for number in range(18))
 # The ways in which a column may change a value without an error. Way n is bit n (rust/src/kept.rs).
@@ -93,6 +102,18 @@ def wider_types(name: str) -> tuple[str, ...]:
     """
     chain = next((chain for chain in _WIDER if name in chain[:-1]), None)
     return ("text",) if chain is None else chain[chain.index(name) + 1 :]
+
+
+def find_notations(fits: int) -> tuple[str, ...]:
+    """Return the notation in which all values of a column are written, or those that cannot be told apart.
+
+    >>> find_notations(NOTATIONS["dmy"] | NOTATIONS["mdy"]), find_notations(NOTATIONS["1 234.5"] | NOTATIONS["1 234,5"])
+    (('dmy', 'mdy'), ('1 234.5',))
+    """
+    found = () if fits & PLAIN else tuple(name for name, bit in NOTATIONS.items() if fits & bit)
+    if "1234,5" in found:
+        return ("1234,5", "1,234.5") if "1,234.5" in found else ("1234,5",)
+    return tuple(name for name in found if name in ORDERS) or found[-1:]
 
 
 # Words that other programs write for null.
@@ -180,14 +201,15 @@ class TypedColumn:
     name: str
     type_name: str
     decided_by: Witness | None
-    is_unclear_date: bool = False
+    # If the column is text, the notations in which its values may be written (`find_notations`).
+    notations: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:
         """Return why the column has its type."""
         if self.decided_by is None:
             return "no values"
-        return f"{self.decided_by}" + (": day or month first?" if self.is_unclear_date else "")
+        return f"{self.decided_by}" + (f": {' or '.join(self.notations)}?" if self.notations else "")
 
 
 def identify_type(name: str) -> tuple[int, int]:

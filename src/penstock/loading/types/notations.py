@@ -1,0 +1,98 @@
+"""Warns of columns whose values are numbers or dates in a notation that PostgreSQL does not read. Pure.
+
+The warning names the option to give. Where two notations fit, it says that they cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock import _native
+from penstock.core.files.encodings import client_encoding
+from penstock.core.values.dialect import Notice
+from penstock.core.values.server import DateOrder
+from penstock.core.values.table import Column
+from penstock.loading.copy.payload import make_encoder, python_codec
+from penstock.loading.formats import format_of
+from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
+from penstock.loading.formats.probe.form import make_form
+from penstock.loading.plan.modes import notation_options
+from penstock.loading.values.plan import TargetPlan, table_after_creation
+from penstock.loading.values.types import NOTATED, ORDERS, PLAIN, Witness, find_notations
+
+# What a hint says of a column that is text, by the verb of the message.
+_ENDS: Final = {"stays": "; with --mode replace if this load has created the table", "becomes": " to keep its type"}
+# JSON Lines and folders have no notations.
+_OTHER_HINT: Final = (
+    "Create the table with a column of dates, and set datestyle: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD."
+)
+
+
+def notation_notices(target: TargetPlan) -> Iterator[Notice]:
+    """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
+    found = {each.name: ("stays", each.decided_by, each.notations) for each in target.typed if each.notations}
+    for change in target.changes:
+        seen = change.decided_by
+        if change.column not in found and change.was is not None and change.type_name == "text" and seen is not None:
+            fits, _ = _native.recognize(seen.value.encode(), NOTATED)
+            found[change.column] = ("becomes", seen, find_notations(fits))
+    for name, (verb, seen, notations) in found.items():
+        if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
+            yield _compose(target, name, f"{verb} text", notations, seen, _ENDS[verb])
+
+
+def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
+    """Yield a warning for each column of numbers or dates that does not take the values of the sample.
+
+    Dates in the order of `DateStyle` are taken. So are those whose order cannot be told, of which the load warns.
+    """
+    mapped, dialect, sample, table = target.column_map, target.dialect, target.sample, table_after_creation(target)
+    fed = [table.column(name) for name in mapped.columns[: len(mapped.columns) - len(mapped.constants)]]
+    is_known = target.facts is not None and bool(target.unloaded) and format_of(target).is_delimited
+    has_types = any(column is not None and column.type_oid in NUMBER_OIDS | DATE_OIDS for column in fed)
+    if not is_known or not has_types or target.job.types == "widen":
+        return
+    form = make_form(dialect.format, dialect.delimiter, dialect)
+    cut = form.cut(sample.head, is_whole=sample.is_whole, first_line=sample.first_line)
+    records = cut.whole[1 if dialect.has_header else 0 :]
+    encoding = client_encoding(dialect.encoding)
+    encoder = make_encoder(dialect, mapped, table=target.table, encoding=encoding, checks_width=True)
+    if not records or not isinstance(encoder.rewriter, _native.Rewriter):
+        return
+    segments = [(sample.head, records[0].start, records[-1].end)]
+    forced = [column is not None and column.name in encoder.spec.force_null for column in fed]
+    found = encoder.rewriter.find_types(segments, cut.line_end or "lf", wanted=NOTATED, forced=forced)
+    for column, (fits, _, lost) in zip(fed, found, strict=False):
+        notations = find_notations(fits)
+        if column is None or not notations or _takes(column, notations, order):
+            continue
+        line, value = next(seen for bits, seen in lost if bits & PLAIN)
+        seen = Witness(
+            uri=sample.source.uri,
+            line=records[0].line + line,
+            value=value.decode(python_codec(encoding), errors="replace"),
+        )
+        yield _compose(target, column.name, f"is {column.type_name}", notations, seen)
+
+
+def _takes(column: Column, notations: tuple[str, ...], order: DateOrder) -> bool:
+    """Return whether a column takes the values in a notation, or whether that is not asked of its type."""
+    if column.type_oid in NUMBER_OIDS:
+        return notations[0] in ORDERS
+    is_told = notations in (("dmy",), ("mdy",)) and notations[0].upper() not in order.date_style
+    return not is_told or column.type_oid not in DATE_OIDS
+
+
+def _compose(
+    target: TargetPlan, column: str, state: str, notations: tuple[str, ...], seen: Witness, end: str = ""
+) -> Notice:
+    is_date, is_told = notations[0] in ORDERS, len(notations) == 1
+    how = f"{'are' if is_told else 'may be'} written as {' or '.join(notations)}"
+    return Notice(
+        code="notation" if is_told or not is_date else "unclear-date",
+        message=f'column "{column}" of table "{target.table}" {state}: its {"dates" if is_date else "numbers"} {how}',
+        uri=seen.uri,
+        line=seen.line,
+        hint=f"Use {notation_options(column, notations)}{end}." if format_of(target).is_delimited else _OTHER_HINT,
+    )
