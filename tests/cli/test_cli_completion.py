@@ -39,7 +39,7 @@ def test_commands_options_and_words_are_offered() -> None:
     assert offered("penstock lo") == ["load", "loads"]
     assert offered("penstock loads p") == ["prune"]
     assert offered("penstock load --reject") == ["--reject-file"]
-    assert offered("penstock load --mode ") == ["append", "truncate", "replace", "upsert", "insert-new"]
+    assert offered("penstock load --mode ") == ["append", "truncate", "replace", "upsert", "insert-new", "sync"]
     assert offered("penstock load --sessions ") == ["auto"]
 
 

@@ -496,3 +496,18 @@ def test_check_that_cannot_write_its_findings_is_one_error(database18: str, tmp_
     finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert finished.returncode == 1
     assert finished.stderr == "error: could not write to standard output: No space left on device\n"
+
+
+def test_sync_deletes_at_most_what_its_option_says(penstock: Run, database18: str, people: str) -> None:
+    """The error names the option in the form in which it is typed, and the result counts the rows."""
+    _execute(database18, "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (3), (4), (5)")
+    command = ("load", people, "--into", "t", "--mode", "sync", "--key", "id", "--to", database18)
+    refused = penstock(*command)
+    assert refused.code == 6
+    assert "2 of its 3 rows are not in the files, which is more than 10%" in refused.err
+    assert "--max-delete 67%" in refused.err
+    assert penstock(*command, "--max-delete", "ten").code == 2
+    finished = penstock(*command, "--max-delete", "67%", "--json")
+    assert (finished.code, finished.object["deleted"], finished.object["rows"]) == (0, 2, 3)
+    again = penstock(*command, "--max-delete", "67%", "--warnings", "error", "--again", "--sync-delete", "set x")
+    assert "invalid value 'set x' for --sync-delete" in again.err

@@ -72,6 +72,7 @@ _WAYS = {
     # Its keys are there from the start.
     "rejecting replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS, on_error="reject"),
     "upsert": Way(mode="upsert", options={"key": ("k",)}, is_atomic=False, rows=[_OLD[0], *_RECORDS]),
+    "sync": Way(mode="sync", options={"key": ("k",), "max_delete": 100}, is_atomic=False, rows=_RECORDS),
     "insert-new": Way(mode="insert-new", options={"key": ("k",)}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
     "transform": Way(mode="append", options={"transform": _NEW}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
 }

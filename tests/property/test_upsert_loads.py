@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # A row of table t: key, value, and a column that the files may lack.
 Row = tuple[int, str | None, int | None]
 
+_KEYED = ("upsert", "insert-new", "sync")
+
 # Deaths cost a load each; what they meet differs from example to example.
 EXAMPLES = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -51,8 +53,8 @@ class Case:
 
 @st.composite
 def _cases(draw: DrawFn) -> Case:
-    mode = draw(st.sampled_from(["upsert", "upsert", "insert-new", "replace", "truncate"]))
-    is_keyed = mode in ("upsert", "insert-new")
+    mode = draw(st.sampled_from(["upsert", "upsert", "insert-new", "sync", "sync", "replace", "truncate"]))
+    is_keyed = mode in _KEYED
     has_w = draw(st.booleans()) or not is_keyed
     rows = st.tuples(
         st.integers(0, 12),
@@ -63,7 +65,7 @@ def _cases(draw: DrawFn) -> Case:
     existing = draw(st.lists(rows, max_size=6, unique_by=lambda row: row[0]))
     return Case(
         mode=mode,
-        keep=draw(st.sampled_from(["first", "last", "error"])) if mode == "upsert" else "error",
+        keep=draw(st.sampled_from(["first", "last", "error"])) if mode in ("upsert", "sync") else "error",
         files=files,
         existing=existing,
         has_w=has_w,
@@ -77,7 +79,7 @@ def _cases(draw: DrawFn) -> Case:
 def _expect(case: Case) -> list[Row] | None:
     """Return the table's rows as the modes are defined; None where a key is in the files twice and must not be."""
     keys = [row[0] for row in case.records]
-    if case.mode == "upsert":
+    if case.mode in ("upsert", "sync"):
         if case.keep == "error" and len(set(keys)) < len(keys):
             return None
         chosen = case.records if case.keep == "last" else case.records[::-1]
@@ -85,7 +87,7 @@ def _expect(case: Case) -> list[Row] | None:
         for key, row in {row[0]: row for row in chosen}.items():
             w = row[2] if case.has_w or key not in table else table[key][2]
             table[key] = (key, row[1], w)
-        return list(table.values())
+        return [row for key, row in table.items() if case.mode == "upsert" or key in keys]
     if case.mode == "insert-new":
         return list({row[0]: row for row in [*case.records[::-1], *case.existing]}.values())
     return case.records
@@ -126,7 +128,7 @@ def test_modes_leave_what_the_model_says(database18: str, tmp_path_factory: pyte
 
 def _prepare(conninfo: str, case: Case) -> Loads:
     loads = Loads(conninfo, piece_bytes=case.piece_bytes)
-    key = " PRIMARY KEY" if case.mode in ("upsert", "insert-new") else ""
+    key = " PRIMARY KEY" if case.mode in _KEYED else ""
     loads.execute(
         f"DROP SCHEMA IF EXISTS penstock CASCADE; DROP TABLE IF EXISTS t;CREATE TABLE t (k int{key}, v text, w int)"
     )
@@ -142,8 +144,9 @@ def _write(folder: Path, case: Case) -> TargetJob:
         lines = [",".join(map(_to_csv, row if case.has_w else row[:2])) for row in rows]
         path.write_text("\n".join(["k,v,w" if case.has_w else "k,v", *lines]) + "\n")
         paths.append(path)
-    is_keyed = case.mode in ("upsert", "insert-new")
-    return mode_target(paths, case.mode, key=("k",) if is_keyed else (), keep=case.keep, has_header=True)
+    options = {"max_delete": 100} if case.mode == "sync" else {}
+    key = ("k",) if case.mode in _KEYED else ()
+    return mode_target(paths, case.mode, key=key, keep=case.keep, has_header=True, **options)
 
 
 def _sorted(rows: list[Row]) -> list[Row]:

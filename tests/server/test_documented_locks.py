@@ -47,6 +47,7 @@ def path(tmp_path: Path) -> Path:
         ("truncate", True, True),
         ("upsert", False, False),
         ("insert-new", False, False),
+        ("sync", False, False),
     ],
 )
 def test_modes_hold_on_their_table_what_is_documented(
@@ -75,7 +76,7 @@ def test_nothing_is_held_while_rows_are_loaded_beside_the_table(
 
 
 def _job(path: Path, mode: Mode) -> TargetJob:
-    return replace(target(path), mode=mode, key=("a",) if mode in ("upsert", "insert-new") else ())
+    return replace(target(path), mode=mode, key=("a",) if mode in ("upsert", "insert-new", "sync") else ())
 
 
 def _look(loads: Loads, seen: set[str]) -> Callable[[int], None]:

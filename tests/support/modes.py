@@ -29,8 +29,9 @@ class Killed(BaseException):
 
 
 def mode_target(path: Path | Sequence[Path], mode: str, **options: Any) -> TargetJob:
-    """Return a target of a mode; the other options are as for `target`, and key, keep and transform."""
-    own = {name: options.pop(name) for name in ("key", "keep", "transform") if name in options}
+    """Return a target of a mode; options of the mode are as for the job, the others as for `target`."""
+    names = ("key", "keep", "transform", "sync_delete", "max_delete")
+    own = {name: options.pop(name) for name in names if name in options}
     return replace(target(path, **options), mode=mode, **own)
 
 

@@ -38,6 +38,7 @@ _TYPED = {
     "TIME": "1min",
     "N": "3",
     "SIZE": "2MB",
+    "PERCENT": "5%",
     "auto|N": "2",
 }
 

@@ -16,9 +16,11 @@ class LoadKeywords(TypedDict, total=False):
     create: bool
     types: Literal["text", "infer", "widen"]
     add_columns: bool
-    mode: Literal["append", "truncate", "replace", "upsert", "insert-new"]
+    mode: Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
     key: str | list[str] | tuple[str, ...]
     keep: Literal["first", "last", "error"]
+    sync_delete: str
+    max_delete: float | str
     transform: str | Path | Transform | None
     columns: str | list[str] | tuple[str, ...] | None
     set: Mapping[str, str] | str | list[str] | tuple[str, ...]

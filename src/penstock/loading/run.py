@@ -228,7 +228,13 @@ class _LoadRun:
         from penstock.loading.land.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         context = LandingContext(
-            plan=self._plan, tools=self._tools, connection=connection, claim=claim, objects=claimed.objects
+            plan=self._plan,
+            tools=self._tools,
+            connection=connection,
+            claim=claim,
+            objects=claimed.objects,
+            lack=load.tally.lack,
+            note_deleted=load.tally.note_deleted,
         )
         landed = [each.target.landing for each in claimed.landings if each.table is not None]
         replaces = all(each.where == "replacement" for each in landed)

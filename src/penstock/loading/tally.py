@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.host import cpu_count
+from penstock.core.units import count_nouns
 from penstock.core.values.accounts import (
     BackendIo,
     FileOutcome,
@@ -45,6 +46,7 @@ class Tally:
         self._sessions = 1
         self._files: dict[int, FileOutcome] = {}
         self._statements: dict[int, StatementOutcome] = {}
+        self._deleted: dict[int, int] = {}
         self._unreadable: tuple[UnreadableObject, ...] = ()
 
     def note_before(self, *, skipped: int, rows: int) -> None:
@@ -105,6 +107,17 @@ class Tally:
         """Record the report of a target's own statement. It replaces the report of an earlier attempt."""
         self._statements[number] = statement
 
+    def note_deleted(self, number: int, rows: int) -> None:
+        """Record how many rows of a target were deleted because the files do not have them."""
+        self._deleted[number] = rows
+
+    @property
+    def lack(self) -> str:
+        """Return which objects of the sources the load does not have, in words; empty if it has all of them."""
+        if self._unreadable:
+            return f"{count_nouns(len(self._unreadable), 'object')} could not be read"
+        return f"{count_nouns(self._skipped, 'object')} already loaded and skipped" if self._skipped else ""
+
     def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:
         """Record the objects that could not be read: those in the plan, and others by their numbers in the ledger."""
         self._unreadable = (*planned, *(found[number] for number in sorted(found)))
@@ -139,6 +152,7 @@ class Tally:
             files=tuple(self._files[number] for number in sorted(self._files)),
             inserted=finished.inserted - reported,
             updated=finished.updated,
+            deleted=sum(self._deleted.values()),
             duplicates=finished.duplicates,
             existing=finished.existing,
             statements=statements,

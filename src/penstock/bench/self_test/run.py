@@ -52,10 +52,11 @@ _EXPECTED: Mapping[Mode, tuple[int, int]] = {
     "replace": (_RECORDS, _RECORDS),
     "upsert": (_RECORDS + _OVERLAP, _RECORDS),
     "insert-new": (_RECORDS + _OVERLAP, _OVERLAP),
+    "sync": (_RECORDS, _RECORDS),
 }
 
 _TABLES = ("append_t", "truncate_t", "replace_t", "transform_t", "slow_t", "settings_t", "s3_t")
-_KEYED_TABLES = ("upsert_t", "insert-new_t", "indexes_t")
+_KEYED_TABLES = ("upsert_t", "insert-new_t", "sync_t", "indexes_t")
 _WAIT = "CREATE OR REPLACE FUNCTION {}.wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {}RETURN NEW; END'"
 _SETUP = ";".join(
     (
@@ -178,7 +179,9 @@ def _load_in(mode: Mode) -> Callable[[SelfTest], None]:
     def load(test: SelfTest) -> None:
         table = f"{mode}_t"
         test.load(test.first(), table)
-        test.load(test.second(), table, "--mode", mode, *(("--key", "id") if LANDINGS[mode].is_keyed else ()))
+        key = ("--key", "id") if LANDINGS[mode].is_keyed else ()
+        limit = ("--max-delete", "100%") if LANDINGS[mode].deletes else ()
+        test.load(test.second(), table, "--mode", mode, *key, *limit)
         test.expect_rows(table, _EXPECTED[mode])
 
     return load

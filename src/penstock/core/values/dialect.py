@@ -176,6 +176,7 @@ WarningCode = Literal[
     "log",
     "long-record",
     "more",
+    "not-deleted",
     "not-restored",
     "notation",
     "omitted-names",

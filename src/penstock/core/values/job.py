@@ -16,6 +16,7 @@ from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
     COUNT,
     NAMES,
+    PERCENT,
     SESSIONS,
     SWITCH,
     TABLE,
@@ -34,6 +35,9 @@ from penstock.core.values.table import TableName
 
 # Which of several records with the same key an upsert stores: the first or the last in file order, or none (an error).
 Keep = Literal["first", "last", "error"]
+# The default of --sync-delete, and of --max-delete in percent.
+DELETE = "delete"
+MAX_DELETE = 10.0
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
 # What to do with objects that were loaded into the table before it was emptied.
@@ -123,19 +127,34 @@ class TargetJob:
         words(LANDINGS),
         "How rows get into the table. append adds them. truncate empties the table first. replace loads a new table, "
         "which then takes the old one's place. upsert inserts, or updates the row with the key; insert-new skips "
-        "records whose key has a row: both need --key. With append and truncate readers see rows as they are "
-        "committed, unless --atomic is given; with the others all or nothing (default: append).",
+        "records whose key has a row; sync is upsert, and then deletes the rows whose key no file has: all three need "
+        "--key. With append and truncate readers see rows as they are committed, unless --atomic is given; with the "
+        "others all or nothing (default: append).",
     )
     key: tuple[str, ...] = _what(
         (),
         NAMES,
-        "Key columns of upsert and insert-new, as in a,b. They find the row of a record, and need a unique index. Of a "
-        "table that --create makes, they become the primary key.",
+        "Key columns of upsert, insert-new and sync, as in a,b. They find the row of a record, and need a unique "
+        "index. Of a table that --create makes, they become the primary key.",
     )
     keep: Keep = _what(
         "error",
         words(Keep),
-        "Which of several records with the same key an upsert stores, in the order of the files (default: error).",
+        "Which of several records with the same key an upsert or a sync stores, in the order of the files (default: "
+        "error).",
+    )
+    sync_delete: str = _what(
+        DELETE,
+        text("delete|SET COLUMN = EXPRESSION"),
+        "What sync does with rows whose key no file has: delete, or an SQL assignment as in SET deleted_at = now(). "
+        "Then --set deleted_at={null} says what other rows have, and only rows that have it are changed (default: "
+        "delete).",
+    )
+    max_delete: float = _what(
+        MAX_DELETE,
+        PERCENT,
+        "Largest share of the table's rows that sync deletes, or changes by --sync-delete. If more have no record, the "
+        "load stops before it changes the table; 100% is no limit (default: 10%).",
     )
     transform: Transform | None = _what(
         None,

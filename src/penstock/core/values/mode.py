@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.core.frozen import frozen
 
 # How rows get into a table.
-Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
+Mode = Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
 
 # Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
 # or into a new table that replaces it.
@@ -32,6 +32,8 @@ class Landing:
     is_keyed: bool = False
     # Whether the rows that are found by a key are updated.
     updates: bool = False
+    # Whether the rows that are not found by a key of the files are deleted, or changed as --sync-delete says.
+    deletes: bool = False
     # Whether a TRUNCATE removes all former rows before the new rows are stored.
     truncates: bool = False
     # Whether all former rows are removed, so that every object is loaded each time.
@@ -64,6 +66,7 @@ LANDINGS: dict[Mode, Landing] = {
     ),
     "upsert": Landing(is_keyed=True, updates=True, events=("INSERT", "UPDATE")).staged(),
     "insert-new": Landing(is_keyed=True).staged(),
+    "sync": Landing(is_keyed=True, updates=True, deletes=True, events=("INSERT", "UPDATE", "DELETE")).staged(),
 }
 
 # The statement of a transform can insert, update and delete.

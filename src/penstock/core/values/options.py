@@ -330,6 +330,14 @@ def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
+def _read_percent(value: Any) -> float:
+    """Return a percentage, given as a number or as text such as 10%."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?", str(value).strip())
+    if match is None or float(match[1]) > 100:
+        raise ValueError("a percentage from 0% to 100%")
+    return float(match[1])
+
+
 def size(least_bytes: int, most_bytes: int, expected: str) -> OptionKind:
     """Return the kind of options whose value is a number of bytes, or a size such as 512MB, within limits."""
 
@@ -366,4 +374,5 @@ RENAMES = OptionKind(read=_read_renames, metavar="OLD=NEW", hint=f"Mapping[str, 
 CHARACTER = OptionKind(read=read_character, metavar="CHAR", hint="str")
 COUNT = OptionKind(read=_read_count, metavar="N", hint="int")
 SESSIONS = OptionKind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')
+PERCENT = OptionKind(read=_read_percent, metavar="PERCENT", hint="float | str")
 TIME = OptionKind(read=read_duration, metavar="TIME", hint="float | str")

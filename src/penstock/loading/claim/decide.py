@@ -366,6 +366,8 @@ def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
         for source in target.objects:
             if source.is_pipe:
                 yield "standard input or a pipe", f"{source.uri} can be read by one process only."
+        if target.landing.deletes:
+            yield "--mode sync", "It would delete rows of files that only some hosts list."
         if target.job.add_columns or target.job.types == "widen":
             option = "--add-columns" if target.job.add_columns else "--types widen"
             yield option, "The table would change after other hosts have planned the load."

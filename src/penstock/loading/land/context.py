@@ -278,6 +278,10 @@ class LandingContext:
     # The objects of the load that this host has, by number. Records that are rejected at the end are read again from
     # them.
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
+    # Which objects of the sources the load does not have, in words; empty if it has all of them.
+    lack: str = ""
+    # Called with a target's number and how many rows --mode sync has deleted from its table.
+    note_deleted: Callable[[int, int], None] = lambda *_: None
 
     def find(self, number: int) -> ObjectWork:
         """Return an object of the load. Raises SourceError if this host does not have it."""

@@ -17,9 +17,12 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
-from penstock.core.values.table import TableFacts
+from penstock.core.values.table import TableFacts, TableName
 
 _COMMA = sql.SQL(", ")
+
+# The alias of a staging table beside the table itself.
+_STAGED = "penstock_staged"
 
 
 @frozen
@@ -185,6 +188,20 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
     ]
     lacks = _lacks_value([column.name for column in nullable], one)
     return sql.SQL("({}) AND {}").format(lacks, sql.SQL(" AND ").join(terms))
+
+
+def lacks_record(key: Key, staging: TableName, table: str) -> sql.Composed:
+    """Return the condition that no record of a staging table has the key of a row of `table`.
+
+    It is false for a row with a null in its key, which no record can have, unless the index takes nulls as equal.
+    """
+    ways = [way for way in (same_key(key, _STAGED, table), same_lack(key, _STAGED, table)) if way is not None]
+    absent = sql.SQL("NOT EXISTS (SELECT FROM {} AS {} WHERE {})")
+    terms = [absent.format(table_identifier(staging), sql.Identifier(_STAGED), way) for way in ways]
+    nullable = [column.name for column in key.columns if not (column.is_not_null or key.has_equal_nulls)]
+    if nullable:
+        terms.append(sql.SQL("NOT ({})").format(_lacks_value(nullable, table)))
+    return sql.SQL(" AND ").join(terms)
 
 
 def _lacks_value(names: Iterable[str], *alias: str) -> sql.Composed:

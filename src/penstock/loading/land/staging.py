@@ -18,10 +18,14 @@ from penstock.core.catalogue.staging import (
 from penstock.core.catalogue.tables import LoadedTable, send_check
 from penstock.core.connect.errors import hint_missing_right
 from penstock.core.errors import FileLocation, TargetError
+from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
+from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.loading.land.context import TargetLanding, Way, truncate_due
+from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
+from penstock.loading.land.sync import MissingRows, check_assignments
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -41,6 +45,7 @@ class Staging(Way):
         check_landing_columns(target.column_map.columns, target.table)
         if target.refusal is None:
             STATEMENTS[target.landing.statement].check_table(target, connection, ledger_schema=ledger_schema)
+            check_assignments(target.job)
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
@@ -52,7 +57,7 @@ class Staging(Way):
         is_ours = found is not None and found.is_ours
         is_same = found is not None and is_ours and found.oid == landing.record.oid
         if found is not None and is_same and set(found.columns) == {*columns, *POSITION_COLUMNS}:
-            self._make_statement(landing, name).check()
+            self._check_statements(landing, name)
             return landing
         if found is not None and not is_ours:
             raise _not_ours(name, owner=found.owner)
@@ -69,7 +74,7 @@ class Staging(Way):
             ),
         )
         oid = self._make_staging(name, landing, columns=columns, as_text=as_text)
-        self._make_statement(landing, name).check()
+        self._check_statements(landing, name)
         return self._context.note(
             landing, replace(landing.record, kind="staging", definition=None), table=name, oid=oid
         )
@@ -133,12 +138,41 @@ class Staging(Way):
 
         landings = sorted(self._landings, key=lambda landing: self._plan.load_order(landing.record.number))
         statements = [self._make_statement(landing, landing.table) for landing in landings]
+        deleting = [landing for landing in landings if landing.target.landing.deletes]
+        missing = [MissingRows(self._connection, landing, landing.table) for landing in deleting]
+        if missing and not self._find_lack():
+            for rows in missing:
+                rows.foresee()
         if self._plan.job.rules.on_error == "reject" and landings:
             merges = RejectingMerges(self._context)
             counts = merges.run(statements, name_record=name_record, note=note_statement)
         else:
             counts = [statement.run(name_record, note_statement) for statement in statements]
+        if missing:
+            self._delete(missing)
         return [self._drop_merged(landing, merged) for landing, merged in zip(landings, counts, strict=True)]
+
+    def _delete(self, missing: Sequence[MissingRows]) -> None:
+        """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last."""
+        lack = self._find_lack()
+        if any(rows.expected for rows in missing) and not lack and not self._plan.defers_keys:
+            # If a key is violated from here on, a deleted row is the cause, and no longer a record.
+            check_constraints_at_once(self._connection)
+        for rows in reversed(missing):
+            if lack:
+                self._tools.warnings.add(rows.describe_kept(lack))
+            else:
+                self._context.note_deleted(rows.landing.record.number, rows.delete(self._context))
+
+    def _find_lack(self) -> str:
+        """Return which records of the sources are not loaded, in words; empty if all are."""
+        rejected = RejectStore(self._context.schema, self._context.claim.load_id).count(self._connection)
+        return self._context.lack or (f"{count_nouns(rejected, 'record')} rejected" if rejected else "")
+
+    def _check_statements(self, landing: TargetLanding, staging: TableName) -> None:
+        self._make_statement(landing, staging).check()
+        if landing.target.landing.deletes:
+            MissingRows(self._connection, landing, staging).check()
 
     def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> MergeStatement:
         assert staging is not None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError, TargetError, UsageError
 from penstock.core.values.dialect import Dialect, DialectOptions, Notice
-from penstock.core.values.job import TargetJob
+from penstock.core.values.job import DELETE, MAX_DELETE, TargetJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.core.values.names import quote_table
 from penstock.core.values.options import spell_options
@@ -42,12 +42,14 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
     if landing.is_keyed and not job.key:
         raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
     if not landing.is_keyed and job.key:
-        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
+        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert, insert-new and sync.")
     if job.keep not in ("error", job.used_keep):
         raise UsageError(
             f"--keep cannot be used with --mode {job.mode}",
-            hint="It is for --mode upsert; insert-new keeps the first record.",
+            hint="It is for --mode upsert and sync; insert-new keeps the first record.",
         )
+    if not landing.deletes and (job.sync_delete, job.max_delete) != (DELETE, MAX_DELETE):
+        raise UsageError("--sync-delete and --max-delete need --mode sync", hint="No other mode deletes single rows.")
     if facts is None and job.transform is not None:
         raise UsageError("--create cannot be used with --transform", hint=f'Create table "{job.into}" first.')
     if facts is not None and landing.where == "replacement" and facts.row_security_applies:

@@ -135,7 +135,7 @@ class FormatCheck:
         replace values of rows.
         """
         found = format_of(work.target)
-        if found.is_by_name and work.target.job.mode == "upsert":
+        if found.is_by_name and work.target.landing.updates:
             assert isinstance(encoder.rewriter, _native.JsonRewriter)
             return self._look_at_names(blocks, work, encoder.rewriter)
         if not found.is_delimited:

@@ -111,6 +111,8 @@ class LoadOutcome:
     inserted: int = 0
     # Existing rows that a merge by key updated.
     updated: int = 0
+    # Rows that --mode sync deleted, or changed as --sync-delete says, because the files do not have their keys.
+    deleted: int = 0
     # Records that were not stored because another record with their key was stored.
     duplicates: int = 0
     # Records that were skipped because the table had a row with their key.

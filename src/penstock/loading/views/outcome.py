@@ -103,7 +103,7 @@ def describe_rejected(outcome: LoadOutcome) -> list[str]:
 
 
 def _is_merged(outcome: LoadOutcome) -> bool:
-    return bool(outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates)
+    return bool(outcome.inserted or outcome.updated or outcome.deleted or outcome.existing or outcome.duplicates)
 
 
 def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], *, counted: str) -> list[str]:
@@ -145,6 +145,7 @@ def _describe_merge(outcome: LoadOutcome) -> str:
     counts = {
         "inserted": outcome.inserted,
         "updated": outcome.updated,
+        "deleted": outcome.deleted,
         "skipped, because their key exists": outcome.existing,
         "skipped for another record with the same key": outcome.duplicates,
     }

@@ -198,6 +198,8 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "mode": target.job.mode,
         "key": target.job.key,
         "keep": target.job.used_keep,
+        "sync_delete": target.job.sync_delete if target.landing.deletes else None,
+        "max_delete": target.job.max_delete if target.landing.deletes else None,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
@@ -224,6 +226,8 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         what += f" by {', '.join(job.key)}"
     if job.used_keep is not None:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
+    if target.landing.deletes:
+        what += f", rows without a record: {job.sync_delete} (at most {job.max_delete:g}%)"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
     if target.follows:

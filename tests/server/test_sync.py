@@ -1,0 +1,443 @@
+"""--mode sync: what it deletes or marks, what it keeps, and what stops it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from penstock.api.connect import connect_to
+from penstock.api.ledger_view import LedgerView
+from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.values.job import LoadJob
+from penstock.loading.views.outcome import describe_outcome
+from penstock.loading.views.plan import describe_plan, plan_object
+from support.codes import has_code
+from support.files import write_to
+from support.loads import AGAIN, IMPATIENT, Loads, share_ledger
+from support.modes import Killed, await_waiter, landing_tables, mode_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
+    from penstock.loading.values.outcome import LoadOutcome
+
+_MARK = "SET gone_at = now()"
+
+
+@pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide loads into a database with table t, whose keys are 0 to 19."""
+    return Loads(
+        database,
+        piece_bytes=64,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text, gone_at timestamptz);"
+        "INSERT INTO t SELECT n, 'old' FROM generate_series(0, 19) AS n",
+    )
+
+
+@pytest.fixture
+def loads18(database18: str) -> Loads:
+    """Provide the same on the newest version only."""
+    return Loads(
+        database18,
+        piece_bytes=64,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text, gone_at timestamptz);"
+        "INSERT INTO t SELECT n, 'old' FROM generate_series(0, 19) AS n",
+    )
+
+
+def _write(path: Path, keys: Any, value: str = "new") -> Path:
+    return write_to(path, "k,v\n" + "".join(f"{key},{value}\n" for key in keys))
+
+
+def _sync(path: Path | list[Path], **options: Any) -> TargetJob:
+    return mode_target(path, "sync", **({"key": ("k",), "has_header": True} | options))
+
+
+def _codes(outcome: LoadOutcome) -> list[str]:
+    return [notice.code for notice in outcome.warnings]
+
+
+def test_rows_that_the_files_do_not_have_are_deleted(loads: Loads, tmp_path: Path) -> None:
+    """The others are updated or inserted; the outcome counts each."""
+    outcome = loads.run(_sync(_write(tmp_path / "f.csv", range(2, 22))), batch_bytes=1)
+    assert [row[:2] for row in loads.rows()] == sorted(((n, "new") for n in range(2, 22)), key=repr)
+    assert (outcome.inserted, outcome.updated, outcome.deleted) == (2, 18, 2)
+    assert "2 inserted, 18 updated, 2 deleted" in describe_outcome(outcome)
+    assert landing_tables(loads) == []
+
+
+def test_more_than_max_delete_stops_it_with_nothing_changed(loads18: Loads, tmp_path: Path) -> None:
+    """The error names the number; the same load with a larger limit goes on with what is staged."""
+    path, before = _write(tmp_path / "f.csv", range(3, 20)), loads18.rows()
+    with pytest.raises(TargetError, match=r"3 of its 20 rows are not in the files, which is more than 10%") as caught:
+        loads18.run(_sync(path))
+    assert "--max-delete 15%" in str(caught.value.hint)
+    assert loads18.rows() == before
+    outcome = loads18.run(_sync(path, max_delete="15%"))
+    assert (outcome.deleted, outcome.bytes_copied, loads18.count()) == (3, 0, 17)
+
+
+def test_as_many_as_max_delete_allows_are_deleted_and_no_more(loads18: Loads, tmp_path: Path) -> None:
+    """Also if rows are added between the count and the deletion: then more would be deleted than was allowed."""
+    loads18.execute(
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO t SELECT n FROM"
+        " generate_series(100, 101) AS n ON CONFLICT DO NOTHING; RETURN NULL; END';"
+        "CREATE TRIGGER g AFTER UPDATE ON t EXECUTE FUNCTION f()"
+    )
+    before = loads18.rows()
+    with pytest.raises(TargetError, match="4 of its 20 rows"):
+        loads18.run(_sync(_write(tmp_path / "f.csv", range(2, 20))))
+    assert loads18.rows() == before
+
+
+def test_limit_of_zero_percent_lets_a_sync_only_add_and_update(loads18: Loads, tmp_path: Path) -> None:
+    """And an empty file deletes a whole table only if asked to."""
+    assert loads18.run(_sync(_write(tmp_path / "f.csv", range(30)), max_delete="0%")).deleted == 0
+    with pytest.raises(TargetError, match="1 of its 30 rows"):
+        loads18.run(_sync(_write(tmp_path / "g.csv", range(29)), max_delete=0))
+    empty = _write(tmp_path / "h.csv", ())
+    with pytest.raises(TargetError, match="30 of its 30 rows"):
+        loads18.run(_sync(empty))
+    assert loads18.run(_sync(empty, max_delete=100)).deleted == 30
+    assert loads18.count() == 0
+
+
+# ---------------------------------------------------------------- marks
+
+
+def test_rows_are_marked_once_and_unmarked_when_they_return(loads18: Loads, tmp_path: Path) -> None:
+    """A row that is marked already is not changed, and not counted."""
+    options = {"sync_delete": _MARK, "constants": {"gone_at": "{null}"}}
+    marks = "SELECT k, gone_at FROM t WHERE gone_at IS NOT NULL ORDER BY k"
+    assert loads18.run(_sync(_write(tmp_path / "1.csv", range(2, 20)), **options)).deleted == 2
+    first = loads18.execute(marks)
+    assert [key for key, _ in first] == [0, 1]
+    assert loads18.run(_sync(_write(tmp_path / "2.csv", range(3, 20)), **options)).deleted == 1
+    assert [row for row in loads18.execute(marks) if row[0] < 2] == first
+    outcome = loads18.run(_sync(_write(tmp_path / "3.csv", range(1, 20)), **options))
+    assert (outcome.deleted, outcome.updated, loads18.execute(marks)) == (0, 19, first[:1])
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        "SET v = 'gone' -- WHERE false",
+        "set  V = $$gone$$ /* of t, and more ( */",
+        "SET \"v\" = CASE WHEN k < 0 THEN 'a,b' ELSE lower('GO' || 'NE') END",
+        "SET v = (SELECT 'gone' WHERE true)",
+    ],
+)
+def test_assignments_are_an_sql_list(loads18: Loads, tmp_path: Path, assignments: str) -> None:
+    """With a comment, a quote or a parenthesis it changes the same rows."""
+    path = write_to(tmp_path / "f.csv", "k\n" + "".join(f"{n}\n" for n in range(1, 20)))
+    job = _sync(path, sync_delete=assignments, constants={"v": "old"})
+    assert loads18.run(job).deleted == 1
+    assert loads18.execute("SELECT k FROM t WHERE v = 'gone'") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        "gone_at = now()",
+        "SET",
+        "SET now()",
+        "SET (gone_at, v) = (now(), 'x')",
+        "SET gone_at = now()) OR (true",
+        "SET gone_at = now(), v",
+        "SET gone_at = now() WHERE true",
+        "SET gone_at = now() WHERE true --",
+        "SET gone_at = now() WHERE true /*",
+        "SET gone_at = now() WHERE k <> 'x",
+        "SET gone_at = now(); DELETE FROM t",
+        "SET gone_at = now() RETURNING k",
+    ],
+)
+def test_what_is_no_list_of_assignments_is_refused_first(loads18: Loads, tmp_path: Path, assignments: str) -> None:
+    """Nothing is staged, and no row is changed."""
+    path = write_to(tmp_path / "f.csv", "k\n1\n")
+    job = _sync(path, sync_delete=assignments, constants={"gone_at": "{null}", "v": "x"}, max_delete=100)
+    before = loads18.rows()
+    with pytest.raises(UsageError) as caught:
+        loads18.run(job)
+    assert "SET deleted_at = now()" in str(caught.value.hint)
+    assert loads18.rows() == before
+    assert landing_tables(loads18) == []
+
+
+@pytest.mark.parametrize("constants", [{}, {"gone_at": "{default}"}])
+def test_marks_need_the_value_of_rows_that_are_present(
+    loads18: Loads, tmp_path: Path, constants: dict[str, str]
+) -> None:
+    """Otherwise a row that returns would stay marked."""
+    with pytest.raises(UsageError, match='"gone_at" of --sync-delete needs a value by --set') as caught:
+        loads18.run(_sync(_write(tmp_path / "f.csv", range(20)), sync_delete=_MARK, constants=constants))
+    assert "--set 'gone_at={null}'" in str(caught.value.hint)
+
+
+def test_options_of_sync_are_for_sync(loads18: Loads, tmp_path: Path) -> None:
+    """It needs a key, is loaded from one host, and its limit is a percentage."""
+    path = _write(tmp_path / "f.csv", range(20))
+    for wrong in (
+        mode_target(path, "upsert", key=("k",), sync_delete=_MARK),
+        mode_target(path, "upsert", key=("k",), max_delete=5),
+        mode_target(path, "sync"),
+    ):
+        with pytest.raises(UsageError):
+            loads18.run(wrong)
+    with pytest.raises(UsageError, match="--join cannot be used with --mode sync"):
+        loads18.run(_sync(path), rules=replace(IMPATIENT, join=True))
+    for percent in ("101%", "-1", "ten", True):
+        with pytest.raises(UsageError, match="max_delete"):
+            _sync(path, max_delete=percent)
+
+
+# ---------------------------------------------------------------- loads that lack records
+
+
+def test_load_with_rejects_deletes_nothing(loads18: Loads, tmp_path: Path) -> None:
+    """Whether COPY or the merge refuses the record; the outcome says so, and the rest is stored."""
+    loads18.execute("ALTER TABLE t ADD CHECK (v <> 'bad')")
+    rules = replace(IMPATIENT, on_error="reject")
+    for name, line in ("copy", "x,new\n"), ("merge", "3,bad\n"):
+        path = write_to(tmp_path / name, f"k,v\n2,{name}\n{line}")
+        outcome = loads18.run(_sync(path, format="csv", max_delete=100), rules=rules)
+        assert (outcome.deleted, outcome.updated, outcome.rejected, loads18.count()) == (0, 1, 1, 20)
+        assert "not-deleted" in _codes(outcome)
+        assert loads18.execute("SELECT v FROM t WHERE k = 2") == [(name,)]
+    assert any("is incomplete: 1 record rejected" in notice for notice in loads18.notices)
+
+
+def test_load_that_skips_objects_deletes_nothing(loads18: Loads, tmp_path: Path) -> None:
+    """With --again it has all of them."""
+    paths = [_write(tmp_path / "1.csv", range(10)), _write(tmp_path / "2.csv", range(10, 19))]
+    assert loads18.run(_sync(paths[0], max_delete=100)).deleted == 10
+    with pytest.raises(UsageError, match="no row of table"):
+        loads18.run(_sync(paths, max_delete=100), rules=replace(IMPATIENT, warnings="error"))
+    assert loads18.count() == 10
+    outcome = loads18.run(_sync(paths, max_delete=100))
+    assert (outcome.objects_skipped, outcome.deleted, _codes(outcome)) == (1, 0, ["not-deleted"])
+    assert "1 object already loaded" in loads18.notices[-1]
+    _write(paths[1], range(10, 15))
+    again = replace(AGAIN, changed="load")
+    assert loads18.run(_sync(paths, max_delete=100), rules=again).deleted == 4
+    assert loads18.count() == 15
+
+
+def test_load_without_an_unreadable_object_deletes_nothing(loads18: Loads, tmp_path: Path) -> None:
+    """Its rows are not known."""
+    noise = random.Random(1)
+    lines = (f"{n},{noise.getrandbits(160):040x}\n" for n in range(10, 3000))
+    whole = gzip.compress(("k,v\n" + "".join(lines)).encode())
+    torn = write_to(tmp_path / "2.csv.gz", whole[: len(whole) // 2])
+    paths = [_write(tmp_path / "1.csv", range(10)), torn]
+    loads18.piece_bytes = 2000
+    outcome = loads18.run(_sync(paths, max_delete=100), rules=replace(IMPATIENT, on_error="reject"))
+    assert (len(outcome.unreadable), outcome.deleted, loads18.count()) == (1, 0, 20)
+    assert "not-deleted" in _codes(outcome)
+    write_to(torn, whole)
+    assert loads18.run(_sync(paths, max_delete=100), rules=replace(AGAIN, changed="load")).deleted == 0
+    assert loads18.count() == 3000
+
+
+def test_rows_of_a_load_that_has_not_ended_are_not_deleted(loads18: Loads, tmp_path: Path) -> None:
+    """It would be resumed without them."""
+    append = mode_target(_write(tmp_path / "a.csv", range(100, 200)), "append", constants={"gone_at": "{null}"})
+
+    def die(number: int) -> None:
+        while number == 6 and not loads18.execute("SELECT 1 FROM penstock.ranges LIMIT 1"):
+            time.sleep(0.01)
+        if number == 6:
+            raise Killed
+
+    loads18.at_piece = die
+    with pytest.raises(Killed):
+        loads18.run(append, batch_bytes=1)
+    loads18.at_piece, before = None, loads18.rows()
+    job = _sync(_write(tmp_path / "f.csv", range(20)), max_delete=100)
+    with pytest.raises(TargetError, match=r"cannot sync table .* another load into it has not ended"):
+        loads18.run(job)
+    assert loads18.rows() == before
+    loads18.run(append, batch_bytes=1)
+    assert loads18.run(job).deleted == 100
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_rows_with_a_null_in_the_key_are_neither_updated_nor_deleted(loads18: Loads, tmp_path: Path) -> None:
+    """A record without a key is inserted, as an upsert does."""
+    loads18.execute(
+        "CREATE TABLE n (a int, b int, v text, UNIQUE (a, b)); INSERT INTO n VALUES (1, null, 'x'), (1, 1, 'x')"
+    )
+    path = write_to(tmp_path / "f.csv", "a,b,v\n1,,new\n2,2,new\n")
+    outcome = loads18.run(_sync(path, into="n", key=("a", "b"), max_delete=100))
+    assert (outcome.inserted, outcome.deleted) == (2, 1)
+    assert loads18.rows("n") == [(1, None, "new"), (1, None, "x"), (2, 2, "new")]
+
+
+def test_nulls_match_if_the_index_says_so(loads18: Loads, tmp_path: Path) -> None:
+    """NULLS NOT DISTINCT: a null is a key like any other."""
+    loads18.execute("CREATE TABLE n (a int, v text, UNIQUE NULLS NOT DISTINCT (a)); INSERT INTO n VALUES (null), (1)")
+    path = write_to(tmp_path / "f.csv", "a,v\n,new\n")
+    outcome = loads18.run(_sync(path, into="n", key=("a",), max_delete=100))
+    assert (outcome.updated, outcome.deleted, loads18.rows("n")) == (1, 1, [(None, "new")])
+    loads18.run(_sync(write_to(tmp_path / "g.csv", "a,v\n2,new\n"), into="n", key=("a",), max_delete=100))
+    assert loads18.rows("n") == [(2, "new")]
+
+
+def test_partitions_are_synced_and_inheriting_tables_are_not(loads18: Loads, tmp_path: Path) -> None:
+    """As the rows of an inheriting table are not found by the key."""
+    loads18.execute(
+        "CREATE TABLE p (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);"
+        "CREATE TABLE p2 PARTITION OF p DEFAULT;"
+        "INSERT INTO p SELECT n, 'old' FROM generate_series(0, 19) AS n;"
+        "CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (500)"
+    )
+    path = _write(tmp_path / "f.csv", range(9, 12))
+    assert loads18.run(_sync(path, into="p", max_delete=100)).deleted == 17
+    assert loads18.rows("p") == [(10, "new"), (11, "new"), (9, "new")]
+    assert loads18.run(_sync(path, max_delete=100)).deleted == 17
+    assert loads18.count() == 4
+
+
+# ---------------------------------------------------------------- foreign keys, several targets
+
+
+_FAMILY = """
+    CREATE TABLE parent (k int PRIMARY KEY, v text);
+    CREATE TABLE child (k int PRIMARY KEY, p int REFERENCES parent {});
+    INSERT INTO parent VALUES (1), (2), (3); INSERT INTO child VALUES (1, 1), (2, 2), (3, 3)
+"""
+
+
+@pytest.mark.parametrize("option", ["", "ON DELETE RESTRICT", "DEFERRABLE INITIALLY DEFERRED"])
+def test_row_that_others_refer_to_stops_it_with_a_hint(loads18: Loads, tmp_path: Path, option: str) -> None:
+    """The server's message names both tables; nothing is changed."""
+    loads18.execute(_FAMILY.format(option))
+    before = loads18.rows("parent")
+    with pytest.raises(PenstockError, match='on table "child"') as caught:
+        loads18.run(_sync(_write(tmp_path / "f.csv", [2, 3]), into="parent", max_delete=50))
+    assert caught.value.sqlstate in ("23503", "23001")
+    assert "by the same job with --mode sync" in str(caught.value.hint)
+    assert loads18.rows("parent") == before
+
+
+@pytest.mark.parametrize("option", ["", "ON DELETE RESTRICT", "ON DELETE CASCADE", "DEFERRABLE INITIALLY DEFERRED"])
+def test_tables_that_refer_to_each_other_are_synced_by_one_job(loads18: Loads, tmp_path: Path, option: str) -> None:
+    """New rows come before those that refer to them, and go after them; a row may refer to another one from now on."""
+    loads18.execute(_FAMILY.format(option))
+    child = write_to(tmp_path / "child.csv", "k,p\n2,2\n3,4\n")
+    parents = _sync(_write(tmp_path / "parent.csv", [2, 4]), into="parent", max_delete=100)
+    outcome = loads18.run(_sync(child, into="child", max_delete=100), parents)
+    assert (outcome.inserted, outcome.updated, outcome.deleted) == (1, 3, 3)
+    assert loads18.rows("parent") == [(2, "new"), (4, "new")]
+    assert loads18.rows("child") == [(2, 2), (3, 4)]
+
+
+def test_table_that_refers_to_itself(loads18: Loads, tmp_path: Path) -> None:
+    """Who had a deleted manager has another one now."""
+    loads18.execute(
+        "CREATE TABLE e (k int PRIMARY KEY, m int REFERENCES e); INSERT INTO e VALUES (1, 1), (2, 1), (3, 2)"
+    )
+    path = write_to(tmp_path / "f.csv", "k,m\n2,2\n3,2\n")
+    assert loads18.run(_sync(path, into="e", max_delete=50)).deleted == 1
+    assert loads18.rows("e") == [(2, 2), (3, 2)]
+
+
+def test_one_target_over_its_limit_stops_all(loads18: Loads, tmp_path: Path) -> None:
+    """No table of the job is changed."""
+    loads18.execute("CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT * FROM t")
+    before = loads18.rows()
+    within, beyond = _write(tmp_path / "1.csv", range(1, 20)), _write(tmp_path / "2.csv", range(5, 20))
+    with pytest.raises(TargetError, match=r'cannot sync table "public\.u"'):
+        loads18.run(_sync(within), _sync(beyond, into="u"))
+    assert loads18.rows() == loads18.rows("u") == before
+    outcome = loads18.run(_sync(within), _sync(beyond, into="u", max_delete="25%"))
+    assert (outcome.deleted, loads18.count(), loads18.count("u")) == (6, 19, 15)
+
+
+# ---------------------------------------------------------------- others
+
+
+def test_readers_see_the_table_before_or_after(loads18: Loads, tmp_path: Path) -> None:
+    """Never one that is merged, with its missing rows still there, and none that lacks rows."""
+    seen: set[Any] = set()
+    is_done = threading.Event()
+
+    def look() -> None:
+        with psycopg.connect(loads18.conninfo, autocommit=True) as connection:
+            while not is_done.is_set():
+                seen.update(connection.execute("SELECT min(k), max(k), count(*), count(DISTINCT v) FROM t").fetchall())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for first in range(1, 6):
+            path = _write(tmp_path / f"{first}.csv", range(first, first + 20), value=str(first))
+            loads18.run(_sync(path), batch_bytes=1)
+    finally:
+        is_done.set()
+        reader.join()
+    assert seen <= {(first, first + 19, 20, 1) for first in range(6)}
+
+
+def test_sync_waits_for_a_writer_of_the_row_that_it_deletes(loads18: Loads, tmp_path: Path) -> None:
+    """As any DELETE; the row is gone in the end."""
+    path = _write(tmp_path / "f.csv", range(1, 20))
+    with psycopg.connect(loads18.conninfo) as writer:
+        writer.execute("UPDATE t SET v = 'theirs' WHERE k = 0")
+        found: list[LoadOutcome] = []
+        loader = threading.Thread(target=lambda: found.append(loads18.run(_sync(path))))
+        loader.start()
+        with psycopg.connect(loads18.conninfo, autocommit=True) as watcher:
+            await_waiter(watcher, writer.info.backend_pid)
+    loader.join()
+    assert (found[0].deleted, loads18.count()) == (1, 19)
+
+
+def test_role_without_delete_is_refused_before_anything_is_staged(
+    loads: Loads, user_name: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """By the server, as for any privilege."""
+    loads.execute(f'GRANT SELECT, INSERT, UPDATE ON t TO "{user_name}"')
+    share_ledger(loads, f'"{user_name}"')
+    loads.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')
+    with pytest.raises(PenstockError, check=has_code("42501")):
+        Loads(user_conninfo).run(_sync(_write(tmp_path / "f.csv", range(20))))
+    assert landing_tables(loads) == []
+    loads.execute(f'GRANT DELETE ON t TO "{user_name}"')
+    assert Loads(user_conninfo).run(_sync(_write(tmp_path / "g.csv", range(1, 20)))).deleted == 1
+
+
+def test_rejected_records_of_a_sync_are_retried_without_deletions(loads18: Loads, tmp_path: Path) -> None:
+    """A retry has some records only."""
+    loads18.execute("ALTER TABLE t ADD CONSTRAINT c CHECK (v <> 'bad')")
+    path = write_to(tmp_path / "f.csv", "k,v\n1,bad\n2,new\n")
+    outcome = loads18.run(_sync(path, max_delete=100), rules=replace(IMPATIENT, on_error="reject"))
+    assert outcome.load_id is not None
+    loads18.execute("ALTER TABLE t DROP CONSTRAINT c")
+    with LedgerView(connect_to(loads18.conninfo)) as view:
+        assert view.retry(outcome.load_id).rows == 1
+    assert (loads18.count(), loads18.execute("SELECT v FROM t WHERE k = 1")) == (20, [("bad",)])
+
+
+def test_plan_says_what_becomes_of_other_rows(loads18: Loads, tmp_path: Path) -> None:
+    """For people and as JSON."""
+    path = _write(tmp_path / "f.csv", range(20))
+    with loads18.loader() as loader:
+        plan = loader.plan(LoadJob(targets=(_sync(path, max_delete="2.5%"),), rules=IMPATIENT))
+    assert "sync by k, duplicates are an error, rows without a record: delete (at most 2.5%)" in "\n".join(
+        describe_plan(plan)
+    )
+    assert json.loads(json.dumps(plan_object(plan), default=str))["targets"][0]["max_delete"] == 2.5
