@@ -35,6 +35,7 @@ from benchmarks import (
     sampler_cost,
     single_file,
     small_objects,
+    sync,
     unequal_files,
     volumes,
 )
@@ -73,6 +74,7 @@ BENCHMARKS = {
     "copy_format": copy_format,
     "real_types": real_types,
     "json_lines": json_lines,
+    "sync": sync,
 }
 
 

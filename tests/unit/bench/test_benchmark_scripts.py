@@ -98,6 +98,7 @@ def test_benchmarks_are_listed() -> None:
         "copy_format",
         "real_types",
         "json_lines",
+        "sync",
     ]
 
 
