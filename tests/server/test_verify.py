@@ -306,14 +306,17 @@ def test_discarded_rejects_cannot_be_told_from_missing_records(loads: Loads, tmp
     assert verify(loads, load_id, values=False).problems == ()
 
 
-@pytest.mark.parametrize("keep", ["first", "last"])
-def test_upsert_is_verified_by_the_record_of_each_key_that_it_keeps(loads: Loads, tmp_path: Path, keep: str) -> None:
-    """Rows of the table that no record names are nobody's business."""
+@pytest.mark.parametrize(("mode", "keep"), [("upsert", "first"), ("upsert", "last"), ("sync", "last")])
+def test_merge_is_verified_by_the_record_of_each_key_that_it_keeps(
+    loads: Loads, tmp_path: Path, mode: str, keep: str
+) -> None:
+    """Rows of the table that no record names are nobody's business; a sync has deleted them."""
     loads.execute(
         "CREATE TABLE u (a int PRIMARY KEY, b text, c text); INSERT INTO u VALUES (1, 'old', 'c'), (9, 'old', 'd')"
     )
     path = write_csv(tmp_path / "u.csv", ["1,one", "2,two", "1,uno", "2,due", "3,tre"])
-    load_id = load(loads, mode_target(path, "upsert", into="u", key=("a",), keep=keep))
+    limit = {"max_delete": 100} if mode == "sync" else {}
+    load_id = load(loads, mode_target(path, mode, into="u", key=("a",), keep=keep, **limit))
     outcome = verify(loads, load_id)
     assert (outcome.problems, outcome.tables[0].is_alone) == ((), False)
     loads.execute("UPDATE u SET b = CASE b WHEN 'one' THEN 'uno' ELSE 'one' END WHERE a = 1")
@@ -377,6 +380,7 @@ _WAYS: dict[str, dict[str, Any]] = {
     "truncate": {},
     "replace": {},
     "upsert": {"key": ("a",), "keep": "last"},
+    "sync": {"key": ("a",), "keep": "last"},
 }
 
 
