@@ -78,14 +78,15 @@ def _compose(context: Context, params: Sequence[Parameter]) -> list[str]:
 
 
 def _list_params(context: Context, params: Sequence[Parameter]) -> Table:
-    found: Table = {}
+    # Arguments come first, without a heading.
+    found: Table = {"": []}
     for param in params:
         assert isinstance(param, typer.core.TyperArgument | typer.core.TyperOption)
         record = param.get_help_record(context)
         assert record is not None
         heading, name = param.rich_help_panel or "Options", record[0]
         if isinstance(param, typer.core.TyperArgument):
-            # Arguments have no heading. The argument's type follows its name.
+            # The argument's type follows its name.
             heading, name = "", name.partition(" <")[0]
         found.setdefault(heading, []).append((name, _shorten(param.help)))
     return found
