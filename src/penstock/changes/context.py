@@ -74,10 +74,10 @@ class Report(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """The result of restoring changes. Lists are added to while objects are restored."""
+    """The result of restoring changes. The lists grow while objects are restored."""
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
-    # The restored settings of the server. The temp place also belongs to the whole server.
+    # The restored settings of the server, and below the restored temp place of the server.
     settings: list[SettingResult] = field(default_factory=list)
     temp_place: PlaceReport | None = None
     # Messages about changes that are not restored yet, because other loads need them.

@@ -107,7 +107,8 @@ def _hold(request: TableRequest) -> Hold:
 def _settle(kind: TableKind, found: Sequence[Change], records: ChangeRecords) -> tuple[list[Change], list[Change]]:
     """Return the changes to make, and the records to remove.
 
-    A change that is recorded already is returned as recorded.
+    Some kinds keep the records of earlier loads. Of such a kind, the recorded change of an object is returned instead
+    of the new one.
     """
     mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:

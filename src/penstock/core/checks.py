@@ -148,7 +148,7 @@ def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> 
     """Refuse to create or upgrade the ledger if there are publications for all tables, whose names are `names`.
 
     These publications would publish the ledger's tables, which the subscribers lack. `upgraded` is the schema of the
-    ledger that is upgraded, None if it is created.
+    ledger that is upgraded, None if a ledger is created.
     """
     if not names:
         return None

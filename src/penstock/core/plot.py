@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".svg", ".png")
 
-# The colours and markers of the lines. The colours are those of Okabe and Ito, which colour-blind readers can
-# distinguish, without the pale ones. In black and white, the markers distinguish the lines.
+# The colours and markers of the lines. The colours are Okabe and Ito's without the pale ones. Colour-blind readers can
+# distinguish them. In black and white, the markers distinguish the lines.
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 

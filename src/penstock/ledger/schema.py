@@ -311,7 +311,7 @@ def refuse_publication(
 def _describe_tables(statements: Sequence[sql.SQL | sql.Composed]) -> str:
     """Return the statements that create or change the ledger's tables, for psql.
 
-    An upgrade's UPDATE is one of them, because a constraint may need it.
+    They include the UPDATE of an upgrade, because a constraint may need it.
     """
     texts = [" ".join(each.as_string(None).split()) for each in statements]
     return " ".join(f"{each};" for each in texts if each.startswith(("CREATE", "ALTER", "UPDATE")))

@@ -353,9 +353,9 @@ class ObjectRecord:
     rejected: int
     # The committed bytes: decompressed ones, or stored ones if the server imported the object.
     bytes_committed: int
-    # The records that were cut out of it.
+    # The records that were cut out of the object.
     records: int = 0
-    # How much of it is committed more than once, in bytes or rows. It is 0 unless the ledger was damaged.
+    # How much of the object is committed more than once, in bytes or rows. It is 0 unless the ledger was damaged.
     repeated: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Has the profiles of settings, and decides what a profile changes on a server and what it skips. Pure."""
+"""Defines the profiles, and decides which settings a profile changes on a server and which it skips. Pure."""
 
 from __future__ import annotations
 

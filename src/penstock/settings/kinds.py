@@ -322,7 +322,7 @@ class Parameters:
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
         """Set parameters in the group. If the server uses this group, wait until it shows the new values.
 
-        A parameter is reset if its text is None. It must then show the value that `values` has for it.
+        A parameter is reset if its text is None. Its new value is then expected to be the one in `values`.
         """
         if not texts:
             return

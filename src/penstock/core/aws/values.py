@@ -187,11 +187,11 @@ class StorageOption:
     """A kind of storage to which RDS lets an instance be changed, with its limits."""
 
     type: str
-    # Ranges, each from its first value to its last. There is none if there is nothing to choose.
+    # The ranges of values that can be chosen, each by its first and last value. Empty if nothing can be chosen.
     sizes_gib: tuple[tuple[int, int], ...]
     iops: tuple[tuple[int, int], ...]
     mib_per_s: tuple[tuple[int, int], ...]
-    # The next two are None if RDS states no ratio.
+    # This and the next field are None if RDS states no ratio.
     most_iops_per_gib: float | None
     most_mib_per_s_per_iops: float | None
 

@@ -112,9 +112,9 @@ _DEFAULTS = {
 # The values of the connection parameter `replication` with which libpq opens an ordinary session.
 _NO_REPLICATION = ("", "0", "off", "no", "false")
 
-# Settings for the embedded server that switch off requirements which users set by variable for all their servers
-# (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded server cannot fulfil them, because it accepts its owner on a Unix
-# socket without a password.
+# Settings for the embedded server that switch off requirements which users set by environment variables for all their
+# servers (PGCHANNELBINDING, PGREQUIREAUTH ...). The embedded server cannot fulfil them, because it accepts its owner on
+# a Unix socket without a password.
 _OVER_OWN_SOCKET = {
     "channel_binding": "prefer",
     "gssencmode": "disable",

@@ -2,9 +2,9 @@
 -- returns core.values.inspection.Archiver; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_archiver.sql
 --
--- Segments are archived in order. So after a failure the first that is not archived is the one that failed, and after a
--- success the one behind the last that was archived. A segment's name is timeline, then the high and the low part of its
--- number (XLogFileName in xlog_internal.h).
+-- Segments are archived in order. If the last attempt failed, its segment is the first that is not archived. If the
+-- last attempt succeeded, this is the segment after it. A segment's name is the timeline, and then the high and the low
+-- part of the segment's number (XLogFileName in xlog_internal.h).
 SELECT a.archived_count AS archived,
        a.failed_count AS failed,
        pg_catalog.date_part('epoch', a.last_archived_time) AS last_archived_at_s,

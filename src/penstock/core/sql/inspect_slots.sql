@@ -1,8 +1,8 @@
--- inspect_slots.sql: the replication slots, except a standby's copies of the primary's, and how much WAL each keeps
+-- inspect_slots.sql: the replication slots and how much WAL each keeps, without the slots copied from a primary
 -- returns core.values.inspection.Slot; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_slots.sql
 --
--- A standby copies slots for a failover from PostgreSQL 17 on. Nobody uses the copies, and nobody may drop them.
+-- Since PostgreSQL 17, a standby can copy its primary's slots. Nobody uses the copies, and nobody may drop them.
 SELECT s.slot_name::text AS name,
        s.slot_type AS kind,
        s.database::text AS database,

@@ -36,8 +36,8 @@ _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 class OptionKind:
     """How values of one kind are read and shown."""
 
-    # Reads the value that was given for an option, as text or already read. It raises ValueError with a description of
-    # the allowed values.
+    # Reads the value that was given for an option: a text, or a value that has been read already. It raises ValueError
+    # with a description of the allowed values.
     read: Callable[[Any], object]
     # How the help shows the value; None for a switch.
     metavar: str | None
@@ -179,7 +179,8 @@ def _read_path(value: Any) -> Path:
 def words_by_column(known: Collection[str], what: str) -> OptionKind:
     """Return the kind of options that give columns one of several words.
 
-    The value is a mapping from columns to words. A word without a column is for "*", all columns to which it applies.
+    The value is a mapping from columns to words. A word that is given without a column gets the key "*", which means
+    all columns to which the option applies.
     """
 
     def read(value: Any) -> Mapping[str, str]:

@@ -98,6 +98,7 @@ class ColumnMap:
     names: tuple[tuple[str, int | None], ...] | None = None
     # JSON Lines only: the indexes of the columns that are sent their values as JSON.
     takes_json: tuple[int, ...] = ()
-    # How the values of each column from the file are written: dmy, mdy, ymd, or the number that is 1234.5 there, such
-    # as 1.234,5. None if they are sent as they are; empty if all are.
+    # The notation of each column's values in the file. For dates it is dmy, mdy or ymd. For numbers it is 1234.5 as the
+    # file would write it, such as 1.234,5. It is None for a column whose values are sent unchanged. Empty if this is
+    # so for all columns.
     notations: tuple[str | None, ...] = ()

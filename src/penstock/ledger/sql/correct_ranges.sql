@@ -1,4 +1,4 @@
--- correct_ranges.sql: count rejected records as stored, or staged records as rejected, by rows of table ranges
+-- correct_ranges.sql: add rows to table ranges, so that rejected records count as stored, or staged ones as rejected
 -- returns nothing; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v objects='{1}' -v rows='{1}' \
 --     -v suppressed='{0}' -v forms='{null}' -f correct_ranges.sql

@@ -89,7 +89,7 @@ class FactsReader:
     def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
         """Return the URIs of the objects that neither the complete load `load_id` nor an earlier load has loaded.
 
-        A process that loads alone leaves no object to other loads. Raises ServerError.
+        Without --join, no object is left to other loads, so the result is empty. Raises ServerError.
         """
         if not self.plan.job.rules.join:
             return ()

@@ -232,7 +232,7 @@ class JointMember(Member):
                     feed.set_sessions(share)
 
     def _take(self, *, length_bytes: int) -> list[ObjectWork]:
-        """Claim objects, the largest first, until they have `length_bytes`. Return what is left to load of them."""
+        """Claim objects, the largest first, until they have `length_bytes`. Return those that are not complete."""
         while numbers := take_objects(
             self._connection,
             self._schema,

@@ -329,7 +329,8 @@ class ClaimWriter:
         plan, facts, decision = self._plan, self._facts, self._decision
         objects = self._find_objects(claim, landings, coverage)
         if plan.route.is_import:
-            # The number of rows does not show this: triggers may have stored all rows of a part in other tables.
+            # The number of rows does not show whether an object is begun: triggers may have stored all its rows in
+            # other tables.
             begun = [each for each in objects.values() if each.coverage.ranges and not each.coverage.is_complete]
             refuse_parts([each.source.uri for each in begun])
         unreadable = self._unreadable

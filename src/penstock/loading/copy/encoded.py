@@ -104,7 +104,7 @@ def make_binary(
 ) -> EncodedBlocks | None:
     """Return the encoder of an object's blocks in the binary format, None if they must be sent as text.
 
-    `encoder` is that of text.
+    `encoder` encodes the same blocks as text.
     """
     if find_obstacle(dialect, column_map, columns) is not None:
         return None
@@ -118,7 +118,7 @@ def make_binary(
         try:
             plain = encoder.rewriter.rewrite(block.segments, block.line_end)
         except _native.RecordError:
-            # As text, the block fails with the place of the record.
+            # The block is then encoded as text, which raises the error with the record's position.
             return None
         return native.encode([(plain, 0, len(plain))], "lf", block.records)
 

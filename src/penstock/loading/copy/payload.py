@@ -297,8 +297,8 @@ def _make_json_encoder(
     )
 
 
-# The characters that separate thousands beside the one that is given: no-break blanks, and the apostrophe that programs
-# write in Switzerland.
+# If a blank separates thousands, no-break blanks do so too. If an apostrophe does, so does the typographic one that
+# programs write in Switzerland.
 _LIKE_SEPARATORS: Final = {" ": "\u00a0\u202f", "'": "\u2019"}
 
 

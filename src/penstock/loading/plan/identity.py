@@ -26,8 +26,8 @@ _WRITER = "penstock"
 # option changes. A new option does not raise it, because a version that does not know the option refuses it by name.
 JOB_FORMAT = 1
 
-# The values of later rules for jobs that were recorded without these rules. A rule is listed only if its default is not
-# what earlier versions of penstock did.
+# The values of rules in jobs that were recorded before the rules existed. A rule is listed only if its default would
+# change how such a job is loaded.
 _RULES_BEFORE = {"freeze": "never"}
 
 
@@ -139,9 +139,9 @@ def job_to_json(job: LoadJob) -> str:
 def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
     """Return the job that `job_to_json` wrote, of the load `load_id`.
 
-    An option that the job lacks has the value that it had for the version that wrote the job. The first jobs have no
-    number of their format. Raises TargetError if another version of penstock wrote the job and this version does not
-    know all of its parts.
+    An option that the job lacks gets a value with which this version loads as the version that wrote the job did. The
+    first jobs have no number of their format. Raises TargetError if another version of penstock wrote the job and this
+    version does not know all of its parts.
     """
     fields = json.loads(text)
     writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None

@@ -166,7 +166,7 @@ class LoadSession:
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block. If none is ready for a while, end the COPY command first, to get its errors.
 
-        If the batch is due by then, it is committed too.
+        If the batch is due, it is committed too.
         """
         while self._batch:
             try:

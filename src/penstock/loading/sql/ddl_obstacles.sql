@@ -4,10 +4,11 @@
 --
 -- Needs penstock's own search_path, so that names are qualified. `own` are all objects that are dropped with the table
 -- and created again for its replacement. They do not include triggers of other tables, or sequences of serial columns,
--- which stay and may be used by other tables. A view is named instead of its rule. PostgreSQL 14 pins system objects
--- with rows of deptype p. LIKE does not copy an expression of the whole row, and an index on one names the table. A
--- publication FOR ALL TABLES that excludes the table would publish the new one, from its first row on, to subscribers
--- that lack it. `prexcept` exists since PostgreSQL 19 and is read through JSON.
+-- which stay and may be used by other tables. If the rule of a view depends on the table, the view is named, not the
+-- rule. In PostgreSQL 14, rows of deptype p only mark system objects. LIKE cannot copy an expression on the whole row,
+-- and the definition of an index with such an expression names the table. A publication FOR ALL TABLES that excludes
+-- the table would publish the new one, from its first row on, to subscribers that lack it. `prexcept` exists since
+-- PostgreSQL 19 and is read through JSON.
 WITH RECURSIVE this AS (
     SELECT c.*,
            n.nspname,

@@ -35,7 +35,7 @@ class ObjectWork:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether the object is loaded regardless of earlier loads. A pipe is, because it has no version."""
+        """Return whether earlier loads of the object do not matter. They never do for a pipe, which has no version."""
         return self.target.landing.is_fresh or self.source.is_pipe
 
 

@@ -27,7 +27,8 @@ from penstock.core.files.columnar.types import (
 )
 from penstock.core.frozen import frozen
 
-# The name of a column's type in the Rust core, and the limit in its type modifier (penstock.loading.copy.payload).
+# The type of a column: its name in the Rust core, and the limit in the column's type modifier
+# (penstock.loading.copy.payload).
 KeptType = tuple[str, int]
 
 _DECIMALS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}

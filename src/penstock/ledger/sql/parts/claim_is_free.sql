@@ -1,6 +1,6 @@
 -- claim_is_free.sql: whether claim c is free
--- The query looks for a member that has ended. A member that has just joined may be missing in the snapshot, but has
--- not ended.
+-- The query looks for an ended member, not for a live one, because a member that has just joined may be missing in the
+-- snapshot.
 (
     c.member IS NULL
     OR EXISTS (
