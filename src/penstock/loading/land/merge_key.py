@@ -193,7 +193,8 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
 def lacks_record(key: Key, staging: TableName, table: str) -> sql.Composed:
     """Return the condition that no record of a staging table has the key of a row of `table`.
 
-    It is false for a row with a null in its key, which no record can have, unless the index takes nulls as equal.
+    Unless the index takes nulls as equal, no record can match a row with a null in its key. The condition is false for
+    such a row, so that the row is kept.
     """
     ways = [way for way in (same_key(key, _STAGED, table), same_lack(key, _STAGED, table)) if way is not None]
     absent = sql.SQL("NOT EXISTS (SELECT FROM {} AS {} WHERE {})")

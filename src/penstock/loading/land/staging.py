@@ -156,7 +156,7 @@ class Staging(Way):
         """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last."""
         lack = self._find_lack()
         if any(rows.expected for rows in missing) and not lack and not self._plan.defers_keys:
-            # If a key is violated from here on, a deleted row is the cause, and no longer a record.
+            # Check the keys of the records now. If a key is violated later, a deleted row is the cause, not a record.
             check_constraints_at_once(self._connection)
         for rows in reversed(missing):
             if lack:

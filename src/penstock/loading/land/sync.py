@@ -1,7 +1,8 @@
 """Deletes the rows that the files of --mode sync do not have, or changes them as --sync-delete says.
 
-This follows the merges of all targets, in their transaction. The user's assignments have the rights of the load's role.
-They cannot change other rows: the server takes one statement, parentheses match, and a second WHERE is an error.
+The rows are deleted after the merges of all targets, in the same transaction. The user's assignments have the rights of
+the load's role. They cannot change other rows: the server takes one statement, parentheses match, and a second WHERE is
+an error.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def read_assignments(text: str) -> Mapping[str, str]:
 
 
 def check_assignments(job: TargetJob) -> None:
-    """Raise UsageError if --set does not say what the columns of --sync-delete are in rows that the files have."""
+    """Raise UsageError if --set gives a column of --sync-delete no constant value for the rows that the files have."""
     for column in read_assignments(job.sync_delete):
         value = job.set.get(column, DEFAULT_PLACEHOLDER)
         if value == DEFAULT_PLACEHOLDER or FILENAME_PLACEHOLDER in value:
@@ -86,7 +87,7 @@ class MissingRows:
         self._assignments = read_assignments(self._job.sync_delete)
         absent = lacks_record(find_key(connection, landing.facts, self._job.key), staging, self._name.name)
         self._condition = sql.SQL(" AND ").join([absent, *map(self._is_unmarked, self._assignments)])
-        # The number of missing rows before the merge, and that of all rows if it is a limit.
+        # The number of missing rows before the merge, and the number of all rows if --max-delete is below 100 %.
         self.expected = 0
         self._all: int | None = None
 
