@@ -132,9 +132,13 @@ fn plain_date(text: &[u8], places: [usize; 3]) -> Option<Vec<u8>> {
     if !is_short(month) || !is_short(day) || !matches!(year.len(), 2 | 4) {
         return None;
     }
-    let century = if year.len() == 4 { 0 } else { 1900 + 100 * u32::from(year < &b"70"[..]) };
-    let (year, month, day) = (century + number_of(year)?, number_of(month)?, number_of(day)?);
-    let mut plain = format!("{year:04}-{month:02}-{day:02}").into_bytes();
+    let century: &[u8] = match year {
+        [_, _, _, _] => b"",
+        [b'0'..=b'6', _] => b"20",
+        _ => b"19",
+    };
+    let zero = |part: &[u8]| if part.len() == 1 { &b"0"[..] } else { b"" };
+    let mut plain = [century, year, b"-", zero(month), month, b"-", zero(day), day].concat();
     if date(&plain) == Fit::No {
         return None;
     }
