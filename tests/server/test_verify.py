@@ -118,6 +118,18 @@ def test_columnar_files_are_verified(loads: Loads, tmp_path: Path) -> None:
     assert said(verify(loads, load_id)) == [("is not in the table", 31)]
 
 
+@pytest.mark.parametrize("copy_format", ["text", "binary"])
+def test_values_that_penstock_has_written_anew_are_verified(loads: Loads, tmp_path: Path, copy_format: Any) -> None:
+    """By its own encoder, or from the notation of a file: the server reads each again, as text."""
+    loads.execute("CREATE TABLE u (n numeric, d date, f float8, s timestamptz)")
+    path = write_to(tmp_path / "u.csv", "n;d;f;s\n1.234,50;31.12.2025;0,1;2026-01-01 12:00+02\n;;;\n")
+    job = target(path, into="u", delimiter=";", decimal_comma=("*",), thousands={"n": "."}, date_order={"d": "dmy"})
+    load_id = load(loads, replace(job, copy_format=copy_format))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE u SET f = f + 1e-16 WHERE n IS NOT NULL")
+    assert said(verify(loads, load_id)) == [("is not in the table", 2)]
+
+
 def test_constants_and_skipped_fields_are_verified(loads: Loads, tmp_path: Path) -> None:
     """What the table has by its default, or has generated, is left out."""
     loads.execute("CREATE TABLE u (a int, b text, c int DEFAULT 3, d int GENERATED ALWAYS AS (a + 1) STORED)")
