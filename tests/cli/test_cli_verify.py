@@ -28,7 +28,7 @@ def test_verify_says_what_was_counted_and_compared(penstock: Run, database18: st
     assert head.endswith(": 1 object, 3 records")
     assert (table, end) == ("  public.t: 3 stored; the table has 3 rows", "verified")
     compared = penstock("verify", load_id, "--values", *to)
-    assert "  compared 3 records (12 B) with the table and back" in compared.out.splitlines()
+    assert "  compared 3 records (12 B) with the table, both ways" in compared.out.splitlines()
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("UPDATE t SET b = 'w' WHERE a = '2'")
     found = penstock("verify", load_id, "--values", *to)

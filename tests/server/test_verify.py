@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import penstock
-from penstock.core.errors import TargetError
+from penstock.core.errors import PenstockError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target, write_csv
@@ -116,6 +116,55 @@ def test_columnar_files_are_verified(loads: Loads, tmp_path: Path) -> None:
     assert verify(loads, load_id).problems == ()
     loads.execute("UPDATE t SET b = 'y' WHERE a = 30")
     assert said(verify(loads, load_id)) == [("is not in the table", 31)]
+
+
+_KINDS = """
+    CREATE TYPE mood AS ENUM ('sad', 'ok');
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE TYPE pair AS (x int, y text);
+    CREATE TABLE u (a int[], b mood, c positive, d pair, e bytea, f uuid, g inet, h tsrange, i char(5), j numeric(6,2),
+                    k timestamptz(0), l bit(3), m jsonb)
+"""
+_VALUES = (
+    r""""{1,NULL,3}",ok,7,"(1,""a b"")",\xdead,6f9619ff-8b86-d011-b42d-00c04fc964ff,10.0.0.1/8,"""
+    r'''"[2026-01-01,2026-02-01)",ab,1.005,2026-01-01 12:00:00.6+02,101,"{""b"": 1, ""a"": 2}"'''
+)
+
+
+@pytest.mark.versions
+def test_types_of_every_kind_are_verified(database: str, tmp_path: Path) -> None:
+    """Arrays, enums, domains, composites, and types with a modifier that changes values; a row of nulls is none."""
+    loads = Loads(database, setup=_KINDS)
+    path = write_csv(tmp_path / "u.csv", [_VALUES, "," * 12], header="a,b,c,d,e,f,g,h,i,j,k,l,m")
+    load_id = load(loads, target(path, into="u"))
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE u SET d = (1, 'a c')::pair WHERE c = 7")
+    assert said(verify(loads, load_id)) == [("is not in the table", 2)]
+
+
+def test_type_without_a_binary_form_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """By the server, which names it."""
+    loads.execute("CREATE TABLE u (a aclitem)")
+    load_id = load(loads, target(write_csv(tmp_path / "u.csv", ["=r/postgres"], header="a"), into="u", format="csv"))
+    with pytest.raises(PenstockError, match="no binary output function available for type aclitem"):
+        verify(loads, load_id)
+
+
+def test_partitions_belong_to_the_table_and_children_do_not(loads: Loads, path: Path) -> None:
+    """COPY fills the partitions of a table, and only the table itself if others inherit from it."""
+    loads.execute(
+        """
+        CREATE TABLE u (a int, b text) PARTITION BY RANGE (a);
+        CREATE TABLE u_low PARTITION OF u FOR VALUES FROM (0) TO (100);
+        CREATE TABLE u_high (b text, a int NOT NULL);
+        ALTER TABLE u ATTACH PARTITION u_high FOR VALUES FROM (100) TO (1000);
+        """
+    )
+    load_id = load(loads, mode_target(path, "truncate", into="u"), mode_target(path, "truncate", into="t"))
+    loads.execute("CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1, 'of the child')")
+    assert verify(loads, load_id).problems == ()
+    loads.execute("UPDATE u_high SET b = 'other' WHERE a = 150")
+    assert [problem.line for problem in verify(loads, load_id).problems] == [152, None]
 
 
 @pytest.mark.parametrize("copy_format", ["text", "binary"])
@@ -423,3 +472,16 @@ def test_progress_is_shown(loads: Loads, path: Path) -> None:
     load_id = load(loads, target(path))
     penstock.verify(load_id, to=loads.conninfo, values=True, on_progress=shown.append)
     assert (shown[-1].activity, shown[-1].rows) == ("comparing with public.t", 200)
+
+
+def test_interrupted_comparison_leaves_nothing(loads: Loads, path: Path) -> None:
+    """Neither a session nor its temporary tables."""
+
+    def interrupt(_: LoadProgress) -> None:
+        raise KeyboardInterrupt
+
+    load_id = load(loads, target(path))
+    with pytest.raises(KeyboardInterrupt):
+        penstock.verify(load_id, to=loads.conninfo, values=True, on_progress=interrupt)
+    assert loads.lingering() == 0
+    assert loads.execute("SELECT relname FROM pg_class WHERE relname = 'penstock_sent'") == []

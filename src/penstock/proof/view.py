@@ -19,7 +19,7 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
     for table in outcome.tables:
         yield f"  {_describe_counts(table)}"
         if table.compared is not None and table.compared_bytes is not None:
-            how = "with the table and back" if table.is_alone else "with the table"
+            how = "with the table, both ways" if table.is_alone else "with the table"
             yield f"  compared {count_nouns(table.compared, 'record')} ({format_bytes(table.compared_bytes)}) {how}"
     yield f"{count_nouns(len(outcome.problems), 'problem')}:" if outcome.problems else "verified"
     yield from map(_describe_problem, outcome.problems)
@@ -37,7 +37,7 @@ def _describe_counts(table: VerifiedTable) -> str:
     named = ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count or what == "stored")
     if table.rows is None:
         return f"{table.table}: {named} by a transform"
-    others = "" if table.is_alone else ", perhaps others' too"
+    others = "" if table.is_alone else ", which may include rows of others"
     return f"{table.table}: {named}; the table has {count_nouns(table.rows, 'row')}{others}"
 
 
