@@ -61,6 +61,8 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         (SEARCH, table("orders", 500_000, 10_000), {}, ["cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {}, ["cpu-bound"]),
         (SEARCH, table("order_lines", 5_000_000, 100), {}, ["cpu-bound"]),
+        # A partition of the table that the statement names.
+        (SEARCH, {**table("orders_2026", 5_000_000, 100), "root": "orders"}, {}, ["sequential-scan", "cpu-bound"]),
         ("SELECT sum(price) FROM orders", table("orders", 5_000_000, 100), {}, ["cpu-bound"]),
         # Others search the table by an index, so one of them may be this statement; and it has more calls than scans.
         (SEARCH, table("orders", 5_000_000, 100, searches=9000), {}, ["cpu-bound"]),

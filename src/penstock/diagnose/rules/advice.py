@@ -477,7 +477,8 @@ ADVICE: Final = {
         "active time is of one statement, which searches {table} by reading all of it",
         (
             RemedySentence(
-                "See the plan of the statement above by {explain}, and create an index on the columns of its WHERE."
+                "See the plan of the statement above by {explain}, and create an index on the columns of its WHERE, by "
+                "CREATE INDEX CONCURRENTLY, so that others can write meanwhile."
             ),
         ),
         "record again: this statement takes less time, and seq_tup_read of the table grows by less",

@@ -46,7 +46,7 @@ class HeldRows:
             return []
         age_s = _read_age(holder, case)
         rows = [row for row in self._seen.rows("pg_stat_user_tables") if _is_bloated(row) and _is_kept(row, age_s)]
-        parts = [(self._tallies.naming(str(row.get("relname"))), row) for row in rows]
+        parts = [(self._tallies.naming(row), row) for row in rows]
         if not parts:
             return []
         part, row = max(parts, key=lambda each: each[0].seconds)

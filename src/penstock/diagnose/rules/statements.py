@@ -73,8 +73,8 @@ class Tallies:
         self.by_statement.setdefault(statement, ActivityTally()).add(moment)
         self.query_ids[statement] = moment.session.query_id
 
-    def naming(self, table: str) -> ActivityTally:
-        """Return the moments of all statements that name a table."""
+    def naming(self, table: CounterRow) -> ActivityTally:
+        """Return the moments of all statements that name a table of tables.sql."""
         found = ActivityTally()
         for statement, tally in self.by_statement.items():
             if names(statement, table):
@@ -82,9 +82,10 @@ class Tallies:
         return found
 
 
-def names(statement: str, table: object) -> bool:
-    """Return whether a statement has the name of a table."""
-    return re.search(rf"\b{re.escape(str(table))}\b", statement, re.IGNORECASE) is not None
+def names(statement: str, table: CounterRow) -> bool:
+    """Return whether a statement has the name of a table, or of the table whose partition it is."""
+    known = [re.escape(str(table[column])) for column in ("relname", "root") if table.get(column)]
+    return bool(known) and re.search(rf"\b({'|'.join(known)})\b", statement, re.IGNORECASE) is not None
 
 
 class SlowStatements:
@@ -128,7 +129,7 @@ class SlowStatements:
                 )
         counted = self._counted.rise(self._tallies.query_ids.get(statement))
         calls, returned, spilled = (0, 0, 0) if counted is None else counted
-        used = [row for row in tables.values() if names(statement, row.get("relname"))]
+        used = [row for row in tables.values() if names(statement, row)]
         for row in used:
             if lacks_statistics(row) and (self._scans(row) or self._searches(row)):
                 evidence = [number(f"rows of {row.get('relname')}", read_int(row, "n_live_tup"))]

@@ -3,10 +3,12 @@
 -- psql -f tables.sql
 --
 -- A crash removes the counters. So if the counters show no ANALYZE, pg_stats is read. In pg_stats, a role sees only
--- columns that it may read. reltuples does not show an ANALYZE, because CREATE INDEX sets it too.
+-- columns that it may read. reltuples does not show an ANALYZE, because CREATE INDEX sets it too. Statements name the
+-- root of a partition, not the partition.
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', t.schemaname,
            'relname', t.relname,
+           'root', (SELECT r.relname FROM pg_catalog.pg_class AS r WHERE r.oid = pg_catalog.pg_partition_root(c.oid)),
            'seq_scan', t.seq_scan,
            'seq_tup_read', t.seq_tup_read,
            'idx_scan', t.idx_scan,
