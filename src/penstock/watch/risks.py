@@ -70,6 +70,9 @@ _SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
 
 _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
+_DROP = "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot('{name}')."
+# The server refuses to drop such a slot.
+_READ_FASTER = "See why the consumer of this slot falls behind: its disk, its processors, or the network to it."
 _THEN_NO_MULTIXACT = "no transaction may lock a row that another has locked"
 _FREEZE = "VACUUM (FREEZE) the oldest tables (age({column}) in pg_class) before; never pause autovacuum."
 # Source: "Preventing Transaction ID Wraparound Failures". It says that FULL and FREEZE do more than is needed.
@@ -194,11 +197,7 @@ def _is_soon(now: float, limit: float, left_s: float | None) -> bool:
 _TEXTS: Final = {
     "transaction-age": ("transactions", "{then}", "{remedy}"),
     "multixact-age": ("multixacts", "{then}", "{remedy}"),
-    "slot-keeps-wal": (
-        "bytes",
-        "{then}",
-        "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot('{name}').",
-    ),
+    "slot-keeps-wal": ("bytes", "{then}", "{remedy}"),
     "archiver-keeps-wal": (
         "bytes",
         "{then}",
@@ -296,7 +295,8 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
             what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
             then = "the slot is lost" if most else _end_of_wal(limit, rate)
             name = str(row.get("name")).replace("'", "''")
-            yield _risk("slot-keeps-wal", what, kept, limit, left_s, then=then, name=name)
+            remedy = _READ_FASTER if row.get("is_active") else _DROP.format(name=name)
+            yield _risk("slot-keeps-wal", what, kept, limit, left_s, then=then, remedy=remedy)
     for row in seen.rows("archiver"):
         kept, rate = read_int(row, "lag_bytes"), seen.rate("archiver", row, "lag_bytes")
         limit = None if free is None else kept + free

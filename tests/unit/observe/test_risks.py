@@ -122,6 +122,7 @@ def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
             {"max_slot_wal_keep_size": "4GB"},
             "has 2.10 GB of 4.29 GB (49 %), reached in 1 min 13 s at this rate; then the slot is lost",
         ),
+        ([slot(4000, is_active=True)], {"max_slot_wal_keep_size": "4GB"}, "in use, has 4.00 GB of 4.29 GB (93 %)"),
     ],
 )
 def test_slots_that_nobody_uses_keep_wal_until_a_limit(
@@ -131,7 +132,8 @@ def test_slots_that_nobody_uses_keep_wal_until_a_limit(
     found = found_in("slots", *readings, **settings)
     assert len(found) == (expected is not None)
     assert expected is None or expected in describe_risk(found[0])
-    assert not found or "pg_drop_replication_slot('it''s')" in found[0].remedy
+    for each in found:
+        assert ("pg_drop_replication_slot('it''s')" in each.remedy) == ("not in use" in each.what)
 
 
 def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
