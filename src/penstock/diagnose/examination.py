@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.frozen import frozen
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.autovacuum import Autovacuum
-from penstock.diagnose.rules.background import CommitWaits, InternalLocks, StandbysBehind, WalWrites
+from penstock.diagnose.rules.background import CommitWaits, InternalLocks, IoWaits, StandbysBehind, WalWrites
 from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.connections import OpenedSessions
@@ -80,10 +80,12 @@ class Examination:
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
         self._activity, self._rates, self._risks = ActivityMeter(), RatesMeter(), RiskMeter(header.settings)
+        self._io = IoWaits()
         self._rules: list[Rule] = [
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(self._risks), ClientWaits(), Processors()),
-            *(IndexReads(), DataVolume(header), WalWrites(), InternalLocks(), OpenedSessions(self._risks)),
-            *(Checkpoints(self._risks), HeldRows(self._risks), SlowStatements(self._risks)),
+            *(IndexReads(), DataVolume(self._io, header), WalWrites(self._io), InternalLocks()),
+            *(Checkpoints(self._io, self._risks), OpenedSessions(self._risks)),
+            *(HeldRows(self._risks), SlowStatements(self._risks)),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum(self._risks)]
@@ -98,6 +100,7 @@ class Examination:
         self._activity.see(sample, moments)
         self._rates.see(sample)
         self._risks.see(sample)
+        self._io.see(moments)
         self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
         for rule in self._rules:
             rule.see(sample, moments)

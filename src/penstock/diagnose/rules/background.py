@@ -16,6 +16,7 @@ from penstock.watch.waits import (
     LOCAL_FLUSH,
     ActivityTally,
     Moment,
+    Shares,
     name_wait,
 )
 
@@ -232,24 +233,31 @@ _BUFFER_LOCKS = frozenset(("buffer:buffershared", "buffer:buffershareexclusive",
 _BUFFER_LOCK = "Buffer (LWLock:BufferContent before PostgreSQL 19)"
 
 
-class WalWaits:
-    """Counts waits for the writing or flushing of WAL.
+class IoWaits:
+    """Counts waits for I/O of tables and indexes, and for the writing or flushing of WAL. Several rules share them.
 
-    Waits of short transactions are separate, because they may be waits for commits.
+    Waits for WAL of short transactions are separate, because they may be waits for commits.
     """
 
     def __init__(self) -> None:
+        self.data = ActivityTally()
+        # The same by wait event.
+        self.kinds = Shares()
         self.long = ActivityTally()
         self._short = ActivityTally()
 
-    def add(self, moment: Moment) -> None:
-        """Count a moment if its session waits for WAL."""
-        if moment.wait in _WAL:
-            is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
-            (self.long if is_long else self._short).add(moment)
+    def see(self, moments: Sequence[Moment]) -> None:
+        """Count the sessions of a sample that wait so. The rules see the sample afterwards."""
+        for moment in moments:
+            if moment.wait.startswith(("io:datafile", "io:aio", "io:slru")) or moment.wait == "ipc:bufferio":
+                self.data.add(moment)
+                self.kinds.add(name_wait(moment.session), moment.weight_s)
+            elif moment.wait in _WAL:
+                is_long = (moment.session.transaction_s or 0.0) >= _LEAST_TRANSACTION_S
+                (self.long if is_long else self._short).add(moment)
 
-    def join_to(self, part: ActivityTally, *, is_all: bool) -> None:
-        """Add the waits of long transactions to `part`; if `is_all` is true, also those of short transactions."""
+    def join_wal_to(self, part: ActivityTally, *, is_all: bool) -> None:
+        """Add the waits for WAL of long transactions to `part`; if `is_all` is true, also those of short ones."""
         part.join(self.long)
         if is_all:
             part.join(self._short)
@@ -266,17 +274,16 @@ _LOG_VOLUME = (
 class WalWrites:
     """The rule for transactions that wait while their WAL is written because they are long or large."""
 
-    def __init__(self) -> None:
-        self._waits = WalWaits()
+    def __init__(self, io: IoWaits) -> None:
+        self._io = io
 
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        for moment in moments:
-            self._waits.add(moment)
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Do nothing: IoWaits counts."""
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if such transactions wait for WAL."""
         part = ActivityTally()
-        self._waits.join_to(part, is_all=case.is_bulk)
+        self._io.join_wal_to(part, is_all=case.is_bulk)
         if case.share(part) < LEAST_SHARE:
             return []
         rate = case.rates.wal_bytes_per_s

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, KIB, MB
-from penstock.diagnose.rules.background import WalWaits
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
-from penstock.diagnose.rules.storage import is_data_wait
-from penstock.watch.waits import ActivityTally, Moment
+from penstock.watch.waits import ActivityTally
 
 if TYPE_CHECKING:
+    from penstock.diagnose.rules.background import IoWaits
     from penstock.diagnose.values import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
+    from penstock.watch.waits import Moment
 
 # If checkpoints are requested at least this often, WAL forces them. Nobody types CHECKPOINT so often.
 _OFTEN_S = 30.0
@@ -48,13 +48,12 @@ _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 class Checkpoints:
     """The rule for checkpoints that max_wal_size forces, or that a short checkpoint_timeout starts."""
 
-    def __init__(self, seen: RiskMeter) -> None:
-        self._seen = seen
-        self._data, self._wal = ActivityTally(), WalWaits()
+    def __init__(self, io: IoWaits, seen: RiskMeter) -> None:
+        self._io, self._seen = io, seen
         self._requested, self._timed = Increase(), Increase()
         self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
 
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
         """Add a sample."""
         counters = sample.counters
         for row in counters.get("pg_stat_checkpointer", ()):
@@ -68,10 +67,6 @@ class Checkpoints:
             self._images.see(row.get("wal_fpi"))
             self._image_bytes.see(row.get("wal_fpi_bytes"))
             self._wal_bytes.see(row.get("wal_bytes"))
-        for moment in moments:
-            if is_data_wait(moment.wait):
-                self._data.add(moment)
-            self._wal.add(moment)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if checkpoints are frequent while sessions wait for I/O or WAL with full-page images."""
@@ -82,8 +77,8 @@ class Checkpoints:
             images = _share_of_images(case.io.wal_images or 0, case.io.wal_image_bytes, case.io.wal_bytes or 0)
         code = self._find_code(case, images)
         part = ActivityTally()
-        part.join(self._data)
-        self._wal.join_to(part, is_all=images >= _MOST_IMAGES or case.is_written_per_commit(_LEAST_COMMIT_BYTES))
+        part.join(self._io.data)
+        self._io.join_wal_to(part, is_all=images >= _MOST_IMAGES or case.is_written_per_commit(_LEAST_COMMIT_BYTES))
         if code is None or case.share(part) < LEAST_SHARE:
             return []
         requested, timed = self._requested.total, self._timed.total

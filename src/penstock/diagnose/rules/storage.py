@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
-from penstock.diagnose.rules.background import WalWaits
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, WAL, DeviceUse, local_metrics, time_until_full
-from penstock.watch.waits import ActivityTally, Moment, Shares, name_wait
+from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
+    from penstock.diagnose.rules.background import IoWaits
     from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import RecordingHeader, Sample
@@ -55,11 +55,6 @@ _READ = frozenset(("io:datafileread", "io:aioiocompletion", "io:datafileprefetch
 _Key = TypeVar("_Key")
 
 
-def is_data_wait(wait: str) -> bool:
-    """Return whether a wait is for I/O of tables and indexes."""
-    return wait.startswith(("io:datafile", "io:aio", "io:slru")) or wait == "ipc:bufferio"
-
-
 class DataVolume:
     """The rule for sessions that wait for a volume that serves as many requests, or bytes, as it can.
 
@@ -67,19 +62,13 @@ class DataVolume:
     for RDS, because its devices cannot be read.
     """
 
-    def __init__(self, header: RecordingHeader) -> None:
-        self._data, self._wal = ActivityTally(), WalWaits()
-        self._kinds = Shares()
+    def __init__(self, io: IoWaits, header: RecordingHeader) -> None:
+        self._io = io
         self._devices = DeviceIntervals()
         self._metrics = MetricIntervals(header.started_at)
 
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        for moment in moments:
-            if is_data_wait(moment.wait):
-                self._data.add(moment)
-                self._kinds.add(name_wait(moment.session), moment.weight_s)
-            self._wal.add(moment)
-        waited_s = self._data.seconds + self._wal.long.seconds
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        waited_s = self._io.data.seconds + self._io.long.seconds
         self._devices.see(sample, waited_s)
         self._metrics.see(sample, waited_s)
 
@@ -90,9 +79,9 @@ class DataVolume:
         if device is None and (intervals := self._metrics.intervals()):
             device, limits = _RDS_STORAGE, _with_balance(limits, self._metrics.rows.values())
         part = ActivityTally()
-        part.join(self._data)
+        part.join(self._io.data)
         if self._devices.device_of.get(WAL, device) == device:
-            self._wal.join_to(part, is_all=case.is_bulk)
+            self._io.join_wal_to(part, is_all=case.is_bulk)
         if not part.count:
             return []
         if device is None:
@@ -112,7 +101,7 @@ class DataVolume:
 
     def _report_waits(self, case: Case, intervals: Sequence[Interval]) -> list[Diagnosis]:
         """Return a diagnosis of the waits alone, for a volume that cannot be seen or is not at a limit."""
-        if case.share(self._data) < _LEAST_WITHOUT_LIMIT:
+        if case.share(self._io.data) < _LEAST_WITHOUT_LIMIT:
             return []
         why = "cannot tell if the volume is at its limit"
         remedy = (
@@ -129,16 +118,16 @@ class DataVolume:
             why = "the volume is not seen to be at a limit, so the time of each request counts"
             remedy = "Use a volume with a shorter latency, or more sessions at a time if processors are idle."
         waits = [
-            number(f"of active time in {part.name}", 100 * case.share(self._data) * part.share, "%")
-            for part in self._kinds.parts(1.0)[:_WAITS_SHOWN]
+            number(f"of active time in {part.name}", 100 * case.share(self._io.data) * part.share, "%")
+            for part in self._io.kinds.parts(1.0)[:_WAITS_SHOWN]
         ]
-        return [case.conclude("data-io", self._data, [*waits, *seen], why=why, remedy=remedy)]
+        return [case.conclude("data-io", self._io.data, [*waits, *seen], why=why, remedy=remedy)]
 
     def _is_cached(self, case: Case, intervals: Sequence[Interval]) -> bool:
         """Return whether the device is too idle to explain the waits. Return False if only CloudWatch measures it."""
         if self._devices.device_of.get(DATA) is None:
             return False
-        return median(each.rates.busy for each in intervals) < _CACHED * min(1.0, case.sessions(self._data))
+        return median(each.rates.busy for each in intervals) < _CACHED * min(1.0, case.sessions(self._io.data))
 
 
 def _with_balance(limits: VolumeLimits | None, rows: Iterable[CounterRow]) -> VolumeLimits | None:
