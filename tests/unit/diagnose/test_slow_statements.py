@@ -8,6 +8,8 @@ import pytest
 
 from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.examination import diagnose
+from penstock.diagnose.rules.statements import Tallies
+from penstock.watch.waits import moment_of
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
@@ -112,6 +114,15 @@ def test_a_statement_that_begins_late_is_found_beside_many_others() -> None:
         for t in range(100)
     ]
     assert diagnose(recording_of(samples))[0].code == "sequential-scan"
+
+
+def test_statements_that_take_equally_long_do_not_replace_each_other() -> None:
+    """Of 200 that take turns, thirty are kept from the first to the last sample."""
+    tallies = Tallies()
+    for t in range(2000):
+        tallies.add(moment_of(session(query=f"SELECT {t % 200}"), t, 1.0))
+    assert {tally.count for tally in tallies.by_statement.values()} == {10}
+    assert len(tallies.by_statement) == 30
 
 
 def test_calls_of_several_roles_are_counted_together() -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _MOST_STATEMENTS = 30
 _MOST_TIMES = 10_000
 
+# A statement replaces the least of those that are kept if it has taken more than so many times as long. Otherwise
+# statements that take equally long would replace each other all the time.
+_CLEARLY_MORE = 2.0
+
 # A sequential scan is cheap if it reads fewer rows than this in all, or fewer than this for each row that it returns.
 _LEAST_ROWS = 10_000
 _LEAST_RATIO = 100.0
@@ -58,6 +62,8 @@ class Tallies:
         self.by_statement: dict[str, ActivityTally] = {}
         self.query_ids: dict[str, int | None] = {}
         self._seconds: dict[str, float] = {}
+        # The time of the least of those that are kept is not below this.
+        self._least_s = 0.0
 
     def add(self, moment: Moment) -> None:
         """Count a moment."""
@@ -66,8 +72,11 @@ class Tallies:
             return
         self._seconds[statement] = self._seconds.get(statement, 0.0) + moment.weight_s
         if statement not in self.by_statement and len(self.by_statement) >= _MOST_STATEMENTS:
+            if self._seconds[statement] <= _CLEARLY_MORE * self._least_s:
+                return
             least = min(self.by_statement, key=lambda each: self._seconds[each])
-            if self._seconds[statement] <= self._seconds[least]:
+            self._least_s = self._seconds[least]
+            if self._seconds[statement] <= _CLEARLY_MORE * self._least_s:
                 return
             del self.by_statement[least]
         self.by_statement.setdefault(statement, ActivityTally()).add(moment)
