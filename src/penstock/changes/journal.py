@@ -186,8 +186,8 @@ def _restore_at(context: Context, oid: int, done: Restored) -> None:
             left = [change for change in free if change not in ended]
         over = [hold for hold in holds if context.is_over(hold)]
         if oid == SERVER:
-            # Keep holds on changes of other kinds. Keep a hold if its changes were not restored, because it names the
-            # server of the changes.
+            # Other holds are on changes of other kinds. A hold is kept if one of its changes could not be restored,
+            # because only the hold says on which server the change was made.
             over = [hold for hold in over if hold.holder_id in context.leaving or _wants(hold, free)]
             over = [hold for hold in over if not _wants(hold, left)]
         store.forget(oid, ended, [hold.holder_id for hold in over])

@@ -67,7 +67,8 @@ class StatementMeter:
             counts = read_int(row, "calls"), read_int(row, "rows"), read_int(row, "temp_blks_written")
             if row.get("queryid") is not None:
                 key = row.get("queryid"), row.get("userid"), row.get("dbid"), row.get("toplevel")
-                # Readings after the first have only rows that changed, so a row that appears in them counts from zero.
+                # The first reading has all rows, later readings only those that changed. So a row that is first seen
+                # in a later reading is new, and its counters began at zero.
                 self._first.setdefault(key, (0, 0, 0) if self._is_read else counts)
                 self._last[key] = counts
         self._is_read = self._is_read or rows is not None
@@ -240,8 +241,8 @@ class CommitMeter:
     def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
         """Return how many commits an application made, and how many rows per commit.
 
-        If no other application writes, these are the server's counts. Otherwise they are the counts of the
-        application's statements that wait for commits.
+        If no other application writes, both are from the server's counters. Otherwise they are from
+        pg_stat_statements, for the statements with which the application was seen waiting for a commit.
         """
         if commits is None:
             return _Counted()

@@ -54,7 +54,7 @@ class Loader(Closing):
 
     If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
     only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them. The
-    Loader closes `sources`; by default it reads them with this machine's AWS configuration.
+    Loader reads files and objects by `sources`, and closes it. None is a reader with this machine's AWS configuration.
     """
 
     def __init__(

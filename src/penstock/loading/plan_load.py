@@ -139,7 +139,7 @@ def _begin_asking(
 def _look_into_ledgers(
     ledgers: Ledgers, inputs: tuple[TargetInput, ...], oids: Sequence[int], connection: Connection, rules: LoadRules
 ) -> None:
-    """Raise TargetError if a table lacks what an earlier load dropped, or if another ledger has recorded the table."""
+    """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
     if oids and ledgers.exists:
         refuse_missing(connection, ledgers.schema, oids)
     if ledgers.others and not rules.is_repeating:

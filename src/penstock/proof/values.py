@@ -13,8 +13,9 @@ class Problem:
     # The object's URI, or the table's name.
     where: str
     message: str
-    # The line on which the record begins, and the record's first characters; or those of the row as text.
+    # The line on which the record begins; None of a row.
     line: int | None = None
+    # The first characters of the record, or of the row as text.
     record: str | None = None
 
 

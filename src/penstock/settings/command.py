@@ -130,7 +130,7 @@ def apply_settings(
 @app.command()
 @takes(SERVER)
 def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = False, **options: Any) -> None:
-    """Restore the settings that apply or killed loads have changed; running loads keep theirs."""
+    """Restore the settings that `settings apply` or a killed load has changed. Running loads keep theirs."""
     with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)

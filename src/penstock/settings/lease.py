@@ -55,7 +55,7 @@ class LeaseRequest:
 
 @frozen
 class SettingsOverview:
-    """The present settings of profiles, the leases on them, and the changes of these leases."""
+    """The present values of profiles' settings, the leases on these settings, and what was changed for the leases."""
 
     identity: ServerIdentity
     settings: tuple[SettingState, ...]

@@ -63,7 +63,7 @@ def show(
 
     Changes nothing, and does not connect to the server. The use of an RDS instance is that of CloudWatch's metrics.
 
-    Exit codes: 0 shown, 2 the storage is not known, 4 the recording has no use of it, 10 AWS does not answer.
+    Exit codes: 0 shown, 2 the storage is not known, 4 the recording does not show its use, 10 AWS does not answer.
     """
     report = make_report(wanted, to, recording, volume, region, profile, needs_use=False)
     write_result(report_object(report) if as_json else describe_report(report))
@@ -79,11 +79,11 @@ def plan(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show which storage would carry a workload, the smallest change first, and what each would have done to it.
+    """Show which storage would carry a workload, the smallest change first, and how the workload would run on each.
 
     For an RDS instance the commands are printed, and never run. Prices are in multiples of the present storage's.
 
-    Exit codes: 0 planned, 2 the storage is not known, 4 the recording has no use of it, 10 AWS does not answer.
+    Exit codes: 0 planned, 2 the storage is not known, 4 the recording does not show its use, 10 AWS does not answer.
     """
     report = make_report(wanted, to, recording, volume, region, profile, needs_use=True)
     write_result(report_object(report) if as_json else describe_plan(report))

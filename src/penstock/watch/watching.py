@@ -89,8 +89,8 @@ def await_place(open_one: Callable[[], Sampler], *, for_s: float | None, say: Ca
     """Return the sampler that `open_one` opens. While all connections of the server are taken, retry once a second.
 
     Before the first retry, `say` is called. Raises ServerError if the server refuses for another reason, or if all
-    connections are still taken after `for_s` seconds. A role that may use reserved connections gets one of these from
-    the server without a special option.
+    connections are still taken after `for_s` seconds. The server gives a reserved
+    connection by itself to a role that may use one.
     """
     began_s, is_told = time.monotonic(), False
     while True:

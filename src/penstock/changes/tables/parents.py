@@ -110,7 +110,7 @@ def _adopt(
     index: IndexRow,
     constraint: ConstraintRow | None,
 ) -> None:
-    """Attach an index of the partition that the server finds equal to the parent's. If there is none, create one."""
+    """Attach an index of the partition if the server accepts it as equal to the parent's. Otherwise create one."""
     before = fetch_rows(connection, "changes/indexes", IndexFacts, oid=partition.oid)
     for own in before:
         is_free = own.is_valid and own.parent is None

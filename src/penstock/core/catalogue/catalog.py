@@ -42,7 +42,7 @@ class SpaceNeed:
     """How many bytes a load is expected to add to the file system of a directory."""
 
     path: str
-    # What is added, for messages.
+    # A name of what is added, shown in messages.
     what: str
     needed_bytes: int
 

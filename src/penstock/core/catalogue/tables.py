@@ -67,7 +67,7 @@ def create_table(
 
 
 def drop_created(connection: Connection, created: CreatedTable) -> bool:
-    """Drop a table that `create_table` created, and its schema if it was created too. Return whether both are dropped.
+    """Drop a table that `create_table` created, and its schema if it was created too. Return whether nothing is left.
 
     A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
     kept if it contains other objects. Raises ServerError.

@@ -86,9 +86,8 @@ _BUNDLE_SITES = {
     "": "https://truststore.pki.rds.amazonaws.com",
 }
 
-# The value of sslrootcert that means the default store of the OpenSSL that libpq is linked with. psycopg's binary wheel
-# contains its own OpenSSL, which has an empty store. So the system's store is given by the path of its file, never by
-# this name.
+# sslrootcert=system means the default store of libpq's OpenSSL. The OpenSSL in psycopg's binary wheel has an empty one.
+# So penstock accepts this value from the user, but passes libpq the path of the system's file instead.
 _SYSTEM = "system"
 
 # The folders in which the bundle is usually stored. AWS's own examples use /certs.

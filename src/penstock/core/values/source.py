@@ -47,7 +47,7 @@ class SourceObject:
 
 @frozen
 class ObjectHead:
-    """A store's answer to a HEAD request. A field is None if the answer does not contain it."""
+    """A store's answer to a HEAD request. A field that may be None is None if the answer does not contain it."""
 
     version: str | None
     size_bytes: int
@@ -69,7 +69,8 @@ class ObjectSample:
 
     source: SourceObject
     compression: Compression
-    # The beginning, at most a few hundred KiB, in the encoding in which it is sent to the server, without the mark.
+    # The beginning, at most a few hundred KiB, without a byte-order mark. It is in the encoding in which it is sent to
+    # the server.
     head: bytes
     # Whether `head` is the whole object.
     is_whole: bool

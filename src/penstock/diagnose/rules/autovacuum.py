@@ -78,10 +78,10 @@ class Autovacuum:
                 self._used.add(table)
 
     def _see_workers(self, sample: Sample) -> dict[str, tuple[int, str]]:
-        """Count the workers that do not sleep. Return the tables that have a worker, with its pid and the short name.
+        """Count the workers that do not sleep. Return their tables, with the worker's pid and the name without schema.
 
-        A worker that sleeps uses nothing, but keeps its lock. A worker that prevents wraparound does not even give up
-        the lock if others wait for it, so such a worker is returned although it sleeps.
+        A worker that sleeps uses nothing, and gives up its lock if others wait for it. A worker that prevents
+        wraparound keeps the lock, so its table is returned even while it sleeps.
         """
         names = {}
         for session in sample.sessions:

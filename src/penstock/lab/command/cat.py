@@ -141,7 +141,8 @@ def _write(piece: bytes) -> None:
 def _end_with_reader() -> None:
     """End this process when nobody reads its output pipe any more, even while it waits for a source.
 
-    If a COPY is cancelled, its backend waits until the program has ended.
+    The lab's servers run this command for a COPY. If the COPY is cancelled, the backend closes the pipe and waits until
+    this process has ended.
     """
     number = sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(number).st_mode):

@@ -74,7 +74,10 @@ def write_table(
     expected_rows: int,
     on_progress: Callable[[TableProgress], None] | None = None,
 ) -> DataFile:
-    """Write TABLE.tsv.gz with a header from batches of lines. No file remains after an error. Raises LabError."""
+    """Write TABLE.tsv.gz: a header with the columns, then the lines of all batches.
+
+    No file remains after an error. Raises LabError.
+    """
     path = out_dir / f"{table}.tsv.gz"
     rows = 0
     try:

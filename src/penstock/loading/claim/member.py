@@ -95,10 +95,10 @@ class Member:
         unseen: Sequence[OtherObject],  # noqa: ARG002
         left: Sequence[str],  # noqa: ARG002
     ) -> None:
-        """Record what was claimed. `objects` are the load's objects by number, and `work` is what is left of them.
+        """Record what was claimed. `objects` are the load's objects by number.
 
-        `unseen` are the load's objects that this host does not have. `left` are this host's objects that are not in the
-        load.
+        `work` are those that this process must still load; it is empty if members claim objects later. `unseen` are
+        those that this host does not have. `left` are this host's objects that are not in the load.
         """
         self._work, self.size_bytes = work, total_size(each.source for each in work)
 

@@ -147,7 +147,7 @@ class FormatCheck:
     def _look_at_names(
         self, blocks: Iterable[Block], work: ObjectWork, rewriter: _native.JsonRewriter
     ) -> Iterator[Block]:
-        """Yield the blocks. Warn of the first record of a table that does not name all columns."""
+        """Yield the blocks. Warn once for each table, at the first record that does not name all of its columns."""
         for block in blocks:
             is_open = work.target_index not in self._partial
             if is_open and (partial := rewriter.find_partial(block.segments)) is not None:

@@ -86,7 +86,7 @@ _ROLE_LOOK_S = 2.0
 
 
 class Aws(Protocol):
-    """AWS's part of an import from S3. Methods raise AwsError."""
+    """The calls to AWS that the setup of an import from S3 needs. Methods raise AwsError."""
 
     def read_owner(self) -> Owner:
         """Return the present state of the instance or cluster that the server belongs to."""

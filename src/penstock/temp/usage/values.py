@@ -92,7 +92,8 @@ class StatementUse:
     local_written_bytes: int
     temp_read_time_ms: float | None
     temp_write_time_ms: float | None
-    # Whether no other statement calls the statement. None before version 1.9 of the extension.
+    # Whether a client sent the statement itself, and no function ran it. It is column toplevel of pg_stat_statements,
+    # which versions before 1.9 lack: then it is None.
     is_top: bool | None = None
     use_case: UseCase | None = None
     # Why there is no use case, None if there is one.

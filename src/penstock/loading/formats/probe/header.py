@@ -113,8 +113,8 @@ def _has_form(word: str, *, is_latin: bool) -> bool:
 def _share_of_capitals(words: Sequence[str]) -> float:
     letters = [letter for word in words for letter in word if letter.isalpha()]
     has_case = any(letter.islower() or letter.isupper() for letter in letters)
-    # Scripts without capitals come last. Capitals at their usual places are strong evidence, because they are rarely
-    # there by chance.
+    # Encodings are sorted by this share, so those of a script without capitals come last. A text that is read in a
+    # wrong encoding rarely has its capitals only at their usual places.
     return sum(letter.isupper() for letter in letters) / len(letters) if has_case else 1.0
 
 
