@@ -74,7 +74,7 @@ _LATER = {
     "dialect option": ("jsonb_set(job, '{targets,0,dialect,comment}', '\"#\"')", "comment"),
     "rule": ("jsonb_set(job, '{rules,notify}', 'true')", "notify"),
     "part": ("job || '{\"windows\": 1}'", "windows"),
-    "value of a target": ("jsonb_set(job, '{targets,0,mode}', '\"sync\"')", "sync"),
+    "value of a target": ("jsonb_set(job, '{targets,0,mode}', '\"mirror\"')", "mirror"),
     "value of a rule": ("jsonb_set(job, '{rules,on_error}', '\"quarantine\"')", "quarantine"),
     "value of another kind": ("jsonb_set(job, '{targets,0,key}', '{\"columns\": [\"a\"]}')", "key"),
     "form": ("job - 'targets'", "form"),
