@@ -498,6 +498,20 @@ def test_check_that_cannot_write_its_findings_is_one_error(database18: str, tmp_
     assert finished.stderr == "error: could not write to standard output: No space left on device\n"
 
 
+def test_lists_of_a_repeated_option_are_one(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """A column is named in the same way in each option, with or without the quotes that a list may have."""
+    path = write_to(tmp_path / "f.csv", "umsatz (€);menge;rabatt\n1.234,5;0,5;1.000,25\n")
+    command = ("load", str(path), "--into", "t", "--create", "--types", "infer", "--to", database18)
+    planned = penstock(*command, "--plan")
+    named = ("--decimal-comma", "umsatz (€)", "--thousands", "umsatz (€)=.", "--decimal-comma", "menge")
+    assert shlex.join(named[:4]) in planned.out
+    assert shlex.join(named[4:]) in planned.out
+    quoted = ("--decimal-comma", '"rabatt",menge', "--thousands", '"rabatt"=.')
+    finished = penstock(*command, *named, *quoted)
+    assert finished.code == 0, finished.err
+    assert [str(value) for value in _query(database18, "SELECT * FROM t")[0]] == ["1234.5", "0.5", "1000.25"]
+
+
 def test_sync_deletes_at_most_what_its_option_says(penstock: Run, database18: str, people: str) -> None:
     """The error names the option in the form in which it is typed, and the result counts the rows."""
     _execute(database18, "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (3), (4), (5)")

@@ -20,7 +20,7 @@ from penstock.cli.output import remember_target, show_warning
 from penstock.core.errors import PenstockError
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
-from penstock.core.values.options import OptionError, find_option, option_fields, pick
+from penstock.core.values.options import NAMES, OptionError, find_option, option_fields, pick
 from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
@@ -141,10 +141,13 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
         @wraps(command)
         def run(*args: Any, **given: Any) -> None:
             for field in fields:
+                option = find_option(field)
                 if given[field.name] in (None, [], ()):
                     del given[field.name]
                 elif field.default is True:
                     given[field.name] = False  # Typed as --no-...
+                elif option is not None and option.kind is NAMES:
+                    given[field.name] = ",".join(given[field.name])  # The lists of a repeated option are one list.
             try:
                 command(*args, **given)
             except OptionError as error:

@@ -81,13 +81,15 @@ class DialectOptions:
     force_null: tuple[str, ...] = _files(
         (),
         NAMES,
-        "Columns of the table whose quoted fields are null too if they equal --null, as in a,b, or * for all (csv).",
+        "Columns of the table whose quoted fields are null too if they equal --null, as in a,b, or * for all (csv). "
+        "May be given several times.",
     )
     decimal_comma: tuple[str, ...] = _files(
         (),
         NAMES,
         "Columns of the table whose numbers have a comma before their decimals, as in price,weight, or * for all "
-        "columns of numbers. A value that is not written so is refused, here and with the next two options.",
+        "columns of numbers. A value that is not written so is refused, here and with the next two options. "
+        "May be given several times.",
     )
     thousands: Mapping[str, str] = _files(
         {},

@@ -135,7 +135,7 @@ class TargetJob:
         (),
         NAMES,
         "Key columns of upsert, insert-new and sync, as in a,b. They find the row of a record, and need a unique "
-        "index. Of a table that --create makes, they become the primary key.",
+        "index. Of a table that --create makes, they become the primary key. May be given several times.",
     )
     keep: Keep = _what(
         "error",
@@ -167,7 +167,7 @@ class TargetJob:
         None,
         NAMES,
         "Columns of the table for the file's fields, as in a,b,c. They are in the file's order, and replace a header's "
-        "names. Of JSON Lines, names that its records have.",
+        "names. Of JSON Lines, names that its records have. May be given several times.",
     )
     set: Mapping[str, str] = _columns(
         {},

@@ -148,7 +148,7 @@ def spell_options(instance: DataclassInstance) -> list[str]:
 def _spell(kind: OptionKind, value: Any) -> list[str]:
     """Return the texts of an option's value, several if the option is repeated."""
     if kind is NAMES:
-        return [",".join(f'"{each}"' if {",", " "} & {*each} else each for each in value)]
+        return [",".join(map(quote_name, value))]
     if isinstance(value, Mapping):
         return [f"{name}={text}" for name, text in value.items()]
     if isinstance(value, tuple):
@@ -180,12 +180,13 @@ def words_by_column(known: Collection[str], what: str) -> OptionKind:
     """Return the kind of options that give columns one of several words.
 
     The value is a mapping from columns to words. A word that is given without a column gets the key "*", which means
-    all columns to which the option applies.
+    all columns to which the option applies. A column may be in quotes, as in a list of names.
     """
 
     def read(value: Any) -> Mapping[str, str]:
         texts = [] if isinstance(value, Mapping) else read_texts(value)
-        pairs = [*value.items()] if isinstance(value, Mapping) else [text.rpartition("=")[::2] for text in texts]
+        split = ((_unquote(column), word) for column, _, word in (text.rpartition("=") for text in texts))
+        pairs = [*value.items()] if isinstance(value, Mapping) else [*split]
         found = {column or "*": word for column, word in pairs if isinstance(column, str) and word in known}
         if len(found) < len(pairs):
             raise ValueError(f"{', '.join(map(repr, known))}, or COLUMN= and one of these, each column once")
@@ -233,6 +234,21 @@ def split_names(text: str) -> tuple[str, ...]:
     import csv  # noqa: PLC0415 (few loads name columns)
 
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def quote_name(name: str) -> str:
+    """Return a name as a list of names has it: in quotes if it has a comma, a quote or blanks at its ends.
+
+    >>> print(quote_name("price (€)"), quote_name("a,b"))
+    price (€) "a,b"
+    """
+    is_plain = name == name.strip() and not set(name) & set(',"\n')
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
+
+
+def _unquote(name: str) -> str:
+    quoted = re.fullmatch(r'"(.+)"', name)
+    return name if quoted is None else quoted[1].replace('""', '"')
 
 
 def _read_values(value: Any) -> Mapping[str, str]:
@@ -369,7 +385,7 @@ def path(metavar: str) -> OptionKind:
 
 SWITCH = OptionKind(read=_read_switch, metavar=None, hint="bool")
 TABLE = OptionKind(read=_read_table, metavar="TABLE", hint="str | TableName")
-NAMES = OptionKind(read=read_names, metavar="LIST", hint=_TEXTS)
+NAMES = OptionKind(read=read_names, metavar="LIST", hint=_TEXTS, is_list=True)
 VALUES = OptionKind(read=_read_values, metavar="COLUMN=VALUE", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
 RENAMES = OptionKind(read=_read_renames, metavar="OLD=NEW", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
 CHARACTER = OptionKind(read=read_character, metavar="CHAR", hint="str")

@@ -17,6 +17,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
+from penstock.core.values.options import quote_name
 from penstock.core.values.table import TableFacts, TableName
 
 _COMMA = sql.SQL(", ")
@@ -334,17 +335,11 @@ def _hint_index(
     )
     if len(whole) == len(key):
         return f"Create one: {build.as_string(None)}"
-    option = f"--key {shlex.quote(','.join(map(_spell, whole)))}"
+    option = f"--key {shlex.quote(','.join(map(quote_name, whole)))}"
     reason = "a unique index of a partitioned table has the columns that it is divided by"
     if any(_is_on(index, whole) and not _find_faults(index) for index in indexes):
         return f"Use {option}: {reason}."
     return f"Use {option}, and create the index: {build.as_string(None)} For {reason}."
-
-
-def _spell(name: str) -> str:
-    """Return a column's name as a list of names has it: in quotes if it has a comma, a quote or blanks at its ends."""
-    is_plain = name == name.strip() and not set(name) & set(',"\n')
-    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def _describe(index: UniqueIndex) -> str:
