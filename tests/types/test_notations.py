@@ -172,6 +172,22 @@ def test_options_that_mean_nothing_are_refused(
         loads.run(_target(write(text), options=options))
 
 
+@pytest.mark.parametrize(
+    ("options", "example"),
+    [
+        ({"decimal_comma": "*"}, "--decimal-comma 'price'"),
+        ({"thousands": "."}, "--thousands 'price=.'"),
+        ({"thousands": "'"}, '--thousands "price=\'"'),
+        ({"date_order": "ymd"}, "--date-order 'sold=ymd'"),
+    ],
+)
+def test_all_columns_of_a_type_need_a_type(loads: Loads, write: Write, options: dict[str, Any], example: str) -> None:
+    """The hint has an option that names a column."""
+    with pytest.raises(UsageError, match="applies to no column") as caught:
+        loads.run(_target(write("price;sold\n1;\n"), options=options, create=True, types="infer"))
+    assert f"as in {example}; while types are inferred" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("value", ["dym", "price=", "=", 7, ["a=dmy", "a=mdy"]])
 def test_orders_are_words(value: Any) -> None:
     """Each column has one."""

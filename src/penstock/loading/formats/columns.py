@@ -384,10 +384,13 @@ def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts
     given = (("--decimal-comma", commas, NUMBER_OIDS), ("--thousands", options.thousands, NUMBER_OIDS))
     for option, words, oids in (*given, ("--date-order", options.date_order, DATE_OIDS)):
         if "*" in words and not any(column.type_oid in oids for column in table.columns):
+            name = "sold" if oids is DATE_OIDS else "price"
+            example = name if words is commas else f"{name}={words['*']}"
             raise UsageError(
                 f'{option} applies to no column of table "{table.name}": none has a type of '
                 f"{'dates' if oids is DATE_OIDS else 'numbers'} yet",
-                hint=f"Name the columns: {option} {'a,b' if words is commas else 'COLUMN=' + words['*']}.",
+                hint=f"Name the columns, as in {option} {example!r}; "
+                "while types are inferred, columns have no type yet.",
             )
     found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
     return found if any(found) else ()
