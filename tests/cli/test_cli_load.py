@@ -512,6 +512,16 @@ def test_lists_of_a_repeated_option_are_one(penstock: Run, database18: str, tmp_
     assert [str(value) for value in _query(database18, "SELECT * FROM t")[0]] == ["1234.5", "0.5", "1000.25"]
 
 
+def test_limit_of_a_sync_is_named_as_a_key_of_the_job_file(
+    penstock: Run, database18: str, people: str, tmp_path: Path
+) -> None:
+    """With its percent sign."""
+    _execute(database18, "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (3), (4), (5)")
+    job = f"[[target]]\nsources = '{people}'\ninto = 't'\nmode = 'sync'\nkey = 'id'\n"
+    refused = penstock("load", str(write_to(tmp_path / "job.toml", job)), "--to", database18)
+    assert 'again with max_delete = "67%".' in refused.err
+
+
 def test_sync_deletes_at_most_what_its_option_says(penstock: Run, database18: str, people: str) -> None:
     """The error names the option in the form in which it is typed, and the result counts the rows."""
     _execute(database18, "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (3), (4), (5)")
@@ -519,7 +529,8 @@ def test_sync_deletes_at_most_what_its_option_says(penstock: Run, database18: st
     refused = penstock(*command)
     assert refused.code == 6
     assert "2 of its 3 rows are not in the files, which is more than 10%" in refused.err
-    assert "--max-delete 67%" in refused.err
+    assert "run the same load command again with --max-delete 67%." in refused.err
+    assert "resume" not in refused.err
     assert penstock(*command, "--max-delete", "ten").code == 2
     finished = penstock(*command, "--max-delete", "67%", "--json")
     assert (finished.code, finished.object["deleted"], finished.object["rows"]) == (0, 2, 3)

@@ -40,9 +40,9 @@ _COMMAND = re.compile(
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )
 
-# Matches an option and its value. The value is in quotes, contains = or a comma, has only capitals and digits, or is a
-# word.
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b|[a-z-]+\b))?")
+# Matches an option and its value. The value is in quotes, contains = or a comma, has only capitals and digits, is a
+# percentage, or is a word.
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{}=,:/-]+|[A-Z0-9_]+\b%?|[a-z-]+\b))?")
 
 # The number of the format of the objects that --json prints, for all commands. Raise it if a field is removed, or gets
 # another meaning or type. A new field does not raise it.

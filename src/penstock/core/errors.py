@@ -101,6 +101,10 @@ class OtherTableError(TargetError):
     """The target's name now belongs to another table than when the load began. A retry does not help."""
 
 
+class DeleteLimitError(TargetError):
+    """A sync would delete more rows than --max-delete allows. `penstock resume` cannot give another limit."""
+
+
 class TableExistsError(TargetError):
     """The table to create exists, because another session created it after the load's check."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from penstock.core.errors import OtherTableError, PenstockError
+from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
 from penstock.core.files.local import STDIN_LOCATION
 from penstock.loading.values.plan import LoadPlan
 
@@ -87,6 +87,8 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
 def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
     if isinstance(error, OtherTableError):
         return f"If the table is not restored as it was, run penstock loads forget {load_id} before a new load."
+    if isinstance(error, DeleteLimitError):
+        return ""
     is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
     if has_all_rows:
         again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"

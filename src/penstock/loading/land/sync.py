@@ -19,7 +19,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import to_penstock_error
 from penstock.core.connect.search_path import users_settings
-from penstock.core.errors import TargetError, UsageError
+from penstock.core.errors import DeleteLimitError, UsageError
 from penstock.core.sql import table_identifier
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.dialect import Notice
@@ -96,7 +96,7 @@ class MissingRows:
         self._execute(sql.SQL("EXPLAIN ") + self._compose())
 
     def foresee(self) -> None:
-        """Count the missing rows before the merge. Raises TargetError if they are more than --max-delete allows."""
+        """Count the missing rows before the merge. Raises DeleteLimitError if --max-delete allows fewer."""
         self.expected = self._count(sql.SQL(" WHERE ") + self._condition)
         if self.expected and self._job.max_delete < 100:
             self._all = self._count(sql.SQL(""))
@@ -123,10 +123,11 @@ class MissingRows:
         if self._all is None or missing * 100 <= self._all * self._job.max_delete:
             return
         needed = min(100, math.ceil(missing * 100 / self._all))
-        raise TargetError(
+        raise DeleteLimitError(
             f'cannot sync table "{self._name}": {format_count(missing)} of its {count_nouns(self._all, "row")}'
             f" are not in the files, which is more than {self._job.max_delete:g}%",
-            hint=f"Check that the sources are complete. To delete these rows, use --max-delete {needed}%.",
+            hint="Check that the sources are complete. To delete these rows, run the same load command again with "
+            f"--max-delete {needed}%.",
         )
 
     def _is_unmarked(self, column: str) -> sql.Composed:
