@@ -88,6 +88,7 @@ def test_other_indexes_are_refused_by_name(table: Connection, definition: str, s
         check(table, ["a", "b"])
     assert caught.value.detail == said
     assert 'CREATE UNIQUE INDEX CONCURRENTLY ON "public"."t" ("a", "b");' in (caught.value.hint or "")
+    assert "A table that --create makes gets one by --key." in (caught.value.hint or "")
 
 
 def test_good_index_is_found_among_bad_ones(table: Connection) -> None:

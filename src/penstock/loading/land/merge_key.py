@@ -334,7 +334,7 @@ def _hint_index(
         sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target.name), list_identifiers(whole)
     )
     if len(whole) == len(key):
-        return f"Create one: {build.as_string(None)}"
+        return f"Create one: {build.as_string(None)} A table that --create makes gets one by --key."
     option = f"--key {shlex.quote(','.join(map(quote_name, whole)))}"
     reason = "a unique index of a partitioned table has the columns that it is divided by"
     if any(_is_on(index, whole) and not _find_faults(index) for index in indexes):
