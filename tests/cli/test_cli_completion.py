@@ -62,7 +62,7 @@ def test_tables_are_offered_as_sql_spells_them(database18: str) -> None:
 
 @pytest.mark.part("rest")
 def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstock: Callable[..., Finished]) -> None:
-    """To commands that take a load's id; `latest` to those that take rejected records."""
+    """To commands that take a load's id; `latest` to those for which it means a load."""
     ids = []
     for name in ("a", "b"):
         path = tmp_path / f"{name}.csv"
@@ -74,6 +74,7 @@ def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstoc
     assert offered("penstock loads show --to service=db ", **environment) == ids[::-1]
     assert offered("penstock rejects --to service=db ", **environment) == ["latest", *ids[::-1]]
     assert offered("penstock resume --to service=db l", **environment) == ["latest"]
+    assert offered("penstock verify --to service=db l", **environment) == ["latest"]
     assert offered(f"penstock resume --to service=db {ids[0][:12]}", **environment) == ids[:1]
 
 

@@ -42,3 +42,42 @@ def test_verify_says_what_was_counted_and_compared(penstock: Run, database18: st
     assert (described.code, described.object["is_verified"]) == (5, False)
     assert described.object["tables"][0]["missing"] == 1
     assert described.object["problems"][0]["line"] == 3
+
+
+def test_latest_is_the_newest_load(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Complete or not, so that no older load is verified in its place; without an id, a hint says what lists them."""
+    to = ("--to", database18)
+    none = penstock("verify", "latest", *to)
+    assert (none.code, "the ledger has no load" in none.err) == (6, True)
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("a,b\n1,x\n")
+        assert penstock("load", str(path), "--into", "t", "--create", *to).code == 0
+    listed = penstock("loads", "--json", *to).object["loads"]
+    verified = penstock("verify", "latest", *to)
+    assert verified.code == 0, verified.err
+    assert listed[-1]["load_id"] in verified.out
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("UPDATE penstock.loads SET state = 'running' WHERE id = %s", [listed[-1]["load_id"]])
+    assert "has not ended" in penstock("verify", "latest", *to).err
+    unnamed = penstock("verify", *to)
+    assert unnamed.code == 2
+    assert "HINT:  The ids are listed by penstock loads. See penstock verify --help." in unnamed.err
+    unknown = penstock("verify", "t", *to)
+    assert unknown.code == 6
+    assert "load t does not exist" in unknown.err
+    assert "See penstock loads" in unknown.err
+
+
+def test_rows_of_others_are_mentioned_only_if_there_may_be_some(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """A table that has as many rows as were stored has no others."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+    to = ("--to", database18)
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int, b text)")
+        assert penstock("load", str(path), "--into", "t", *to).code == 0
+        assert "  public.t: 2 stored; the table has 2 rows" in penstock("verify", "latest", *to).out.splitlines()
+        connection.execute("INSERT INTO t VALUES (3, 'z')")
+    line = "  public.t: 2 stored; the table has 3 rows, which may include rows of others"
+    assert line in penstock("verify", "latest", *to).out.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -308,6 +309,79 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
         (str(other), "is not among the load's sources any more"),
     }
     assert outcome.tables[0].compared is None
+
+
+def _copy_again(path: Path) -> None:
+    """Replace a file by a copy, which has another inode and another time of modification."""
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    os.utime(copy, ns=(1, 1))
+    copy.replace(path)
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("form", _FORMS)
+def test_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_path: Path, form: str, values: bool) -> None:
+    """Its bytes are compared with the checksums in the ledger; a file of that size with another byte has changed."""
+    data, options = _FORMS[form]
+    path = write_to(tmp_path / "file", data)
+    load_id = load(loads, target(path, **options))
+    _copy_again(path)
+    assert verify(loads, load_id, values=values).problems == ()
+    changed = data.replace(b"1", b"8", 1) if form != "gzip" else gzip.compress(b"a,b\n8,x\n2,y\n")
+    assert len(changed) == len(data)
+    write_to(path, changed)
+    os.utime(path, ns=(2, 2))
+    assert said(verify(loads, load_id, values=values)) == [("has changed since it was loaded", None)]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace", "upsert"])
+def test_columnar_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """Its rows are encoded again, in the form in which they were sent."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [*range(50)], "b": ["x"] * 50}), path)
+    load_id = load(loads, mode_target(path, mode, into="u", key=("a",) if mode == "upsert" else ()))
+    _copy_again(path)
+    assert verify(loads, load_id, values=False).problems == ()
+
+
+def test_file_of_a_transform_that_was_copied_again_has_not_changed(loads: Loads, path: Path) -> None:
+    """Its bytes are compared, although its rows cannot be."""
+    made = Transform(name="made.sql", text="INSERT INTO t SELECT a::int, b FROM :staging")
+    load_id = load(loads, mode_target(path, "append", transform=made))
+    _copy_again(path)
+    assert verify(loads, load_id, values=False).problems == ()
+
+
+def test_created_columnar_table_is_verified_after_its_file_was_copied_again(loads: Loads, tmp_path: Path) -> None:
+    """The plan was made before the table existed, and is now made from the table."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [*range(50)], "b": ["x"] * 50}), path)
+    load_id = load(loads, target(path, into="u", create=True))
+    _copy_again(path)
+    assert verify(loads, load_id, values=False).problems == ()
+
+
+def test_touched_file_that_cannot_be_compared_is_named_with_the_reason(loads: Loads, tmp_path: Path) -> None:
+    """Because its header does not fit the table, or because the ledger has no checksum; an empty file is the same."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path, bare, empty = (folder / name for name in ("1.csv", "2.csv", "3.csv"))
+    write_csv(path, ["1,x"])
+    write_to(bare, "a,b\n")
+    write_to(empty, "")
+    load_id = load(loads, target(folder))
+    for each in (path, bare, empty):
+        _copy_again(each)
+    (problem,) = verify(loads, load_id).problems
+    assert (problem.where, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
+    write_csv(path, ["1,x"], header="a,c")
+    os.utime(path, ns=(3, 3))
+    found = {each.where: each.message for each in verify(loads, load_id).problems}
+    assert found.keys() == {str(path), str(bare)}
+    assert "modification time than when it was loaded, and cannot be compared: " in found[str(path)]
+    assert '"c"' in found[str(path)]
 
 
 @pytest.mark.parametrize(

@@ -320,12 +320,12 @@ def verify(
 ) -> VerifyOutcome:
     """Verify that a complete load has stored each record of its files once, and return what was found.
 
-    `load_id` may be abbreviated to its first characters. With `values`, the files are read again, and the server
-    compares every value. The outcome's `problems` are empty if the load is verified. Changes nothing. Raises
-    TargetError, ServerError, SourceError.
+    `load_id` may be abbreviated to its first characters; "latest" is the newest load. With `values`, the files are read
+    again, and the server compares every value. The outcome's `problems` are empty if the load is verified. Changes
+    nothing. Raises TargetError, ServerError, SourceError.
     """
     with _open_ledger(to, options) as view:
-        return view.verify(view.find(load_id), values=values, on_progress=on_progress)
+        return view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
 
 
 @takes(ACCESS_KEYWORDS)

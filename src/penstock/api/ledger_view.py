@@ -153,6 +153,15 @@ class LedgerView(Closing):
             raise no_such_load(beginning)
         return found[0]
 
+    def find_newest(self, beginning: str) -> str:
+        """Return the id of the load that `beginning` names; "latest" is the newest load, complete or not."""
+        if beginning != "latest":
+            return self.find(beginning)
+        found = self.loads(limit=1)
+        if not found:
+            raise TargetError("the ledger has no load")
+        return found[0].load_id
+
     def find_rejecting(self, beginning: str) -> str:
         """Return the id of the load that `beginning` names; "latest" is the newest load with rejected records.
 

@@ -353,7 +353,10 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     message = _QUOTED_OPTION.sub(r"\1", message)
     context: typer.Context | None = getattr(error, "ctx", None)
     command = "penstock" if context is None else context.command_path
-    return UsageError(message[:1].lower() + message[1:], hint=f"See {command} --help.")
+    hint = f"See {command} --help."
+    if getattr(getattr(error, "param", None), "name", None) == "load_id":
+        hint = f"The ids are listed by penstock loads. {hint}"
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
 def _no_such_option(name: str, context: Context | None) -> UsageError:

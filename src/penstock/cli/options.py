@@ -77,6 +77,11 @@ def unfinished_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str
     return _latest("the newest load that was cut short", incomplete) + loads(ctx, incomplete)
 
 
+def newest_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer `latest`, and the ids of loads."""
+    return _latest("the newest load", incomplete) + loads(ctx, incomplete)
+
+
 def _latest(meaning: str, incomplete: str) -> list[tuple[str, str]]:
     return [("latest", meaning)] if "latest".startswith(incomplete) else []
 
@@ -199,6 +204,15 @@ LoadId = Annotated[
     str,
     typer.Argument(
         metavar="ID", show_default=False, help="The load's id, or its first characters.", autocompletion=loads
+    ),
+]
+NewestId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|latest",
+        show_default=False,
+        help="The load's id, or its first characters; latest is the newest load.",
+        autocompletion=newest_loads,
     ),
 ]
 UnfinishedId = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import LEDGER, Json, LoadId, Quiet, open_ledger, takes
+from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
 from penstock.cli.output import PROBLEMS, Messages, write_result
 from penstock.loading.command.progress import showing_progress
 from penstock.loading.views.outcome import describe_server
@@ -24,19 +24,20 @@ Values = Annotated[
 
 @takes(LEDGER)
 def verify(
-    load_id: LoadId, values: Values = False, quiet: Quiet = False, as_json: Json = False, **options: Any
+    load_id: NewestId, values: Values = False, quiet: Quiet = False, as_json: Json = False, **options: Any
 ) -> None:
     """Verify that a complete load has stored each record of its files once. Nothing is changed.
 
-    The files must have the versions that were loaded. The ledger must have every part of each file once, and the
-    records that were cut must be those that were stored, rejected or skipped. If the load emptied, replaced or created
-    the table, and no other load has added rows, the table must have exactly the load's rows, otherwise at least those.
+    The files must have the versions that were loaded, or the same size and content. The ledger must have every part of
+    each file once, and the records that were cut must be those that were stored, rejected or skipped. If the load
+    emptied, replaced or created the table, and no other load has added rows, the table must have exactly the load's
+    rows, otherwise at least those.
 
     Exit codes: 0 verified, 5 problems were found.
     """
     messages = Messages(is_quiet=quiet)
     with open_ledger(options) as view, showing_progress(messages) as on_progress:
-        outcome = view.verify(view.find(load_id), values=values, on_progress=on_progress)
+        outcome = view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
     if as_json:
         write_result({"is_verified": outcome.is_verified} | asdict(outcome))
     elif not quiet or not outcome.is_verified:

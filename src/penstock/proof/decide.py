@@ -7,15 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import TargetError
-from penstock.core.files.listing import recorded_name
+from penstock.core.files.listing import is_remote, lasting_version, recorded_name
 from penstock.core.units import count_nouns, format_count
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
     from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.source import SourceObject
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.plan import LoadPlan
+
+
+_CHANGED = "has changed since it was loaded"
 
 
 def find_targets(job: LoadJob, table: VerifiedTable) -> list[TargetJob]:
@@ -34,13 +38,40 @@ def is_alone(job: LoadJob, table: VerifiedTable) -> bool:
     return table.is_emptied or (bool(targets) and all(each.create for each in targets))
 
 
-def check_objects(objects: Iterable[ObjectRecord], versions: Mapping[str, str | None]) -> Iterator[Problem]:
-    """Yield what is wrong with objects. `versions` has the versions that the job's sources have now, by URI."""
+def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject]) -> list[ObjectRecord]:
+    """Return the local files with another inode or modification time and the same size: the content may be the same.
+
+    `listed` has the sources of the job as they are now, by URI.
+    """
+    return [
+        each
+        for each in objects
+        if (source := listed.get(each.uri)) is not None
+        and not is_remote(source.location)
+        and _has_other_version(each, source)
+        and each.size_bytes == source.size_bytes
+    ]
+
+
+def describe_touched(is_same: bool | None, reason: str = "the ledger has no checksum of it") -> str | None:
+    """Return what is wrong with a touched file, None if nothing. `reason` is why it is not known if it is the same."""
+    if is_same is None:
+        return f"has another inode or modification time than when it was loaded, and cannot be compared: {reason}"
+    return None if is_same else _CHANGED
+
+
+def check_objects(
+    objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject], touched: Mapping[int, str | None]
+) -> Iterator[Problem]:
+    """Yield what is wrong with objects. `listed` has the sources of the job as they are now, by URI.
+
+    `touched` has what `describe_touched` says of the files that `find_touched` finds, by number.
+    """
     for each in objects:
-        if each.uri not in versions:
+        if each.uri not in listed:
             yield Problem(where=each.uri, message="is not among the load's sources any more")
-        elif each.version not in (None, versions[each.uri]):
-            yield Problem(where=each.uri, message="has changed since it was loaded")
+        elif _has_other_version(each, listed[each.uri]) and (message := touched.get(each.number, _CHANGED)) is not None:
+            yield Problem(where=each.uri, message=message)
         if not each.is_complete:
             yield Problem(where=each.uri, message="a part of it is missing in the ledger")
         if each.repeated:
@@ -48,6 +79,10 @@ def check_objects(objects: Iterable[ObjectRecord], versions: Mapping[str, str | 
         if each.records != each.rows + each.rejected + each.suppressed:
             done = f"{each.rows:,} stored, {each.rejected:,} rejected, {each.suppressed:,} suppressed"
             yield Problem(where=each.uri, message=f"of {count_nouns(each.records, 'record')}, {done}")
+
+
+def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:
+    return loaded.version not in (None, lasting_version(source))
 
 
 def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
@@ -82,19 +117,21 @@ def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> It
 
 
 def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[ObjectWork]:
-    """Return the objects of a table, to be sent again with the position of each record."""
+    """Return the objects of a table, with their numbers in the ledger."""
     numbers = {each.uri: each.number for each in objects if each.number in table.objects}
-    work: list[ObjectWork] = []
-    for index, target in enumerate(plan.targets):
-        if target.facts is not None and target.facts.oid == table.oid:
-            landing = replace(target.landing, where="staging")
-            staged = replace(target, landing=landing, allows_suppressed_rows=False)
-            work += [
-                ObjectWork(target=staged, source=source, number=numbers[uri], target_index=index)
-                for source in target.objects
-                if (uri := recorded_name(source)) in numbers
-            ]
-    return work
+    return [
+        replace(work, number=numbers[uri])
+        for work in all_objects(plan.targets)
+        if work.target.facts is not None
+        and work.target.facts.oid == table.oid
+        and (uri := recorded_name(work.source)) in numbers
+    ]
+
+
+def with_positions(work: ObjectWork) -> ObjectWork:
+    """Return an object to be sent again with the position of each record."""
+    landing = replace(work.target.landing, where="staging")
+    return replace(work, target=replace(work.target, landing=landing, allows_suppressed_rows=False))
 
 
 def refuse_values(load_id: str, reasons: Iterable[str]) -> None:

@@ -15,8 +15,8 @@ from psycopg import sql
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.errors import TargetError
-from penstock.core.files.listing import lasting_name, lasting_version, recorded_name
+from penstock.core.errors import DataError, SourceError, TargetError, UsageError
+from penstock.core.files.listing import lasting_name, recorded_name
 from penstock.core.files.streams import SourceReader
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
@@ -25,6 +25,7 @@ from penstock.ledger.listing import list_objects, no_such_load
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
+from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import World, plan_load
@@ -33,12 +34,15 @@ from penstock.proof.decide import (
     check_objects,
     check_records,
     check_rows,
+    describe_touched,
     find_obstacles,
     find_targets,
+    find_touched,
     find_work,
     is_alone,
     refuse_gone,
     refuse_values,
+    with_positions,
 )
 from penstock.proof.values import Problem, VerifiedTable, VerifyOutcome
 
@@ -73,21 +77,23 @@ def verify_load(
         tables = [_count(connection, job, each) for each in tables]
         server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
     with SourceReader(credentials=AwsCredentials(), is_for_others=not is_own_login) as sources:
-        listed = [each for target in job.targets for each in sources.list(target.sources)]
-        problems = [*check_objects(objects, {recorded_name(each): lasting_version(each) for each in listed})]
+        sources.max_record_bytes = job.rules.max_record
+        tools = LoadTools(
+            connect=connect,
+            sources=sources,
+            server_major=server.major,
+            on_progress=on_progress,
+            ledger=Ledger(ledger_schema),
+            max_record_bytes=job.rules.max_record,
+            rejects_torn=job.rules.on_error == "reject",
+        )
+        listed = {recorded_name(each): each for target in job.targets for each in sources.list(target.sources)}
+        touched = _compare_touched(load_id, job, tools, objects=find_touched(objects, listed), tables=tables)
+        problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
         problems += [problem for each in tables for problem in check_rows(each)]
         if is_compared:
-            tools = LoadTools(
-                connect=connect,
-                sources=sources,
-                server_major=server.major,
-                on_progress=on_progress,
-                ledger=Ledger(ledger_schema),
-                max_record_bytes=job.rules.max_record,
-                rejects_torn=job.rules.on_error == "reject",
-                sends_text=True,
-            )
+            tools = replace(tools, sends_text=True)
             tables, found = _compare_all(load_id, load.meaning, job, tools, objects=objects, tables=tables)
             problems += found
     return VerifyOutcome(
@@ -126,6 +132,34 @@ def _count(connection: Connection, job: LoadJob, table: VerifiedTable) -> Verifi
     return replace(table, rows=rows, is_alone=is_alone(job, table))
 
 
+def _compare_touched(
+    load_id: str, job: LoadJob, tools: LoadTools, *, objects: Sequence[ObjectRecord], tables: Sequence[VerifiedTable]
+) -> dict[int, str | None]:
+    """Compare touched files with the checksums in the ledger. Return what is wrong with each, None if nothing."""
+    found = {each.number: describe_touched(True) for each in objects if each.size_bytes == 0}
+    left = [each for each in objects if each.number not in found]
+    if not left:
+        return found
+    try:
+        plan = _plan_again(job, tools)
+    except (DataError, SourceError, TargetError, UsageError) as error:
+        # A file whose content is new may contradict its table or the options of the load.
+        return found | {each.number: describe_touched(None, error.message) for each in left}
+    for work in [each for table in tables for each in find_work(plan, table, left)]:
+        try:
+            with tools.connect.borrow() as connection:
+                found[work.number] = describe_touched(is_unchanged(load_id, work, tools, connection))
+        except (DataError, SourceError) as error:
+            found[work.number] = describe_touched(None, error.message)
+    return found
+
+
+def _plan_again(job: LoadJob, tools: LoadTools) -> LoadPlan:
+    """Return the plan that reads the objects of a job again. Raises PenstockError."""
+    world = World(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema)
+    return plan_load(_as_read_again(job), world)
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -140,12 +174,11 @@ def _compare_all(
 ) -> tuple[list[VerifiedTable], list[Problem]]:
     """Compare the values of each table, and return the tables with the results, and the first differences."""
     tools.connect.refuse_unwritable("compare values")
-    tools.sources.max_record_bytes = job.rules.max_record
-    schema, began_s = tools.ledger.schema, tools.clock()
-    plan = plan_load(_as_read_again(job), World(connect=tools.connect, sources=tools.sources, ledger_schema=schema))
+    began_s = tools.clock()
+    plan = _plan_again(job, tools)
     refuse_values(load_id, _find_changes(meaning, plan, tools))
-    work = [(table, find_work(plan, table, objects)) for table in tables]
-    store = RejectStore(schema, load_id)
+    work = [(table, [*map(with_positions, find_work(plan, table, objects))]) for table in tables]
+    store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
     refuse_values(load_id, find_obstacles(plan, work, objects, rejected))

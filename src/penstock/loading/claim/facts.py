@@ -139,9 +139,8 @@ class FactsReader:
             for each in at:
                 former = matched[each]
                 if former.state == "complete" and former.size_bytes == item.size_bytes:
-                    committed = read_ranges(self.connection, self.tools.ledger.schema, former.load_id, former.number)
-                    has_records = any(row.ranges for row in committed)
-                    if has_records and format_of(work.target).compare(work, committed, self.tools) == "same":
+                    was = replace(work, number=former.number)
+                    if is_unchanged(former.load_id, was, self.tools, self.connection):
                         matched[each] = replace(former, version=item.version)
         return matched
 
@@ -199,6 +198,18 @@ def find_tables(
 
 
 # ---------------------------------------------------------------- the objects themselves
+
+
+def is_unchanged(load_id: str, work: ObjectWork, tools: LoadTools, connection: Connection) -> bool | None:
+    """Return whether an object has the content that a complete load has recorded under its number.
+
+    The object is read and compared with the checksums in the ledger. Returns None if the ledger has none, because the
+    object had no records. Raises PenstockError.
+    """
+    committed = read_ranges(connection, tools.ledger.schema, load_id, work.number)
+    if not any(row.ranges for row in committed):
+        return None
+    return format_of(work.target).compare(work, committed, tools) == "same"
 
 
 def check_objects(
