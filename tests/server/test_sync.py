@@ -21,7 +21,7 @@ from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.views.plan import describe_plan, plan_object
 from support.codes import has_code
 from support.files import write_to
-from support.loads import AGAIN, IMPATIENT, Loads, share_ledger
+from support.loads import IMPATIENT, Loads, share_ledger
 from support.modes import Killed, await_waiter, landing_tables, mode_target
 
 if TYPE_CHECKING:
@@ -217,20 +217,17 @@ def test_load_with_rejects_deletes_nothing(loads18: Loads, tmp_path: Path) -> No
     assert any("is incomplete: 1 record rejected" in notice for notice in loads18.notices)
 
 
-def test_load_that_skips_objects_deletes_nothing(loads18: Loads, tmp_path: Path) -> None:
-    """With --again it has all of them."""
+def test_every_load_reads_all_files(loads18: Loads, tmp_path: Path) -> None:
+    """Also those that are loaded already, those that have changed, and a file that is again what it once was."""
     paths = [_write(tmp_path / "1.csv", range(10)), _write(tmp_path / "2.csv", range(10, 19))]
     assert loads18.run(_sync(paths[0], max_delete=100)).deleted == 10
-    with pytest.raises(UsageError, match="no row of table"):
-        loads18.run(_sync(paths, max_delete=100), rules=replace(IMPATIENT, warnings="error"))
-    assert loads18.count() == 10
-    outcome = loads18.run(_sync(paths, max_delete=100))
-    assert (outcome.objects_skipped, outcome.deleted, _codes(outcome)) == (1, 0, ["not-deleted"])
-    assert "1 object already loaded" in loads18.notices[-1]
-    _write(paths[1], range(10, 15))
-    again = replace(AGAIN, changed="load")
-    assert loads18.run(_sync(paths, max_delete=100), rules=again).deleted == 4
-    assert loads18.count() == 15
+    for keys in range(10, 19), range(10, 12), range(10, 19):
+        _write(paths[1], keys)
+        outcome = loads18.run(_sync(paths, max_delete=100))
+        assert (outcome.objects_skipped, _codes(outcome)) == (0, [])
+        assert loads18.execute("SELECT k FROM t ORDER BY k") == [(k,) for k in range(keys.stop)]
+    loads18.execute("DELETE FROM t WHERE k = 3")
+    assert loads18.run(_sync(paths)).inserted == 1
 
 
 def test_load_without_an_unreadable_object_deletes_nothing(loads18: Loads, tmp_path: Path) -> None:
@@ -245,7 +242,7 @@ def test_load_without_an_unreadable_object_deletes_nothing(loads18: Loads, tmp_p
     assert (len(outcome.unreadable), outcome.deleted, loads18.count()) == (1, 0, 20)
     assert "not-deleted" in _codes(outcome)
     write_to(torn, whole)
-    assert loads18.run(_sync(paths, max_delete=100), rules=replace(AGAIN, changed="load")).deleted == 0
+    assert loads18.run(_sync(paths, max_delete=100)).deleted == 0
     assert loads18.count() == 3000
 
 

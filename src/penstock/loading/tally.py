@@ -114,9 +114,7 @@ class Tally:
     @property
     def lack(self) -> str:
         """Return which objects of the sources the load does not have, in words; empty if it has all of them."""
-        if self._unreadable:
-            return f"{count_nouns(len(self._unreadable), 'object')} could not be read"
-        return f"{count_nouns(self._skipped, 'object')} already loaded and skipped" if self._skipped else ""
+        return f"{count_nouns(len(self._unreadable), 'object')} could not be read" if self._unreadable else ""
 
     def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:
         """Record the objects that could not be read: those in the plan, and others by their numbers in the ledger."""

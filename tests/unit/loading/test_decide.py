@@ -78,6 +78,17 @@ def test_another_version_is_an_error_until_told() -> None:
     assert "--changed skip" in str(caught.value.hint)
 
 
+def test_former_version_is_loaded_again_if_rows_are_updated() -> None:
+    """A file goes back to what it was: its rows are those of the version in between, unless the load only appends."""
+    known = [LOADED, replace(LOADED, load_id="later", version="2")]
+    rules = LoadRules(changed="load")
+    actions = [
+        decide_objects([ITEM], known, running=None, emptied=frozenset(), rules=rules, updating=updating)[0].action
+        for updating in (frozenset({ITEM.number}), frozenset[int]())
+    ]
+    assert actions == ["new", "skip"]
+
+
 def test_object_without_a_version_is_never_taken_for_loaded() -> None:
     """Nobody knows whether it is the same."""
     item = replace(ITEM, version=None)

@@ -123,6 +123,7 @@ def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadD
         rules=rules,
         landed=frozenset(work.number for work in works if not work.target.fills_table),
         fresh=frozenset(work.number for work in works if work.is_fresh),
+        updating=frozenset(work.number for work in works if work.target.landing.updates),
         host=host,
     )
     unshared = set()
@@ -161,16 +162,18 @@ def decide_objects(
     rules: LoadRules,
     landed: frozenset[int] = frozenset(),
     fresh: frozenset[int] = frozenset(),
+    updating: frozenset[int] = frozenset(),
     host: str = "",
 ) -> list[ObjectDecision]:
     """Return a decision for each object of a load.
 
     `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
-    `emptied` has the oids of the targets that are empty although loads have stored rows in them. `landed` and `fresh`
-    are indexes in `objects`. Records of `landed` objects get into the table only at the load's end. `fresh` objects are
-    loaded regardless of earlier loads. With --join, a load that has begun gets no more objects, and on every host each
-    object must be the same as when the load began. Raises TargetError if the user must decide first: an object has
-    changed, its rows are gone, or another load has it.
+    `emptied` has the oids of the targets that are empty although loads have stored rows in them. `landed`, `fresh`
+    and `updating` are indexes in `objects`. Records of `landed` objects get into the table only at the load's end.
+    `fresh` objects are loaded regardless of earlier loads. Records of `updating` objects update the rows of another
+    version of the object, so it counts as loaded only if its last load had the same version. With --join, a load that
+    has begun gets no more objects, and on every host each object must be the same as when the load began. Raises
+    TargetError if the user must decide first: an object has changed, its rows are gone, or another load has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
@@ -192,7 +195,14 @@ def decide_objects(
                     raise _changed_since_it_began(item, mine, is_staged=item.number in landed)
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(ObjectDecision(item=item, action="resume", number=mine.number, is_changed=is_changed))
-        elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
+        elif item.number not in fresh and _is_loaded(
+            item,
+            found_here,
+            running=running,
+            emptied=emptied,
+            rules=rules,
+            is_updating=item.number in updating,
+        ):
             decisions.append(ObjectDecision(item=item, action="skip", number=-1))
         elif rules.join and running is not None:
             decisions.append(ObjectDecision(item=item, action="left", number=-1))
@@ -217,13 +227,14 @@ def _is_loaded(
     running: str | None,
     emptied: frozenset[int],
     rules: LoadRules,
+    is_updating: bool,
 ) -> bool:
     if rules.again:
         return False
     for found in known:
         if found.state == "running" and found.load_id != running:
             raise _other_load(item, found)
-    same = [found for found in known if _is_same(item, found)]
+    same = [found for found in (known[-1:] if is_updating else known) if _is_same(item, found)]
     if same:
         return not _is_lost(item, same, emptied=emptied, rules=rules)
     if not known or rules.changed == "load":
@@ -231,12 +242,13 @@ def _is_loaded(
     if rules.changed == "skip":
         return True
     is_named = item.version is not None
+    kept = "; its rows update those of the version before" if is_updating else " too; rows of the version before stay"
     raise TargetError(
         f'"{item.uri}" {"has" if is_named else "may have"} changed since it was loaded into table "{item.target}"',
         detail=f"Load {known[-1].load_id} loaded another version of it."
         if is_named
         else f"Load {known[-1].load_id} loaded it. Its server names no version, neither by ETag nor by Last-Modified.",
-        hint="Use --changed load to load the new version too, or --changed skip to skip it.",
+        hint=f"Use --changed load to load the new version{kept}. Use --changed skip to skip it.",
     )
 
 

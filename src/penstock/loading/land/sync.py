@@ -116,7 +116,7 @@ class MissingRows:
         return Notice(
             code="not-deleted",
             message=f'no row of table "{self._name}" is deleted, because the load is incomplete: {lack}',
-            hint="Every record of every source must be loaded: see --again, and penstock rejects.",
+            hint="Every record of every source must be loaded: see penstock rejects.",
         )
 
     def _refuse_too_many(self, missing: int) -> None:

@@ -35,8 +35,11 @@ class ObjectWork:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether earlier loads of the object do not matter. They never do for a pipe, which has no version."""
-        return self.target.landing.is_fresh or self.source.is_pipe
+        """Return whether earlier loads of the object do not matter.
+
+        They never do for a pipe, which has no version, and for a landing that needs all objects of its sources.
+        """
+        return self.target.landing.is_fresh or self.target.landing.deletes or self.source.is_pipe
 
 
 def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
