@@ -44,6 +44,9 @@ _INVALID_VALUE = "22P02"
 # The SQLSTATEs of a value that does not fit the type: invalid text, number out of range, invalid date or time, date or
 # time out of range.
 _UNFIT = ("22P02", "22003", "22007", "22008")
+# The SQLSTATE of a date or time out of range, for which the server's hint names DateStyle. The options of penstock that
+# are in its own hint do not depend on DateStyle.
+_FIELD_OVERFLOW = "22008"
 # The SQLSTATE "bad copy file format", for too few or too many fields.
 BAD_FORMAT = "22P04"
 
@@ -101,11 +104,13 @@ def explain_failure(
     is_value = is_types_refusal(failure)
     error_class = DataError if is_value else choose_class(report.sqlstate)
     code = _INVALID_VALUE if is_value else report.sqlstate
+    own = None if target is None or context.column in constants else _find_own_hint(failure, target, where)
     return error_class(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
-        hint=(None if target is None or context.column in constants else _find_own_hint(failure, target, where))
+        hint=(own if report.sqlstate == _FIELD_OVERFLOW else None)
         or report.hint
+        or own
         or hint_right(report)
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
