@@ -144,10 +144,7 @@ def test_checkpoints_by_wal_are_named_before_commits(new_server: Callable[..., E
     ):  # fmt: skip
         try:
             taken.await_sessions(5 * ENOUGH)
-            deadline_s = time.monotonic() + 60
-            while count_checkpoints(list(taken.samples)) < 5:
-                assert time.monotonic() < deadline_s
-                time.sleep(0.1)
+            taken.await_that(lambda samples: count_checkpoints(samples) >= 5, patience_s=60)
         finally:
             ended.set()
     first = diagnose(taken.recording)[0]

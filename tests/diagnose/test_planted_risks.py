@@ -285,10 +285,7 @@ def test_disk_of_temporary_files_that_was_full_is_named_though_it_is_free_again(
 
     with recording(conninfo, interval_s=0.02) as taken, working(conninfo, sort):
         try:
-            deadline_s = time.monotonic() + 60
-            while not was_full(list(taken.samples)):
-                assert time.monotonic() < deadline_s
-                time.sleep(0.1)
+            taken.await_that(was_full, patience_s=60)
         finally:
             ended.set()
     first = diagnose(taken.recording)[0]

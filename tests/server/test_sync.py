@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 _MARK = "SET gone_at = now()"
 
 
-@pytest.fixture
-def loads(database: str) -> Loads:
-    """Provide loads into a database with table t, whose keys are 0 to 19."""
+def _make_loads(database: str) -> Loads:
     return Loads(
         database,
         piece_bytes=64,
@@ -45,14 +43,15 @@ def loads(database: str) -> Loads:
 
 
 @pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide loads into a database with table t, whose keys are 0 to 19."""
+    return _make_loads(database)
+
+
+@pytest.fixture
 def loads18(database18: str) -> Loads:
     """Provide the same on the newest version only."""
-    return Loads(
-        database18,
-        piece_bytes=64,
-        setup="CREATE TABLE t (k int PRIMARY KEY, v text, gone_at timestamptz);"
-        "INSERT INTO t SELECT n, 'old' FROM generate_series(0, 19) AS n",
-    )
+    return _make_loads(database18)
 
 
 def _write(path: Path, keys: Any, value: str = "new") -> Path:

@@ -41,15 +41,17 @@ class Taken:
 
     def await_sessions(self, count: int, is_seen: Callable[[SessionSample], bool] = bool) -> None:
         """Wait until so many sessions were seen that will do, counted in each sample."""
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while sum(is_seen(session) for sample in list(self.samples) for session in sample.sessions) < count:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
+        self.await_that(lambda samples: sum(is_seen(each) for sample in samples for each in sample.sessions) >= count)
 
     def await_samples(self, count: int) -> None:
         """Wait for so many more samples."""
-        wanted, deadline_s = len(self.samples) + count, time.monotonic() + _PATIENCE_S
-        while len(self.samples) < wanted:
+        wanted = len(self.samples) + count
+        self.await_that(lambda samples: len(samples) >= wanted)
+
+    def await_that(self, holds: Callable[[list[Sample]], bool], *, patience_s: float = _PATIENCE_S) -> None:
+        """Wait until a condition holds for the samples so far."""
+        deadline_s = time.monotonic() + patience_s
+        while not holds(list(self.samples)):
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
 
