@@ -317,7 +317,9 @@ def check_look(
     oid: int | None,
     found: str | None,
 ) -> None:
-    """Raise TargetError if the result of `compose_look` differs from the table as it was when the load began.
+    """Raise TargetError if the table is another one, or its columns have changed, since the load began.
+
+    `oid` and `found` are the result of `compose_look`.
 
     Raises psycopg.Error.
     """
