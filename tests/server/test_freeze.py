@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -88,11 +89,26 @@ def test_vacuum_does_not_wait_for_a_cursor_of_another_session(database18: str, f
 
         def read(progress: LoadProgress) -> None:
             if progress.activity.startswith("vacuuming"):
+                _see_all_rows(reader)
                 reader.execute("DECLARE c CURSOR FOR SELECT * FROM t").execute("FETCH 10 FROM c")
 
         loads.tune(long_vacuum_bytes=1)
         loads.run(job(files), on_progress=read)
         assert 0.5 < share_of_frozen(loads) < 1.0
+
+
+def _see_all_rows(reader: psycopg.Connection) -> None:
+    """Take a snapshot that keeps no row from being frozen: no transaction is in progress, such as one of autovacuum.
+
+    A snapshot depends on the transactions of all databases.
+    """
+    reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    query = "SELECT pg_snapshot_xmin(taken) = pg_snapshot_xmax(taken) FROM pg_current_snapshot() AS taken"
+    deadline = time.monotonic() + 60
+    while reader.execute(query).fetchall() != [(True,)]:
+        assert time.monotonic() < deadline, "a transaction did not end"
+        reader.rollback()
+        time.sleep(0.01)
 
 
 def test_vacuum_freezes_the_partitions_that_were_empty(database18: str, files: list[Path]) -> None:
