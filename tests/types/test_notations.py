@@ -269,6 +269,34 @@ def test_a_plan_for_a_table_warns_of_values_that_it_does_not_take(
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"decimal_comma": "price"}])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_points_that_may_separate_thousands_are_a_warning_beside_decimal_commas(
+    loads: Loads, write: Write, options: dict[str, Any], is_new: bool
+) -> None:
+    """PostgreSQL reads 1.234 as a number, and it may be a thousand times as large. Beside 0.5 it is none of these."""
+    if not is_new:
+        loads.execute("CREATE TABLE t (price numeric, n numeric, m numeric)")
+    path = write("price;n;m\n0,5;7;0.5\n1,5;1.234;1.234\n")
+    types = {"create": is_new, "types": "infer" if is_new else "text"}
+
+    def plan(**more: Any) -> list[str]:
+        with loads.loader() as loader:
+            notices = loader.plan(LoadJob(targets=(_target(path, options=options | more, **types),))).notices
+        return [f"{each.line} {each.message}; {each.hint}" for each in notices if 'column "price"' not in each.message]
+
+    (said,) = plan()
+    assert said.startswith('3 column "n" of table ')
+    assert " is numeric: its numbers may be written as 1.234,5; Use --decimal-comma n --thousands n=." in said
+    assert plan(decimal_comma="price,n", thousands="n=.") == []
+
+
+def test_points_are_decimal_points_in_a_file_without_decimal_commas(loads: Loads, write: Write) -> None:
+    """Weights in kg have three decimals."""
+    with loads.loader() as loader:
+        assert loader.plan(LoadJob(targets=(make_target(write("k;v\n1;1.234\n2;2.500\n")),))).notices == ()
+
+
 def test_a_column_that_is_widened_to_text_could_keep_its_type(loads: Loads, write: Write) -> None:
     """The options that keep it are named, and keep it."""
     loads.execute("CREATE TABLE t (k int, price numeric)")

@@ -15,6 +15,7 @@ from penstock.loading.plan.modes import null_option
 from penstock.loading.values.plan import TargetPlan
 from penstock.loading.values.types import (
     ALL_TYPES,
+    GROUPED,
     NULL_WORDS,
     TYPE_OIDS,
     TYPES,
@@ -24,6 +25,7 @@ from penstock.loading.values.types import (
     TypedColumn,
     Witness,
     find_notations,
+    is_grouped,
 )
 
 _COLUMNS_SHOWN = 3
@@ -47,12 +49,13 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     chosen = next((number for number in range(len(TYPES)) if found.fits & 1 << number), len(TYPES))
     lost = [found.lost[1 << number] for number in range(chosen) if 1 << number in found.lost]
     decided: tuple[Position, Witness] = max(lost, key=lambda seen: seen[0], default=found.first)
-    return TypedColumn(
-        name=name,
-        type_name=TYPES[chosen] if chosen < len(TYPES) else "text",
-        decided_by=decided[1],
-        notations=find_notations(found.fits) if chosen == len(TYPES) else (),
-    )
+    type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
+    notations: tuple[str, ...] = ()
+    if type_name == "text":
+        notations = find_notations(found.fits)
+    elif type_name == "numeric" and is_grouped(found.fits):
+        notations = (GROUPED,)
+    return TypedColumn(name=name, type_name=type_name, decided_by=decided[1], notations=notations)
 
 
 def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:

@@ -5,7 +5,7 @@ The warning names the option to give. Where two notations fit, it says that they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from penstock import _native
@@ -19,7 +19,16 @@ from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
 from penstock.loading.formats.probe.form import make_form
 from penstock.loading.plan.modes import notation_options
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.types import NOTATED, ORDERS, PLAIN, Witness, find_notations
+from penstock.loading.values.types import (
+    GROUPED,
+    NOTATED,
+    NOTATIONS,
+    ORDERS,
+    PLAIN,
+    Witness,
+    find_notations,
+    is_grouped,
+)
 
 # What a hint says of a column that is text, by the verb of the message.
 _ENDS: Final = {"stays": "; with --mode replace if this load has created the table", "becomes": " to keep its type"}
@@ -31,7 +40,8 @@ _OTHER_HINT: Final = (
 
 def notation_notices(target: TargetPlan) -> Iterator[Notice]:
     """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
-    found = {each.name: ("stays", each.decided_by, each.notations) for each in target.typed if each.notations}
+    noted = [each for each in target.typed if each.notations]
+    found = {each.name: ("stays", each.decided_by, each.notations) for each in noted if each.type_name == "text"}
     for change in target.changes:
         seen = change.decided_by
         if change.column not in found and change.was is not None and change.type_name == "text" and seen is not None:
@@ -39,7 +49,13 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
             found[change.column] = ("becomes", seen, find_notations(fits))
     for name, (verb, seen, notations) in found.items():
         if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
-            yield _compose(target, name, f"{verb} text", notations, seen, _ENDS[verb])
+            yield _compose(target, name, f"{verb} text", notations, seen, end=_ENDS[verb])
+    given = _find_given(target)
+    if _has_commas(given, [each.notations for each in noted if each.type_name == "text"]):
+        for each in noted:
+            if each.type_name != "text" and each.name not in given and each.decided_by is not None:
+                state = f"is {each.type_name}"
+                yield _compose(target, each.name, state, each.notations, each.decided_by, is_told=False)
 
 
 def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
@@ -63,17 +79,33 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
     segments = [(sample.head, records[0].start, records[-1].end)]
     forced = [column is not None and column.name in encoder.spec.force_null for column in fed]
     found = encoder.rewriter.find_types(segments, cut.line_end or "lf", wanted=NOTATED, forced=forced)
+    given = _find_given(target)
+    has_commas = _has_commas(given, [find_notations(fits) for fits, _, _ in found])
     for column, (fits, _, lost) in zip(fed, found, strict=False):
-        notations = find_notations(fits)
+        may_group = has_commas and is_grouped(fits) and column is not None and column.name not in given
+        notations = (GROUPED,) if may_group else find_notations(fits)
         if column is None or not notations or _takes(column, notations, order):
             continue
-        line, value = next(seen for bits, seen in lost if bits & PLAIN)
+        # The value is one that PostgreSQL does not read, or one with a point.
+        line, value = next(seen for bits, seen in lost if bits & (NOTATIONS["1234,5"] if may_group else PLAIN))
         seen = Witness(
             uri=sample.source.uri,
             line=records[0].line + line,
             value=value.decode(python_codec(encoding), errors="replace"),
         )
-        yield _compose(target, column.name, f"is {column.type_name}", notations, seen)
+        yield _compose(target, column.name, f"is {column.type_name}", notations, seen, is_told=not may_group)
+
+
+def _find_given(target: TargetPlan) -> dict[str, str]:
+    """Return the notations that options give, by the columns."""
+    mapped = target.column_map
+    return {name: notation for name, notation in zip(mapped.columns, mapped.notations, strict=False) if notation}
+
+
+def _has_commas(given: Mapping[str, str], notations: Iterable[tuple[str, ...]]) -> bool:
+    """Return whether a column of the file has decimal commas, because an option says so or its values do."""
+    told = (each[0] for each in notations if len(each) == 1)
+    return any(each.endswith(",5") for each in (*given.values(), *told))
 
 
 def _takes(column: Column, notations: tuple[str, ...], order: DateOrder) -> bool:
@@ -85,9 +117,17 @@ def _takes(column: Column, notations: tuple[str, ...], order: DateOrder) -> bool
 
 
 def _compose(
-    target: TargetPlan, column: str, state: str, notations: tuple[str, ...], seen: Witness, end: str = ""
+    target: TargetPlan,
+    column: str,
+    state: str,
+    notations: tuple[str, ...],
+    seen: Witness,
+    *,
+    end: str = "",
+    is_told: bool = True,
 ) -> Notice:
-    is_date, is_told = notations[0] in ORDERS, len(notations) == 1
+    is_date = notations[0] in ORDERS
+    is_told = is_told and len(notations) == 1
     how = f"{'are' if is_told else 'may be'} written as {' or '.join(notations)}"
     return Notice(
         code="notation" if is_told or not is_date else "unclear-date",

@@ -84,6 +84,7 @@ NOTATIONS: Final = {
     )
 }
 ORDERS: Final = ("dmy", "mdy", "ymd")
+GROUPED: Final = "1.234,5"
 # The bit of numbers, dates and timestamps whose notation does not matter.
 PLAIN: Final = 1 << 28
 NOTATED: Final = PLAIN | sum(NOTATIONS.values())
@@ -102,6 +103,15 @@ def wider_types(name: str) -> tuple[str, ...]:
     """
     chain = next((chain for chain in _WIDER if name in chain[:-1]), None)
     return ("text",) if chain is None else chain[chain.index(name) + 1 :]
+
+
+def is_grouped(fits: int) -> bool:
+    """Return whether all values are numbers to PostgreSQL, and their points may separate thousands, too.
+
+    >>> is_grouped(PLAIN | NOTATIONS["1.234,5"]), is_grouped(PLAIN | NOTATIONS["1.234,5"] | NOTATIONS["1234,5"])
+    (True, False)
+    """
+    return fits & (PLAIN | NOTATIONS[GROUPED] | NOTATIONS["1234,5"]) == PLAIN | NOTATIONS[GROUPED]
 
 
 def find_notations(fits: int) -> tuple[str, ...]:
@@ -201,7 +211,8 @@ class TypedColumn:
     name: str
     type_name: str
     decided_by: Witness | None
-    # If the column is text, the notations in which its values may be written (`find_notations`).
+    # If the column is text, the notations in which its values may be written (`find_notations`). If it is numeric,
+    # GROUPED if its values may be written so (`is_grouped`).
     notations: tuple[str, ...] = ()
 
     @property
@@ -209,7 +220,8 @@ class TypedColumn:
         """Return why the column has its type."""
         if self.decided_by is None:
             return "no values"
-        return f"{self.decided_by}" + (f": {' or '.join(self.notations)}?" if self.notations else "")
+        is_asked = self.type_name == "text" and self.notations
+        return f"{self.decided_by}" + (f": {' or '.join(self.notations)}?" if is_asked else "")
 
 
 def identify_type(name: str) -> tuple[int, int]:
