@@ -99,10 +99,12 @@ def test_records_of_a_merge_that_failed_are_shown_as_staged(penstock: Run, datab
 
 
 def test_second_run_says_that_nothing_is_left_to_load(penstock: Run, database18: str, people: str) -> None:
-    """In one line, and with nothing loaded."""
+    """And how to load it again."""
     command = ["load", people, "--into", "public.people", "--create", "--to", database18]
     penstock(*command)
-    assert penstock(*command).out.startswith("nothing to load: 1 object already loaded on PostgreSQL ")
+    lines = penstock(*command).out.splitlines()
+    assert lines[0].startswith("nothing to load: 1 object already loaded on PostgreSQL ")
+    assert lines[1:] == ["to load them again, also with other options: --again"]
     assert penstock(*command, "--again").out.startswith("loaded 3 rows")
 
 

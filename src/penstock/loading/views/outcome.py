@@ -42,6 +42,8 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
             else "no files"
         )
         lines = [f"nothing to load: {why}{on_server}"]
+        if outcome.objects_skipped:
+            lines.append("to load them again, also with other options: --again")
     elif outcome.objects_skipped:
         lines.append(f"skipped {count_nouns(outcome.objects_skipped, 'object')} already loaded")
     if outcome.share is not None:
@@ -66,7 +68,10 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
         lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
-    return lines + describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
+    lines += describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
+    if outcome.load_id is not None and not outcome.statements:
+        lines.append(f"to compare the table with the files: penstock verify {outcome.load_id}")
+    return lines
 
 
 def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
