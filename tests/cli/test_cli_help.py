@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -109,6 +110,26 @@ def test_brief_help_of_a_load_has_what_most_loads_need(penstock: Callable[..., F
     assert len([line for line in lines if line.startswith("  --")]) == 15
     assert "Bad records" in lines
     assert "(default: stop)" in " ".join(" ".join(lines).split())
+
+
+def test_brief_help_names_options_that_it_leaves_out(penstock: Callable[..., Finished]) -> None:
+    """Those that a file of another country needs."""
+    more = penstock("load", "-h").out.splitlines()[-1]
+    known = {name for param in _WALKED["penstock load"][0].params for name in param.opts}
+    assert set(re.findall(r"--[a-z-]+", more)) - {"--help"} == {"--encoding", "--decimal-comma", "--date-order"}
+    assert {"--encoding", "--decimal-comma", "--date-order"} <= known
+
+
+@pytest.mark.parametrize("path", [path for path, (command, _) in _WALKED.items() if hasattr(command, "commands")])
+def test_brief_help_has_a_whole_sentence_on_one_line_for_each_command(
+    path: str, penstock: Callable[..., Finished]
+) -> None:
+    """None is cut, and none takes a second line."""
+    lines = penstock(*path.split()[1:], "-h").out.splitlines()
+    for name in _WALKED[path][0].commands:  # type: ignore[attr-defined]
+        shown = [line for line in lines if line.startswith(f"  {name} ")]
+        assert len(shown) == 1
+        assert shown[0].endswith(".")
 
 
 def test_examples_of_brief_help_hold() -> None:

@@ -86,7 +86,7 @@ def bulk_load(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the steps of a published bulk load: faster volumes, files in parallel, penstock, the server's settings.
+    """Measure the steps of a published bulk load. They are faster volumes, files in parallel, penstock, and settings.
 
     Each step is sampled and diagnosed. The lab's servers have the published volumes for as many cores as this machine
     has; they need root, FUSE and qemu-storage-daemon. At the end the server is killed, and its recovery timed.
@@ -198,7 +198,7 @@ def demo(
     ] = _ROUNDS,
     as_json: Json = False,
 ) -> None:
-    """Load IMDb's seven files three ways on the embedded server and compare.
+    """Load IMDb's seven files on the embedded server in three ways. Compare them.
 
     The files are generated, with IMDb's columns and skew. They are loaded by one psql per file in turn, by one per file
     in parallel, and by penstock; the rows are counted each time. The tables of the last run are kept in database
@@ -254,7 +254,7 @@ def commits(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how long inserts take for different numbers of rows per commit, from all at once to row by row.
+    """Measure inserts with different numbers of rows per commit. Go from all rows at once to row by row.
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
@@ -369,7 +369,7 @@ def optimized_reads(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how much faster queries that spill to disk are with temporary work on a local disk.
+    """Measure what a local disk gains for queries that spill.
 
     The lab's server has a volume with the published one's IOPS and throughput for as many cores as this machine has,
     and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes about half an
@@ -460,12 +460,13 @@ def self_test(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Test penstock on your own server, in a schema that is dropped afterwards, and write a report without names.
+    """Test penstock on your own server, and write a report. Leave out all names.
 
-    Files are loaded in each mode; a load is killed and resumed; indexes are dropped and rebuilt; settings of the server
-    are changed and restored if the role may do that; the server is watched. This takes about a minute. The role needs
-    CREATE on the database. The report has versions, settings, and for each step its result, its seconds, and the
-    SQLSTATE and the plain words of its error: no name, address or data, so it can be attached to an issue.
+    It uses a schema that is dropped afterwards. Files are loaded in each mode; a load is killed and resumed; indexes
+    are dropped and rebuilt; settings of the server are changed and restored if the role may do that; the server is
+    watched. This takes about a minute. The role needs CREATE on the database. The report has versions, settings, and
+    for each step its result, its seconds, and the SQLSTATE and the plain words of its error: no name, address or data,
+    so it can be attached to an issue.
 
     Exit codes: 0 no step failed, 4 the report cannot be written, 5 a step failed, 6 the role may not create a schema, 7
     the server refused.
@@ -518,7 +519,7 @@ def _test_server(options: Mapping[str, Any], *, s3: str | None, output: Path) ->
 
 
 app = typer.Typer(
-    help="Repeat published experiments, on this machine's lab or on your own server, and test penstock on it.",
+    help="Repeat published experiments, and test penstock. Use this machine's lab, or your own server.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from textwrap import shorten, wrap
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +34,9 @@ _NEEDED = frozenset(
         *("to", "settings", "on_error", "indexes", "plan", "check"),
     )
 )
+
+# Those that few loads need, but whose users look for them: the last line names them.
+_SOUGHT = ("encoding", "decimal_comma", "date_order")
 
 _DEFAULT = re.compile(r" \((default: .*)\)\.?$")
 
@@ -64,17 +67,21 @@ def describe_briefly(context: Context) -> list[str]:
     # --help is left out, because the last line names it.
     params = [param for param in context.command.params if param.get_help_record(context) is not None]
     lines = _compose(context, params)
-    return lines if len(lines) < LINES else _compose(context, [each for each in params if each.name in _NEEDED])
+    if len(lines) < LINES:
+        return lines
+    sought = ", ".join(each.opts[0] for name in _SOUGHT for each in params if each.name == name)
+    needed = [each for each in params if each.name in _NEEDED]
+    return _compose(context, needed, more=f"For more ({sought})" if sought else "For more")
 
 
-def _compose(context: Context, params: Sequence[Parameter]) -> list[str]:
+def _compose(context: Context, params: Sequence[Parameter], *, more: str = "For more") -> list[str]:
     command = context.command
     usage = " ".join(("Usage:", context.command_path, *command.collect_usage_pieces(context)))
     lines = [usage, "", *wrap(_shorten(command.help), COLUMNS, break_on_hyphens=False)]
-    lines += [*_lay_out(_list_commands(context), is_cut=True), *_lay_out(_list_params(context, params))]
+    lines += [*_lay_out(_list_commands(context)), *_lay_out(_list_params(context, params))]
     path = context.command_path
     below = f"{path} COMMAND -h, " if isinstance(command, typer.core.TyperGroup) else ""
-    return [*lines, "", f"For more: {below}{path} --help"]
+    return [*lines, "", f"{more}: {below}{path} --help"]
 
 
 def _list_params(context: Context, params: Sequence[Parameter]) -> Table:
@@ -114,19 +121,16 @@ def _shorten(text: str | None) -> str:
     return f"{first} ({default[1]})." if default else f"{first.removesuffix('.')}."
 
 
-def _lay_out(table: Table, *, is_cut: bool = False) -> Iterator[str]:
-    """Yield the lines of a table. With `is_cut`, each text is cut to one line."""
+def _lay_out(table: Table) -> Iterator[str]:
+    """Yield the lines of a table."""
     longest = max((len(name) for rows in table.values() for name, _ in rows), default=0)
     columns = min(longest, _NAME_COLUMNS) + 4
     for heading, rows in table.items():
         if heading:
             yield heading
         for name, text in rows:
-            shown = shorten(text, COLUMNS - columns, placeholder=" …") if is_cut else text
             is_long = len(name) > columns - 4
             if is_long:
                 yield f"  {name}"
             head = " " * columns if is_long else f"  {name}".ljust(columns)
-            yield from wrap(
-                shown, COLUMNS, initial_indent=head, subsequent_indent=" " * columns, break_on_hyphens=False
-            )
+            yield from wrap(text, COLUMNS, initial_indent=head, subsequent_indent=" " * columns, break_on_hyphens=False)

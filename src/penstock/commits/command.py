@@ -47,7 +47,7 @@ def commits(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Show which applications wait for their commits, and how long their rows would take in larger batches.
+    """Show which applications wait for their commits. Estimate how long their rows would take in larger batches.
 
     Watches a server while it works, ten times a second; needs pg_read_all_stats (or pg_monitor) to see what others'
     sessions do. It changes nothing. --probe writes a message of a few bytes into the log for each commit, and no table.

@@ -54,7 +54,7 @@ def diagnose(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what limits the workload of a recording, with the numbers and what to do.
+    """Show what limits the workload of a recording. Show the numbers for each limit, and what to do.
 
     Times are those of this host's clock; a time without a date is the last such time.
 

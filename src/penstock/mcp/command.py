@@ -48,10 +48,11 @@ Sources = Annotated[
 
 @takes((*SERVER, "ledger_schema"))
 def mcp(sources: Sources = None, **options: Any) -> None:
-    """Answer a language model's questions by the Model Context Protocol, on standard input and output.
+    """Answer a language model's questions (Model Context Protocol).
 
-    Its tools are doctor, plan, loads, rejects, watch, diagnose, temp_usage and storage_plan. All of them only read,
-    with the server and the role that are named here. Needs pip install 'pg-penstock[mcp]'.
+    It reads requests from standard input, and writes answers to standard output. Its tools are doctor, plan, loads,
+    rejects, watch, diagnose, temp_usage and storage_plan. All of them only read, with the server and the role that are
+    named here. Needs pip install 'pg-penstock[mcp]'.
     """
     if find_spec("mcp") is None:
         raise UsageError("the Model Context Protocol needs its SDK", hint="Run pip install 'pg-penstock[mcp]'.")

@@ -26,7 +26,7 @@ Values = Annotated[
 def verify(
     load_id: NewestId, values: Values = False, quiet: Quiet = False, as_json: Json = False, **options: Any
 ) -> None:
-    """Verify that a complete load has stored each record of its files once. Nothing is changed.
+    """Verify that a load has stored each record of its files once. The load must be complete.
 
     The files must have the versions that were loaded, or the same size and content. The ledger must have every part of
     each file once, and the records that were cut must be those that were stored, rejected or skipped. If the load

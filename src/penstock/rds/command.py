@@ -102,10 +102,10 @@ def show(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what AWS reports of an instance or a cluster: hardware, storage, parameter groups, windows, pending changes.
+    """Show what AWS reports of an instance or a cluster.
 
-    Changes nothing, and does not connect to the server. Calls that are denied are shown at the end, with AWS's
-    reason; docs/rds.md has the IAM policy.
+    This is hardware, storage, parameter groups, windows and pending changes. Changes nothing, and does not connect to
+    the server. Calls that are denied are shown at the end, with AWS's reason; docs/rds.md has the IAM policy.
 
     Exit codes: 0 it is shown, 2 no instance was given, 10 AWS cannot be reached or does not know it.
     """
@@ -152,7 +152,7 @@ def certificates(
     tunnel: Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """Show where Amazon's root certificates were found, what they are, and whether sslmode=verify-full works.
+    """Show whether sslmode=verify-full works, and why. Show what Amazon's root certificates are.
 
     Exit codes: 0 it works, 7 it does not.
     """
@@ -331,7 +331,7 @@ def prepare_s3_import(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Let an RDS instance or Aurora cluster import from S3 by aws_s3.table_import_from_s3.
+    """Let an RDS or Aurora server import files from S3 by aws_s3.
 
     Creates what is missing, and nothing else: an IAM policy for the bucket and a role for the server alone, the role's
     feature s3Import, and extension aws_s3 in the database. Looks for a private route to S3. What it makes has tags;
@@ -354,7 +354,7 @@ def prepare_s3_import(
 
 
 app = typer.Typer(
-    help="Inspect Amazon RDS and Aurora: an instance, root certificates, imports from S3.",
+    help="Inspect Amazon RDS and Aurora, and set up imports from S3.",
     no_args_is_help=True,
     add_completion=False,
 )

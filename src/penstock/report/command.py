@@ -23,7 +23,7 @@ def report(
         Path, typer.Option("-o", "--output", metavar="FILE", help="Write the page to this file.", show_default=False)
     ],
 ) -> None:
-    """Write an HTML page of recordings: what limits the workload, charts over time, files, plan, differences.
+    """Write an HTML page of recordings. It has what limits the workload, charts over time, files, plan and differences.
 
     The page is one file, and needs no network. Needs pip install 'pg-penstock[report]'.
 

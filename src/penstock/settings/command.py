@@ -79,7 +79,7 @@ app = typer.Typer(
 
 @app.command()
 def profiles(as_json: Json = False) -> None:
-    """List the profiles: their settings with reasons, sources and costs, and what penstock never sets."""
+    """List the profiles of settings, and what penstock never sets. Show the reason, source and cost of each setting."""
     found = list(PROFILES.values())
     as_text = [*describe_profiles(found), *describe_refusals(REFUSALS)]
     write_result({"never": REFUSALS, "profiles": found} if as_json else as_text)
@@ -88,7 +88,7 @@ def profiles(as_json: Json = False) -> None:
 @app.command()
 @takes(SERVER)
 def show(as_json: Json = False, **options: Any) -> None:
-    """Show the current values of the settings in profiles, their sources, and the leases on them."""
+    """Show the current values of the settings in profiles. Show their sources, and the leases on them."""
     with _open(options) as server:
         overview = server.show()
     write_result(overview_object(overview) if as_json else describe_overview(overview))
@@ -109,7 +109,7 @@ def diff(wishes: Wishes = None, expect_wal: ExpectWal = None, as_json: Json = Fa
 def apply_settings(
     wishes: Wishes = None, lasts: Lasts = "12h", expect_wal: ExpectWal = None, as_json: Json = False, **options: Any
 ) -> None:
-    """Change settings temporarily, under a lease that lasts until it is restored or expires.
+    """Change settings until a lease is restored or expires.
 
     A load does this with --settings; this command is for other work.
     """
@@ -130,7 +130,7 @@ def apply_settings(
 @app.command()
 @takes(SERVER)
 def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = False, **options: Any) -> None:
-    """Restore the settings that `settings apply` or a killed load has changed. Running loads keep theirs."""
+    """Restore what `settings apply` or a killed load has changed."""
     with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
@@ -140,7 +140,7 @@ def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = Fa
 @app.command()
 @takes(SERVER)
 def leases(as_json: Json = False, **options: Any) -> None:
-    """List the leases on a server's settings: who, why, until when, and whether a session holds them."""
+    """List the leases on a server's settings. Show who took each, why, until when, and whether a session holds it."""
     with _open(options) as server:
         overview = server.leases()
     if as_json:
@@ -152,7 +152,7 @@ def leases(as_json: Json = False, **options: Any) -> None:
 @app.command("prepare-rds")
 @takes(SERVER)
 def prepare_rds(name: GroupName, **options: Any) -> None:
-    """Create a parameter group for a server of Amazon RDS that has a default group of AWS, which cannot be changed.
+    """Create a parameter group for a server of Amazon RDS. The default group of AWS cannot be changed.
 
     It is of the same family, with nothing set in it, and attached to nothing. Attaching it needs a reboot, so that the
     command for it is printed and not run.

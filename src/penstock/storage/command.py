@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.storage.report import StorageReport
 
 app = typer.Typer(
-    help="Show the limits of a server's storage, what a workload used of them, and which storage would carry it.",
+    help="Show the limits of a server's storage, and what would carry it. Show what a workload used of them.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -59,7 +59,7 @@ def show(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the limits of the storage of an RDS instance, or of a volume, and what a workload used of them.
+    """Show the limits of an RDS instance's storage, or of a volume's. Show what a workload used of them.
 
     Changes nothing, and does not connect to the server. The use of an RDS instance is that of CloudWatch's metrics.
 
@@ -79,7 +79,7 @@ def plan(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show which storage would carry a workload, the smallest change first, and how the workload would run on each.
+    """Show which storage would carry a workload. List the smallest change first, each with how the workload would run.
 
     For an RDS instance the commands are printed, and never run. Prices are in multiples of the present storage's.
 

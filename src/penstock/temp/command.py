@@ -50,7 +50,7 @@ def usage(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Show which statements and databases write temporary files, and what each tablespace holds now.
+    """Show which statements and databases write temporary files. Show what each tablespace holds now.
 
     Each statement of the role's own has the reason why it spills, by its plan, and the cheapest remedy.
     Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
@@ -99,7 +99,7 @@ def place(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Have sorts, hashes and temporary tables go to a directory on another disk, and prove that they do.
+    """Put sorts, hashes and temporary tables on another disk. Prove that they go there.
 
     Creates a tablespace there, grants its use and sets temp_tablespaces, as a superuser. A sort that spills and a
     temporary table of a new session are then looked for in it; if they are not found, everything is undone. If it was
@@ -123,7 +123,7 @@ def place(
 
 @takes(SERVER)
 def check(as_json: Json = False, **options: Any) -> None:
-    """Check the place for temporary work, and create its directory again if a reboot has removed it.
+    """Check the place for temporary work. Create its directory again if a reboot has removed it.
 
     Looks for a missing directory, for tables and indexes there that would be lost with the disk, for roles that may not
     use it, for a changed setting, and at the space that is free. The directory is created if the server runs on this
@@ -143,7 +143,7 @@ def check(as_json: Json = False, **options: Any) -> None:
 
 @takes(_WRITES)
 def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
-    """Undo the place for temporary work: restore temp_tablespaces, and drop the tablespace.
+    """Undo the place for temporary work. Restore temp_tablespaces, and drop the tablespace.
 
     What somebody else has changed since stays, and is shown. Refused while tables or indexes are there, which are
     listed; so are temporary files, once the setting is restored: run it again when they are gone.
@@ -211,7 +211,7 @@ def replay(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Run statements with their temporary work in pg_default and in another place, and compare.
+    """Compare statements with temporary work here and there. Run them with it in pg_default and in another place.
 
     Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
     as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only
@@ -247,7 +247,7 @@ def replay(
 
 
 app = typer.Typer(
-    help="See what queries spill to disk, place that on local disk, and measure what it gains.",
+    help="Find queries that spill to disk, and give them a local disk. Measure what that gains.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -85,7 +85,7 @@ def up(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring a topology up on this machine and print how to connect to its primary.
+    """Start a topology on this machine. Print how to connect to its primary.
 
     It runs until penstock lab down. If the lab is up already, it is printed, and its missing parts are started.
 
@@ -135,7 +135,7 @@ def down(
 
 
 def status(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
-    """Show which parts of a lab run, which receive WAL, and whether a commit would be acknowledged.
+    """Show which parts of a lab run. Show which receive WAL, and whether a commit would be acknowledged.
 
     Exit codes: 0 it runs, 2 no such lab, 3 its primary is not running.
     """
@@ -183,7 +183,7 @@ def heal(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
 
 
 def failover(name: NameArgument = _DEFAULT_NAME, as_json: Json = False) -> None:
-    """Lose a cluster's primary as by a crash, promote a standby, and print how to connect to it.
+    """Lose a cluster's primary as by a crash, and promote a standby. Print how to connect to it.
 
     The lost server comes back as a standby of the new primary.
 
@@ -299,7 +299,7 @@ def imdb(
         typer.Option("--files", metavar="DIR", help="Upload IMDb's own files in this directory to s3://bucket/prefix."),
     ] = None,
 ) -> None:
-    r"""Write files shaped like IMDb's seven data files: gzip, tab separated, with a header and \N for null."""
+    r"""Write files shaped like IMDb's seven data files. They are gzip, tab separated, with a header and \N for null."""
     from penstock.lab.datasets.writer import write_imdb
 
     chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
@@ -354,7 +354,7 @@ def sysbench(
         int, typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files.")
     ] = 1,
 ) -> None:
-    """Write files shaped like sysbench's tables sbtest1 to sbtest3: gzip, tab separated, with a header.
+    """Write files shaped like sysbench's tables sbtest1 to sbtest3. They are gzip, tab separated, with a header.
 
     k has sysbench's distribution special, the default of its version 1.0.
     """

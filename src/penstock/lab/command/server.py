@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer, ServerStatus
 
 app = typer.Typer(
-    help="Start, stop, inspect or enter the embedded PostgreSQL server, the default target of loads.",
+    help="Start, stop, inspect or enter the embedded PostgreSQL server. Loads go there by default.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -31,7 +31,7 @@ BinDir = Annotated[
 
 @app.command()
 def start(pg_bin: BinDir = None) -> None:
-    """Start the server, creating it if it does not exist, and print how to connect to it.
+    """Start the server, and print how to connect to it. Create it if it does not exist.
 
     It runs until it is stopped. Exit codes: 0 it runs, 2 no PostgreSQL in DIR, 8 it could not be started.
     """
@@ -62,7 +62,7 @@ def status(
     as_json: Json = False,
     pg_bin: BinDir = None,
 ) -> None:
-    """Show whether the server runs, where its files are, and how to connect to it.
+    """Show whether the server runs, and how to connect to it. Show where its files are.
 
     Exit codes: 0 it runs, 3 it does not, 2 no PostgreSQL in DIR, 8 its files cannot be read.
     """

@@ -26,7 +26,7 @@ Upgrade = Annotated[
 def init(
     grant: Grant = None, upgrade: Upgrade = False, plan: Plan = False, as_json: Json = False, **options: Any
 ) -> None:
-    """Create the ledger as the database's owner, so that several roles can share it; what exists is kept.
+    """Create the ledger as the database's owner, for several roles. Keep what exists.
 
     Each role sees all loads, and row-level security lets it change only its own. To resume or forget a load of another
     role, a role must be a member of it. Run it as the database's owner, a member of that role, or a superuser.

@@ -111,7 +111,7 @@ def load(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Load files into a table: every row once, even after a fault or a second run.
+    """Load files into a table, each row exactly once. Run it again after a fault: it continues where it stopped.
 
     Several sessions load at once, even from a single file. What is loaded is recorded in the target database, so the
     same command resumes an interrupted load, and skips what is loaded already. A job file (job.toml) loads into many
@@ -308,7 +308,7 @@ def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
 
 @takes(("to", *RESUME))
 def resume(load_id: UnfinishedId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
-    """Resume a load that was cut short, on any host that reads the same sources.
+    """Resume a load that was cut short. Any host that reads the same sources can do so.
 
     Its sources, table and options are those of the command that began it.
     """

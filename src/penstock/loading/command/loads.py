@@ -98,7 +98,7 @@ def list_loads(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
+    """List the loads of a database: state, rows, rate, missing objects.
 
     With an id, show that load; with a command, show or forget one of them, or prune the ledger. Options must come after
     the command or id.
@@ -168,7 +168,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 @app.command()
 @takes(LEDGER)
 def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
-    """Show one load with its objects, what is missing of each, and the processes that load them."""
+    """Show a load's objects, what is missing of each, and who loads them."""
     with open_ledger(options) as view:
         record, objects = view.load(view.find(load_id))
         members = view.members(record.load_id)
@@ -181,10 +181,10 @@ def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
 @app.command()
 @takes(LEDGER)
 def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
-    """Remove what the ledger no longer needs of loads that were complete long ago, and staging tables of failed merges.
+    """Remove what the ledger no longer needs of loads that are complete.
 
-    One small row of each object stays, so that it is not loaded twice. Loads with rejected records are kept: see
-    penstock rejects --discard.
+    Staging tables of failed merges are removed, too. One small row of each object stays, so that it is not loaded
+    twice. Loads with rejected records are kept: see penstock rejects --discard.
     """
     age_s = parse_duration(older_than, option="older-than")
     with open_ledger(options) as view:
@@ -199,7 +199,7 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
 @app.command()
 @takes(LEDGER)
 def forget(load_id: LoadId, keep_rows: KeepRows = False, **options: Any) -> None:
-    """Remove a load from the ledger, and the tables created for it; its objects then count as not loaded.
+    """Remove a load from the ledger, and the tables created for it. Its objects then count as not loaded.
 
     A running load is refused. A load that has rows in its tables is refused without --keep-rows.
     """

@@ -26,7 +26,7 @@ Discard = Annotated[bool, typer.Option("--discard", help="Delete them: they will
 
 @takes((*LEDGER, "reject_file"))
 def rejects(load_id: RejectingId, discard: Discard = False, as_json: Json = False, **options: Any) -> None:
-    """Show why records of a load were rejected, by cause, with the first record of each.
+    """Show why records were rejected, by cause. Show the first record of each cause.
 
     The records are in the ledger, visible only to the role that loaded them; --reject-file writes
     them to a file to be corrected.
@@ -73,7 +73,7 @@ Into = Annotated[
 
 @takes(LEDGER)
 def retry(load_id: RejectingId, file: File = None, into: Into = None, as_json: Json = False, **options: Any) -> None:
-    """Load the rejected records of a load again, after the table was changed, or from a corrected file.
+    """Load the rejected records of a load again. Do so after the table was changed, or from a corrected file.
 
     All of them are stored as their load would have stored them, referenced tables first, in one transaction. Records
     that are loaded are removed from the rejected ones, so none is loaded twice; the others remain, with their places in

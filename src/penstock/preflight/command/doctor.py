@@ -28,9 +28,10 @@ For = Annotated[
 
 @takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
 def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
-    """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
+    """Show whether a load can begin, and how to fix what prevents it.
 
-    With --into a table is checked too, and with --for a load, with the options of penstock load.
+    It shows what the server is, and what the role may do there. With --into a table is checked too, and with --for a
+    load, with the options of penstock load.
 
     Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and reports it.
     For an endpoint of Amazon RDS or Aurora, AWS is asked too (permissions: docs/rds.md); no answer is not an error.

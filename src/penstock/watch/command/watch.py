@@ -66,7 +66,7 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
     **options: Any,
 ) -> None:
-    """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line for each sample.
+    """Show what a server's sessions do and wait for. On a terminal this is a screen, elsewhere a line for each sample.
 
     Active sessions are averages over the last 10 seconds, by what they wait for; active without a wait is called CPU,
     which is inferred. Needs pg_read_all_stats (or pg_monitor) to see what others' sessions do. It changes nothing and
