@@ -106,6 +106,25 @@ def test_what_a_tool_may_not_do_is_an_error_for_the_model(database18: str, peopl
     assert all("none of the sources" in text for text in texts[:3])
 
 
+def test_plan_takes_the_options_that_a_warning_names_and_no_others(database18: str, tmp_path: Path) -> None:
+    """A model that follows the hint sees the column's type; none of its options names another server."""
+    path = write_csv(tmp_path / "prices.csv", ["1;1,5", "2;2,5"], header="k;price")
+    asked = {"source": str(path), "table": "t", "create": True, "types": "infer"}
+    _, answers = ask(
+        [str(path), "--to", database18],
+        ("plan", asked),
+        ("plan", asked | {"dialect": {"decimal_comma": "price"}}),
+        ("plan", asked | {"dialect": {"to": "host=elsewhere"}}),
+        home=tmp_path,
+    )
+    texts = [answer.content[0].text for answer in answers]
+    assert "--decimal-comma price" in texts[0]
+    assert "--decimal-comma price" not in texts[1]
+    assert "numeric" in texts[1]
+    assert answers[2].is_error
+    assert '"to" is no option of a dialect' in texts[2]
+
+
 def test_sources_below_those_that_the_user_names_are_allowed(tmp_path: Path) -> None:
     """Of folders and of prefixes of URLs, by their real places."""
     (tmp_path / "in").mkdir()

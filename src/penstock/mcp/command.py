@@ -21,9 +21,10 @@ from penstock import __version__
 from penstock.cli.options import SERVER, takes, warn_of_secrets
 from penstock.cli.output import complete_commands, compose_json, compose_message, remember_target
 from penstock.core.errors import PenstockError, UsageError
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Access, Types
 from penstock.core.values.mode import Mode
-from penstock.core.values.options import pick
+from penstock.core.values.options import option_fields, pick
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -113,12 +114,21 @@ class Tools:
         mode: Mode = "append",
         key: list[str] | None = None,
         types: Types = "text",
+        dialect: dict[str, Any] | None = None,
     ) -> dict[str, object]:
-        """Plan a load of a file, folder or URL into a table: dialect, columns, indexes, warnings. Nothing is loaded."""
+        """Plan a load of a file, folder or URL into a table: dialect, columns, indexes, warnings. Nothing is loaded.
+
+        `dialect` has options that a warning's hint names, such as {"delimiter": ";", "decimal_comma": "price"}.
+        """
         from penstock.api.functions import doctor
         from penstock.preflight.command.doctor import as_object
 
         chosen: dict[str, Any] = {"create": create, "mode": mode, "types": types} | ({"key": key} if key else {})
+        known = option_fields(DialectOptions)
+        for name in dialect or {}:
+            if name not in known:
+                raise UsageError(f'"{name}" is no option of a dialect', hint=f"Use {', '.join(known)}.")
+        chosen |= dialect or {}
         return as_object(doctor(into=table, source=self.allowed(source), **chosen, **self._options))
 
     def loads(self, limit: int = 20, table: str | None = None) -> dict[str, object]:

@@ -242,4 +242,4 @@ class Notice:
 
     def as_item(self) -> dict[str, object]:
         """Return the warning as its entry in JSON."""
-        return {"code": self.code, "message": self.message, "file": self.uri, "line": self.line}
+        return {"code": self.code, "message": self.message, "hint": self.hint, "file": self.uri, "line": self.line}
