@@ -12,7 +12,7 @@ from penstock.core.values.dialect import Dialect, DialectOptions, Notice
 from penstock.core.values.job import DELETE, MAX_DELETE, TargetJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.core.values.names import quote_table
-from penstock.core.values.options import spell_options
+from penstock.core.values.options import quote_name, spell_options
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import Column, TableFacts, TableName
 from penstock.loading.formats.probe.columnar import read_folder_values
@@ -271,7 +271,7 @@ def notation_options(column: str, notations: Sequence[str]) -> str:
 def null_option(value: str, column: str, dialect: Dialect) -> str:
     """Return the option that loads a word as null. If --null names the word already, the value was in quotes."""
     if dialect.format == "csv" and value in dialect.nulls:
-        return f"--force-null {shlex.quote(column)} if it stands for null"
+        return f"--force-null {shlex.quote(quote_name(column))} if it stands for null"
     too = " (with --null '' too, if empty fields do)" if value else ""
     return f"--null {shlex.quote(value)} if it stands for null{too}"
 
