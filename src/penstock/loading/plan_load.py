@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.checks import check_sequences
 from penstock.core.closing import log_notice
 from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import Housekeeping
+from penstock.core.values.server import refuse
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerFacts
     from penstock.ledger.lookup import Ledgers
     from penstock.loading.plan.target import TargetInput
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.plan import LoadPlan, TargetPlan
     from penstock.rds.describe import BriefQuestion
 
 
@@ -53,6 +55,9 @@ class World:
     sources: SourceReader
     ledger_schema: str = "penstock"
     tuning: LoadTuning = DEFAULT_TUNING
+    # Whether rows are to be stored. If not, the plan only says how the objects are read. What keeps rows from being
+    # stored, such as a missing privilege, is then no error.
+    stores: bool = True
     # How long to wait for AWS's description of an RDS instance.
     aws_timeout_s: float = Housekeeping().aws_timeout
     # Keeps the warnings of the sources and of the server.
@@ -74,11 +79,13 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             on_unreadable=unreadable.append,
             ledger_schema=world.ledger_schema,
             has_ledger=ledgers.exists,
+            stores=world.stores,
         )
         server = replace(server, is_embedded=world.connect.is_embedded)
         question = _begin_asking(job, inputs, server, connection, world)
         oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
-        _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
+        if world.stores:
+            _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
 
         planned = [plan_target(gathered, job.rules, server) for gathered in inputs]
         targets = stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
@@ -91,7 +98,9 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             deadline_s=job.rules.retry_for,
             on_blocked=telling_once(world.on_notice, "read the definition of the tables"),
         )
-        targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
+        if world.stores:
+            _refuse_denied_sequences(targets, role=server.user)
+            targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
 
         # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
         plan = order_load(
@@ -104,7 +113,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         )
         notices = tuple(notice for _, of_target in planned for notice in of_target)
         plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
-        if plan.needs_more_than_copy:
+        if world.stores and plan.needs_more_than_copy:
             from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
@@ -134,6 +143,13 @@ def _begin_asking(
         is_worth=job.rules.via != "client" or (is_large and not server.is_local),
         patience_s=world.aws_timeout_s,
     )
+
+
+def _refuse_denied_sequences(targets: Sequence[TargetPlan], *, role: str) -> None:
+    """Raise TargetError if the role may not use the sequence that gives a column its default."""
+    for target in targets:
+        if target.facts is not None and target.job.transform is None:
+            refuse(check_sequences(target.facts, target.column_map.columns, role=role), sqlstate="42501")
 
 
 def _look_into_ledgers(

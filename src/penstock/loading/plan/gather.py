@@ -43,6 +43,7 @@ def gather_inputs(
     on_unreadable: Callable[[UnreadableObject], None] | None = None,
     ledger_schema: str | None = None,
     has_ledger: bool = False,
+    stores: bool = True,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
@@ -50,11 +51,11 @@ def gather_inputs(
     is called for these. For each target, a few hundred KiB of one object are read: the first object with text that is
     not loaded according to the ledger in `ledger_schema`, if `has_ledger` is true. If no object of a target can be
     read, and an object of another target can, the job does not have the unreadable target either. `on_unreadable` is
-    called for the first object of such a target, and for sources that cannot be listed. Raises SourceError,
-    TargetError, ServerError.
+    called for the first object of such a target, and for sources that cannot be listed. Unless `stores` is false, it is
+    checked whether the server and the tables can be loaded into. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
-    for finding in check_server(server):
+    for finding in check_server(server) if stores else ():
         refuse(finding)
     failed: list[tuple[UnreadableObject, SourceError]] = []
     gathered = [
@@ -67,6 +68,7 @@ def gather_inputs(
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
             has_ledger=has_ledger,
+            stores=stores,
             failed=failed,
         )
         for target, facts in zip(job.targets, tables, strict=True)
@@ -90,6 +92,7 @@ def _gather_target(
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
     has_ledger: bool,
+    stores: bool,
     failed: list[tuple[UnreadableObject, SourceError]],
 ) -> TargetInput | None:
     def note_failed(uri: str, error: SourceError) -> None:
@@ -103,7 +106,7 @@ def _gather_target(
         if not failed and _loses_rows(target, facts, connection):
             raise explain_emptying(target, detail="Its sources have no file to load.", hint=None)
         return None
-    if facts is not None:
+    if facts is not None and stores:
         check_loadable(
             facts,
             user=server.user,

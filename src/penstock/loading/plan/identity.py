@@ -77,7 +77,7 @@ def describe_changes(before: str, now: str) -> list[str]:
         if was.get("oid") != target["oid"]:
             changes.append(f'Table "{table}" is not the one that the load began with.')
         if was.get("numbers") != target["numbers"]:
-            changes.append(f'Columns of table "{table}" were renamed, or dropped and added again.')
+            changes.append(f'Columns of table "{table}" were added, dropped or renamed.')
         others = [name for name in target if name not in ("oid", "numbers") and was.get(name) != target[name]]
         if others:
             changes.append(f'Of table "{table}" other: {", ".join(others)}.')

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import check_sequences, check_table
+from penstock.core.checks import check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.values.dialect import Notice
@@ -117,8 +117,6 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
         changes=() if facts is None else added_changes(facts, added),
     )
     column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
-    if staged is None:
-        refuse(check_sequences(table, column_map.columns, role=server.user), sqlstate="42501")
     target = replace(target, column_map=column_map, refusal=refusal)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target))
