@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.cli.main import main
 from penstock.cli.output import WOULD_NOT_LOAD
@@ -18,6 +19,7 @@ from penstock.preflight.doctor import examine_server
 from support import pgbouncer
 from support.files import write_to
 from support.loads import Loads, target
+from support.proofs import copy_again, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +95,17 @@ def test_looking_through_a_pooler_works(transaction_pooled: str, database18: str
         pooled_loads = Loads(transaction_pooled)
         pooled_loads.run(target(file))
     assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
+
+
+def test_counts_are_verified_through_a_pooler(transaction_pooled: str, database18: str, file: Path) -> None:
+    """Also for a file that was copied again; values need a session of their own."""
+    direct = Loads(database18, setup="CREATE TABLE t (a int, b text)")
+    load_id = load(direct, target(file))
+    copy_again(file)
+    outcome = penstock.verify(load_id, to=transaction_pooled)
+    assert (outcome.problems, outcome.tables[0].rows) == ((), 2)
+    with pytest.raises(ServerError, match="cannot compare values through a connection pooler"):
+        penstock.verify(load_id, to=transaction_pooled, values=True)
 
 
 def test_plan_through_a_pooler_exits_as_one_that_would_not_load(

@@ -18,14 +18,13 @@ from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target, write_csv
 from support.modes import Killed, killing_at, mode_target
+from support.proofs import copy_again, load, refuse, said, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.core.values.job import TargetJob
     from penstock.loading.values.outcome import LoadProgress
-    from penstock.proof.values import VerifyOutcome
 
 _RECORDS = [f"{number},v{number % 7}" for number in range(200)]
 
@@ -40,30 +39,6 @@ def loads(database18: str) -> Loads:
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of 200 records."""
     return write_csv(tmp_path / "rows.csv", _RECORDS)
-
-
-def load(loads: Loads, *targets: TargetJob, on_error: Any = "stop") -> str:
-    """Run a load, and return its id."""
-    outcome = loads.run(*targets, batch_bytes=200, rules=LoadRules(retry_for=0.0, on_error=on_error))
-    assert outcome.load_id is not None
-    return outcome.load_id
-
-
-def verify(loads: Loads, load_id: str, *, values: bool = True) -> VerifyOutcome:
-    """Verify a load."""
-    return penstock.verify(load_id, to=loads.conninfo, values=values)
-
-
-def said(outcome: VerifyOutcome) -> list[tuple[str, int | None]]:
-    """Return each problem's message and line."""
-    return [(problem.message, problem.line) for problem in outcome.problems]
-
-
-def refuse(loads: Loads, load_id: str) -> str:
-    """Return why the values of a load cannot be compared."""
-    with pytest.raises(TargetError) as caught:
-        verify(loads, load_id)
-    return f"{caught.value.message}: {caught.value.detail}"
 
 
 # ---------------------------------------------------------------- nothing is wrong
@@ -311,14 +286,6 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
     assert outcome.tables[0].compared is None
 
 
-def _copy_again(path: Path) -> None:
-    """Replace a file by a copy, which has another inode and another time of modification."""
-    copy = path.with_name("copy")
-    copy.write_bytes(path.read_bytes())
-    os.utime(copy, ns=(1, 1))
-    copy.replace(path)
-
-
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("form", _FORMS)
 def test_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_path: Path, form: str, values: bool) -> None:
@@ -326,7 +293,7 @@ def test_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_path: Path
     data, options = _FORMS[form]
     path = write_to(tmp_path / "file", data)
     load_id = load(loads, target(path, **options))
-    _copy_again(path)
+    copy_again(path)
     assert verify(loads, load_id, values=values).problems == ()
     changed = data.replace(b"1", b"8", 1) if form != "gzip" else gzip.compress(b"a,b\n8,x\n2,y\n")
     assert len(changed) == len(data)
@@ -342,7 +309,7 @@ def test_columnar_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_p
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": [*range(50)], "b": ["x"] * 50}), path)
     load_id = load(loads, mode_target(path, mode, into="u", key=("a",) if mode == "upsert" else ()))
-    _copy_again(path)
+    copy_again(path)
     assert verify(loads, load_id, values=False).problems == ()
 
 
@@ -350,7 +317,7 @@ def test_file_of_a_transform_that_was_copied_again_has_not_changed(loads: Loads,
     """Its bytes are compared, although its rows cannot be."""
     made = Transform(name="made.sql", text="INSERT INTO t SELECT a::int, b FROM :staging")
     load_id = load(loads, mode_target(path, "append", transform=made))
-    _copy_again(path)
+    copy_again(path)
     assert verify(loads, load_id, values=False).problems == ()
 
 
@@ -359,7 +326,7 @@ def test_created_columnar_table_is_verified_after_its_file_was_copied_again(load
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"a": [*range(50)], "b": ["x"] * 50}), path)
     load_id = load(loads, target(path, into="u", create=True))
-    _copy_again(path)
+    copy_again(path)
     assert verify(loads, load_id, values=False).problems == ()
 
 
@@ -373,7 +340,7 @@ def test_touched_file_that_cannot_be_compared_is_named_with_the_reason(loads: Lo
     write_to(empty, "")
     load_id = load(loads, target(folder))
     for each in (path, bare, empty):
-        _copy_again(each)
+        copy_again(each)
     (problem,) = verify(loads, load_id).problems
     assert (problem.where, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
     write_csv(path, ["1,x"], header="a,c")

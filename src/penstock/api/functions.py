@@ -324,7 +324,7 @@ def verify(
     again, and the server compares every value. The outcome's `problems` are empty if the load is verified. Changes
     nothing. Raises TargetError, ServerError, SourceError.
     """
-    with _open_ledger(to, options) as view:
+    with _open_ledger(to, options, allows_standby=not values) as view:
         return view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
 
 
@@ -356,11 +356,12 @@ def temp_usage(
         return read_temp_usage(connect, interval_s=interval_s, top=top, host=find_rds_host(to))
 
 
-def _connect(to: str | None, options: Mapping[str, Any]) -> ConnectionFactory:
-    return connect_to(to, **pick(Access, options))
+def _connect(to: str | None, options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:
+    return connect_to(to, allows_standby=allows_standby, **pick(Access, options))
 
 
-def _open_ledger(to: str | None, options: Mapping[str, Any]) -> LedgerView:
+def _open_ledger(to: str | None, options: Mapping[str, Any], *, allows_standby: bool = False) -> LedgerView:
     from penstock.api.ledger_view import LedgerView  # noqa: PLC0415 (60 ms and more)
 
-    return LedgerView(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock"))
+    connect = _connect(to, options, allows_standby=allows_standby)
+    return LedgerView(connect, ledger_schema=options.get("ledger_schema", "penstock"))

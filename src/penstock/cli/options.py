@@ -272,11 +272,12 @@ def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> 
     return connect_to(**pick(Access, options), allows_standby=allows_standby)
 
 
-def open_ledger(options: Mapping[str, Any]) -> LedgerView:
+def open_ledger(options: Mapping[str, Any], *, allows_standby: bool = False) -> LedgerView:
     """Return a view of the ledger that the options name. Raises UsageError, LabError."""
     from penstock.api.ledger_view import LedgerView
 
-    return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
+    schema = Housekeeping(**pick(Housekeeping, options)).ledger_schema
+    return LedgerView(open_target(options, allows_standby=allows_standby), ledger_schema=schema)
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:

@@ -36,7 +36,7 @@ def verify(
     Exit codes: 0 verified, 5 problems were found.
     """
     messages = Messages(is_quiet=quiet)
-    with open_ledger(options) as view, showing_progress(messages) as on_progress:
+    with open_ledger(options, allows_standby=not values) as view, showing_progress(messages) as on_progress:
         outcome = view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
     if as_json:
         write_result({"is_verified": outcome.is_verified} | asdict(outcome))

@@ -10,15 +10,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, LiteralString
 
+import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import rolled_back, translate_errors
+from penstock.core.errors import TargetError
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
@@ -48,16 +51,30 @@ _SENT_BYTES = 4 * 1024 * 1024
 _MOST_SHOWN = 10
 _SHOWN_CHARACTERS = 200
 
-# A count, and a comparison, must see all rows. If a policy would hide some, the statement fails.
-SEES_ALL = "SET LOCAL row_security = off"
-
 _SENT = TableName(schema="pg_temp", name="penstock_sent")
 _REASON = Reason(message="is not in the table")
 
 
 def rows_of(table: VerifiedTable) -> sql.Composed:
     """Return what follows FROM to read a table's own rows."""
-    return sql.SQL("ONLY {}" if table.is_plain else "{}").format(table_identifier(table.table))
+    return sql.SQL("ONLY {}" if table.kind == "r" else "{}").format(table_identifier(table.table))
+
+
+@contextmanager
+def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> Iterator[None]:
+    """Run statements that fail if a policy hides rows of a table, and roll back. `what` begins "... the rows of table".
+
+    Raises TargetError, ServerError.
+    """
+    try:
+        # Behind a pooler all statements run in one transaction. The rollback ends the setting there too.
+        with translate_errors(f"{what} the rows of {table.table}"), rolled_back(connection):
+            connection.execute("SET LOCAL row_security = off")
+            yield
+    except TargetError as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            error.hint = "Have the owner grant SELECT on the table and USAGE on its schema."
+        raise
 
 
 class TableComparison:
@@ -104,8 +121,7 @@ class TableComparison:
             self._send_all()
         except CopyFailed as failure:
             raise explain_failure(failure, where=failure.location) from failure
-        with in_transaction(self._connection, f"comparing the rows of {self._table.table}"):
-            self._connection.execute(SEES_ALL)
+        with seeing_all_rows(self._connection, self._table, "comparing"):
             missing, extra = self._compare(both_ways=self._table.is_alone)
             shown = [*self._shown, *self._find_missing()] if missing else self._shown
             problems = [self._name(each) for each in shown[:_MOST_SHOWN]]

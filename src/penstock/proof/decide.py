@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
 from penstock.core.files.listing import is_remote, lasting_version, recorded_name
 from penstock.core.units import count_nouns, format_count
+from penstock.core.values.names import quote_name
+from penstock.core.values.server import refuse
 from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
     from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import SourceObject
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.plan import LoadPlan
@@ -24,7 +28,7 @@ _CHANGED = "has changed since it was loaded"
 
 def find_targets(job: LoadJob, table: VerifiedTable) -> list[TargetJob]:
     """Return the targets of a job that have filled a table."""
-    return [each for each in job.targets if str(each.into) in (str(table.table), table.name)]
+    return [each for each in job.targets if str(each.into) in table.names]
 
 
 def is_alone(job: LoadJob, table: VerifiedTable) -> bool:
@@ -95,6 +99,29 @@ def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
             )
 
 
+def refuse_hidden(table: VerifiedTable, *, role: str) -> None:
+    """Raise TargetError if row-level security may hide rows of a table from the role: they would count as missing."""
+    if table.hides_rows:
+        raise TargetError(
+            f'cannot verify table "{table.table}": row-level security applies to role "{role}"',
+            detail="Rows that its policies hide would count as missing.",
+            hint=f"Have a superuser run ALTER ROLE {quote_name(role)} BYPASSRLS; and verify again.",
+        )
+
+
+def refuse_temporary(server: ServerFacts, *, may_create: bool) -> None:
+    """Raise TargetError if values cannot be compared, because the role cannot create a temporary table there."""
+    refuse(check_standby(server.is_in_recovery, "compare values"), sqlstate="25006")
+    if not may_create:
+        database, role = quote_name(server.database), quote_name(server.user)
+        raise TargetError(
+            f"permission denied to create temporary tables in database {database}",
+            detail=f"Values are compared in a temporary table, and role {role} lacks TEMPORARY on the database.",
+            hint=f"Have the owner run GRANT TEMPORARY ON DATABASE {database} TO {role}; or compare counts.",
+            sqlstate="42501",
+        )
+
+
 def check_rows(table: VerifiedTable) -> Iterator[Problem]:
     """Yield what is wrong with the counts of a table."""
     if table.rows is None:
@@ -144,7 +171,15 @@ def refuse_values(load_id: str, reasons: Iterable[str]) -> None:
         )
 
 
+def find_renamed(tables: Iterable[VerifiedTable]) -> Iterator[str]:
+    """Yield the tables that the job does not find any more, because they have another name or schema now."""
+    for each in tables:
+        if each.is_renamed:
+            yield f'Table "{each.names[0]}" of the load is "{each.table}" now.'
+
+
 def find_obstacles(
+    job: LoadJob,
     plan: LoadPlan,
     work: Sequence[tuple[VerifiedTable, Sequence[ObjectWork]]],
     objects: Iterable[ObjectRecord],
@@ -152,18 +187,21 @@ def find_obstacles(
 ) -> Iterator[str]:
     """Yield why the rows of the load need not be the records of its files.
 
-    `work` has the objects of each table, and `rejected` the offsets of each object's rejected records.
+    `job` is the load's own job, and `plan` the one that reads its objects again. `work` has the objects of each table,
+    and `rejected` the offsets of each object's rejected records.
     """
     for target in plan.targets:
         if target.job.transform is not None:
             yield f'Transform "{target.job.transform.name}" has made the rows of table "{target.table}".'
         triggers = () if target.facts is None else target.facts.suppressing_triggers
-        if triggers and plan.job.rules.triggers == "keep":
+        if triggers and job.rules.triggers == "keep":
             yield f'Triggers of table "{target.table}" may change rows: {", ".join(triggers)}.'
     for table, found in work:
         if table.existing:
             yield f'Table "{table.table}" had rows with keys of the files, which the load kept.'
-        if len(found) != len(table.objects) or len({frozenset(each.target.column_map.columns) for each in found}) > 1:
+        if not found:
+            yield f'The load would now fill another table than "{table.table}".'
+        elif len(found) != len(table.objects) or len({frozenset(each.target.column_map.columns) for each in found}) > 1:
             yield f'Several targets of the load have filled table "{table.table}".'
     if any(each.rejected != len(rejected.get(each.number, ())) for each in objects):
         yield "Some rejected records were discarded, so they cannot be told from records that are missing."

@@ -27,8 +27,13 @@ class VerifiedTable:
     name: str
     # The table's oid in this database, 0 if the table does not exist any more.
     oid: int
-    # Whether it is an ordinary table. Rows of tables that inherit from it do not count then.
-    is_plain: bool | None
+    # pg_class.relkind, None if the table does not exist any more. Rows of tables that inherit from an ordinary table do
+    # not count.
+    kind: str | None
+    # The names that it had in the load: with its schema, and without.
+    names: list[str]
+    # Whether row-level security may hide rows of the table from the role.
+    hides_rows: bool
     # The numbers of its objects.
     objects: list[int]
     # The records that were cut out of the objects. The next six fields say what became of them.
@@ -49,7 +54,7 @@ class VerifiedTable:
     is_gone: bool
     # Whether the load alone has filled the table, so that the table may have no other row.
     is_alone: bool = False
-    # The rows that the table has now; None if a transform has filled it.
+    # The rows that the table has now; None if a transform has filled it, or if it is a view.
     rows: int | None = None
     # This and the next three fields are None unless values were compared: the records that were sent again, and the
     # bytes of their text.
@@ -64,6 +69,11 @@ class VerifiedTable:
     def table(self) -> TableName:
         """Return the table's name."""
         return TableName(schema=self.schema, name=self.name)
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the table has another name than in the load, or is in another schema."""
+        return str(self.table) not in self.names
 
 
 @frozen

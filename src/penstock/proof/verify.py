@@ -1,20 +1,21 @@
 """Verifies a complete load: reads the ledger, lists the sources, counts rows, and has values compared.
 
-It changes nothing. Needs SELECT on the tables, and to compare values TEMPORARY on the database.
+It changes nothing. Needs SELECT on the tables and on the ledger's, and to compare values TEMPORARY on the database.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.facts import read_server_facts
-from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.files.listing import lasting_name, recorded_name
 from penstock.core.files.streams import SourceReader
@@ -29,18 +30,21 @@ from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import World, plan_load
-from penstock.proof.compare import SEES_ALL, TableComparison, rows_of
+from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
     check_objects,
     check_records,
     check_rows,
     describe_touched,
     find_obstacles,
+    find_renamed,
     find_targets,
     find_touched,
     find_work,
     is_alone,
     refuse_gone,
+    refuse_hidden,
+    refuse_temporary,
     refuse_values,
     with_positions,
 )
@@ -49,6 +53,7 @@ from penstock.proof.values import Problem, VerifiedTable, VerifyOutcome
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
     from penstock.core.values.job import LoadJob
+    from penstock.core.values.source import SourceObject
     from penstock.ledger.rejects import RejectingLoad
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.outcome import LoadProgress
@@ -73,10 +78,13 @@ def verify_load(
         with translate_errors("reading what the load has stored"):
             tables = fetch_rows(connection, "ledger/proof_tables", VerifiedTable, ledger=ledger_schema, load=load_id)
         objects = list_objects(connection, ledger_schema, load_id)
-        refuse_gone(load_id, tables)
-        tables = [_count(connection, job, each) for each in tables]
         server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
-    with SourceReader(credentials=AwsCredentials(), is_for_others=not is_own_login) as sources:
+        refuse_gone(load_id, tables)
+        if values:
+            connect.refuse_unwritable("compare values")
+            refuse_temporary(server, may_create=_may_create_temporary(connection))
+        tables = [_count(connection, job, each, role=server.user) for each in tables]
+    with LoadedSources({each.uri for each in objects}, is_for_others=not is_own_login) as sources:
         sources.max_record_bytes = job.rules.max_record
         tools = LoadTools(
             connect=connect,
@@ -88,13 +96,16 @@ def verify_load(
             rejects_torn=job.rules.on_error == "reject",
         )
         listed = {recorded_name(each): each for target in job.targets for each in sources.list(target.sources)}
-        touched = _compare_touched(load_id, job, tools, objects=find_touched(objects, listed), tables=tables)
+        # A plan reads the catalogue and the beginnings of files, so it is made once, and only if something needs it.
+        plan = cache(lambda: _plan_again(job, tools))
+        touched = _compare_touched(load_id, plan, tools, objects=find_touched(objects, listed), tables=tables)
         problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
         problems += [problem for each in tables for problem in check_rows(each)]
         if is_compared:
-            tools = replace(tools, sends_text=True)
-            tables, found = _compare_all(load_id, load.meaning, job, tools, objects=objects, tables=tables)
+            tables, found = _compare_all(
+                load_id, load.meaning, job, plan, replace(tools, sends_text=True), objects=objects, tables=tables
+            )
             problems += found
     return VerifyOutcome(
         load_id=load_id,
@@ -122,18 +133,49 @@ def _read_load(connection: Connection, schema: str, load_id: str) -> tuple[Rejec
     return load, rights.is_own_login
 
 
-def _count(connection: Connection, job: LoadJob, table: VerifiedTable) -> VerifiedTable:
-    """Return a table with the number of its rows, unless a transform has filled it. Raises ServerError."""
-    if any(target.transform is not None for target in find_targets(job, table)):
+def _may_create_temporary(connection: Connection) -> bool:
+    with translate_errors("looking at the rights on the database"):
+        query = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
+        return bool(fetch_one(connection, query)[0])
+
+
+def _count(connection: Connection, job: LoadJob, table: VerifiedTable, *, role: str) -> VerifiedTable:
+    """Return a table with the number of its rows, unless a transform has filled it, or if it is a view.
+
+    Raises TargetError, ServerError.
+    """
+    if table.kind == "v" or any(target.transform is not None for target in find_targets(job, table)):
         return table
-    with in_transaction(connection, f"counting the rows of {table.table}"):
-        connection.execute(SEES_ALL)
+    refuse_hidden(table, role=role)
+    with seeing_all_rows(connection, table, "counting"):
         (rows,) = fetch_one(connection, sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table)))
     return replace(table, rows=rows, is_alone=is_alone(job, table))
 
 
+class LoadedSources(SourceReader):
+    """The sources of a load, of which only the objects that it has loaded are listed.
+
+    Files that came later may have other columns, and the first file that is listed decides the plan. Of sources without
+    an object of the load, such as those that earlier loads have loaded, all objects are listed.
+    """
+
+    def __init__(self, loaded: Collection[str], *, is_for_others: bool) -> None:
+        super().__init__(credentials=AwsCredentials(), is_for_others=is_for_others)
+        self._loaded = loaded
+
+    def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:
+        """Return the loaded objects of the sources, in a fixed order. Raises SourceError."""
+        found = super().list(sources, **options)
+        return tuple(each for each in found if recorded_name(each) in self._loaded) or found
+
+
 def _compare_touched(
-    load_id: str, job: LoadJob, tools: LoadTools, *, objects: Sequence[ObjectRecord], tables: Sequence[VerifiedTable]
+    load_id: str,
+    plan: Callable[[], LoadPlan],
+    tools: LoadTools,
+    *,
+    objects: Sequence[ObjectRecord],
+    tables: Sequence[VerifiedTable],
 ) -> dict[int, str | None]:
     """Compare touched files with the checksums in the ledger. Return what is wrong with each, None if nothing."""
     found = {each.number: describe_touched(True) for each in objects if each.size_bytes == 0}
@@ -141,11 +183,12 @@ def _compare_touched(
     if not left:
         return found
     try:
-        plan = _plan_again(job, tools)
+        planned = plan()
     except (DataError, SourceError, TargetError, UsageError) as error:
         # A file whose content is new may contradict its table or the options of the load.
         return found | {each.number: describe_touched(None, error.message) for each in left}
-    for work in [each for table in tables for each in find_work(plan, table, left)]:
+    found |= {each.number: describe_touched(None, "the load would now fill another table") for each in left}
+    for work in [each for table in tables for each in find_work(planned, table, left)]:
         try:
             with tools.connect.borrow() as connection:
                 found[work.number] = describe_touched(is_unchanged(load_id, work, tools, connection))
@@ -156,7 +199,7 @@ def _compare_touched(
 
 def _plan_again(job: LoadJob, tools: LoadTools) -> LoadPlan:
     """Return the plan that reads the objects of a job again. Raises PenstockError."""
-    world = World(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema)
+    world = World(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema, stores=False)
     return plan_load(_as_read_again(job), world)
 
 
@@ -167,21 +210,26 @@ def _compare_all(
     load_id: str,
     meaning: str,
     job: LoadJob,
+    plan: Callable[[], LoadPlan],
     tools: LoadTools,
     *,
     objects: Sequence[ObjectRecord],
     tables: Sequence[VerifiedTable],
 ) -> tuple[list[VerifiedTable], list[Problem]]:
     """Compare the values of each table, and return the tables with the results, and the first differences."""
-    tools.connect.refuse_unwritable("compare values")
     began_s = tools.clock()
-    plan = _plan_again(job, tools)
-    refuse_values(load_id, _find_changes(meaning, plan, tools))
-    work = [(table, [*map(with_positions, find_work(plan, table, objects))]) for table in tables]
+    refuse_values(load_id, find_renamed(tables))
+    try:
+        planned = plan()
+    except (DataError, TargetError, UsageError) as error:
+        refuse_values(load_id, filter(None, [f"Its files cannot be planned again: {error.message}.", error.detail]))
+        raise
+    refuse_values(load_id, _find_changes(meaning, planned, tools))
+    work = [(table, [*map(with_positions, find_work(planned, table, objects))]) for table in tables]
     store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
-    refuse_values(load_id, find_obstacles(plan, work, objects, rejected))
+    refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
     compared: list[VerifiedTable] = []
     problems: list[Problem] = []
     for table, found in work:
@@ -196,8 +244,17 @@ def _compare_all(
 
 def _as_read_again(job: LoadJob) -> LoadJob:
     """Return a job whose plan reads all objects, changes no table, and asks nobody but the server."""
-    rules = replace(job.rules, again=True, join=False, via="client", indexes="keep", freeze="never")
-    targets = tuple(replace(each, types="text", add_columns=False) for each in job.targets)
+    rules = replace(
+        job.rules,
+        again=True,
+        join=False,
+        via="client",
+        indexes="keep",
+        triggers="keep",
+        autovacuum="keep",
+        freeze="never",
+    )
+    targets = tuple(replace(each, types="text", add_columns=False, missing="default") for each in job.targets)
     return replace(job, rules=rules, targets=targets)
 
 
@@ -216,6 +273,8 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
         )
     )
     for was, target in zip(before, now["targets"], strict=True):
+        # The rights of the role decide whether records are staged, and not what is stored.
+        target["landing"] = was["landing"]
         if target["landing"] == "replacement":
             # The columns of the table that has taken the old one's place have other numbers.
             target["numbers"] = was["numbers"]

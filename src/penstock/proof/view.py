@@ -36,7 +36,7 @@ def _describe_counts(table: VerifiedTable) -> str:
     }
     named = ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count or what == "stored")
     if table.rows is None:
-        return f"{table.table}: {named} by a transform"
+        return f"{table.table}: {named} {'in a view' if table.kind == 'v' else 'by a transform'}"
     is_own = table.is_alone or table.rows == table.inserted + table.updated
     others = "" if is_own else ", which may include rows of others"
     return f"{table.table}: {named}; the table has {count_nouns(table.rows, 'row')}{others}"

@@ -1,6 +1,6 @@
 -- proof_tables.sql: what the ledger says of each table of a complete load
--- returns (schema, name, oid, is_plain, objects, records, inserted, updated, rejected, suppressed, duplicates, existing,
--- is_emptied, is_shared, is_gone); needs the ledger; PostgreSQL 14+
+-- returns (schema, name, oid, kind, names, hides_rows, objects, records, inserted, updated, rejected, suppressed,
+-- duplicates, existing, is_emptied, is_shared, is_gone); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f proof_tables.sql
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
@@ -8,7 +8,9 @@
 SELECT coalesce(n.nspname, d.schema)::text AS schema,
        coalesce(c.relname, d.name)::text AS name,
        coalesce(c.oid, 0)::int8 AS oid,
-       c.relkind = 'r' AS is_plain,
+       c.relkind::text AS kind,
+       ARRAY[pg_catalog.concat_ws('.', nullif(d.schema, ''), d.name), d.name] AS names,
+       coalesce(pg_catalog.row_security_active(c.oid), false) AS hides_rows,
        d.objects,
        d.records,
        CASE WHEN s.is_staged THEN s.inserted ELSE d.rows END AS inserted,
