@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
@@ -184,6 +185,27 @@ def test_key_that_a_later_load_has_updated_is_not_what_the_first_one_stored(load
     assert verify(loads, second).problems == ()
     (problem,) = verify(loads, first).problems
     assert (problem.where, problem.line) == (str(folder / "2.csv"), 2)
+
+
+def test_key_without_its_index_is_refused_before_a_file_is_read(loads: Loads, path: Path) -> None:
+    """The index says which keys are equal, and so which record of a key is compared."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
+    load_id = load(loads, mode_target(path, "upsert", into="u", key=("a",)))
+    loads.execute("ALTER TABLE u DROP CONSTRAINT u_pkey")
+    shown: list[object] = []
+    with pytest.raises(TargetError, match="no unique index on"):
+        penstock.verify(load_id, to=loads.conninfo, values=True, on_progress=shown.append)
+    assert shown == []
+
+
+def test_record_that_the_type_refuses_now_is_not_called_missing(loads: Loads, tmp_path: Path) -> None:
+    """The table has its row, from before the domain was altered; the problem has the server's reason."""
+    loads.execute("CREATE DOMAIN small AS int; CREATE TABLE u (a small, b text)")
+    load_id = load(loads, target(write_csv(tmp_path / "u.csv", ["1,x", "2,y"]), into="u"))
+    loads.execute("ALTER DOMAIN small ADD CHECK (VALUE < 2) NOT VALID")
+    (problem,) = verify(loads, load_id).problems
+    assert (problem.line, problem.message.partition(":")[0]) == (3, "is refused now")
+    assert "small_check" in problem.message
 
 
 @pytest.mark.parametrize("values", [False, True])

@@ -106,6 +106,8 @@ class TableComparison:
         self._sorter = RejectSorter(self._session)
         self.records = Counter[int]()
         self._bytes = 0
+        # The query of the sent records that must be in the table. `run` sets it before it sends any.
+        self._chosen = sql.Composed([])
         # The records that the server refuses now: the offsets of all, by object, and the first ones.
         self._refused: dict[int, list[int]] = defaultdict(list)
         self._shown: list[Reject] = []
@@ -114,6 +116,7 @@ class TableComparison:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
         facts, columns = self._target.facts, self._target.column_map.columns
         assert facts is not None
+        self._chosen = self._choose()
         make_landing_table(
             self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
         )
@@ -210,7 +213,10 @@ class TableComparison:
     def _note_refused(self, refused: Sequence[Reject]) -> None:
         for each in refused:
             self._refused[each.object_number].append(each.start)
-        self._shown += refused[: _MOST_SHOWN - len(self._shown)]
+        for each in refused[: _MOST_SHOWN - len(self._shown)]:
+            # The table may have its row nevertheless, for example if the type was altered since.
+            reason = replace(each.reason, message=f"is refused now: {each.reason.message}")
+            self._shown.append(replace(each, reason=reason))
 
     def _report(self, feed: BlockFeed, *, activity: str = "") -> None:
         if self._tools.on_progress is not None:
@@ -291,7 +297,7 @@ class TableComparison:
         return sql.SQL(query).format(
             hash=sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns),
             columns=columns,
-            chosen=self._choose(),
+            chosen=self._chosen,
             rows=rows_of(self._table),
             positions=list_identifiers(POSITION_COLUMNS),
             limit=sql.Literal(_MOST_SHOWN),

@@ -60,7 +60,7 @@ class VerifiedTable:
     # bytes of their text.
     compared: int | None = None
     compared_bytes: int | None = None
-    # The records that the table has not, or less often than the files.
+    # The records that the table has not, or less often than the files, and those that the server refuses now.
     missing: int | None = None
     # The rows that the files have not, or less often than the table. 0 if the load has not filled the table alone.
     extra: int | None = None

@@ -184,7 +184,7 @@ def refuse_remote(sources: Iterable[str]) -> None:
             raise SourceError(
                 f'"{source}" is not read for another login\'s load',
                 detail="It would be read with your credentials and from this host.",
-                hint="Run the load's own penstock load command, which names the URL itself.",
+                hint="Log in as the user that began it, or run its own penstock load command with the URL.",
             )
 
 
