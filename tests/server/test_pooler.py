@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -18,7 +18,7 @@ from penstock.core.errors import ServerError
 from penstock.preflight.doctor import examine_server
 from support import pgbouncer
 from support.files import write_to
-from support.loads import Loads, target
+from support.loads import Loads, share_ledger, target
 from support.proofs import copy_again, load
 
 if TYPE_CHECKING:
@@ -97,15 +97,20 @@ def test_looking_through_a_pooler_works(transaction_pooled: str, database18: str
     assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
 
 
-def test_counts_are_verified_through_a_pooler(transaction_pooled: str, database18: str, file: Path) -> None:
-    """Also for a file that was copied again; values need a session of their own."""
-    direct = Loads(database18, setup="CREATE TABLE t (a int, b text)")
-    load_id = load(direct, target(file))
+def test_counts_are_verified_through_a_pooler(
+    pg: PgServer, servers: ServerPool, database: str, user_name: str, user_conninfo: str, file: Path
+) -> None:
+    """By an ordinary role, whose statements share a transaction there; values need a session of their own."""
+    admin = Loads(database, setup=f'CREATE TABLE t (a int, b text); GRANT SELECT, INSERT ON t TO "{user_name}"')
+    share_ledger(admin, f'"{user_name}"')
+    load_id = load(Loads(user_conninfo), target(file))
+    # The file is then compared with the ledger, whose policies apply to the role, after its rows are counted.
     copy_again(file)
-    outcome = penstock.verify(load_id, to=transaction_pooled)
-    assert (outcome.problems, outcome.tables[0].rows) == ((), 2)
-    with pytest.raises(ServerError, match="cannot compare values through a connection pooler"):
-        penstock.verify(load_id, to=transaction_pooled, values=True)
+    with contextmanager(_pool)("transaction", pg, servers, user_conninfo) as pooled:
+        outcome = penstock.verify(load_id, to=pooled)
+        assert (outcome.problems, outcome.tables[0].rows) == ((), 2)
+        with pytest.raises(ServerError, match="cannot compare values through a connection pooler"):
+            penstock.verify(load_id, to=pooled, values=True)
 
 
 def test_plan_through_a_pooler_exits_as_one_that_would_not_load(

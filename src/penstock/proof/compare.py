@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
-from penstock.core.connect.errors import rolled_back, translate_errors
+from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
@@ -62,13 +62,12 @@ def rows_of(table: VerifiedTable) -> sql.Composed:
 
 @contextmanager
 def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> Iterator[None]:
-    """Run statements that fail if a policy hides rows of a table, and roll back. `what` begins "... the rows of table".
+    """Run a transaction that fails if a policy hides rows of a table. `what` begins "... the rows of table".
 
     Raises TargetError, ServerError.
     """
     try:
-        # Behind a pooler all statements run in one transaction. The rollback ends the setting there too.
-        with translate_errors(f"{what} the rows of {table.table}"), rolled_back(connection):
+        with in_transaction(connection, f"{what} the rows of {table.table}"):
             connection.execute("SET LOCAL row_security = off")
             yield
     except TargetError as error:
