@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 # A number below this part of its limit is never reported.
 _LEAST = 0.1
 
-# A number at or above _LEAST is reported if it reaches its limit within this time at the present rate.
+# A number at or above _LEAST is reported if it reaches its limit within this time at the present rate. The forecast
+# reaches at most ten times as far into the future as the recording is long, because whatever makes the number grow may
+# end, as a load does.
 _SOON_S = 86_400.0
-
-# A number at or above this part of its limit is reported even if it does not reach the limit soon.
-_NEAR = 0.8
-
-# A disk counts as nearly full at or above this part. The forecast for a disk reaches at most ten times as far into the
-# future as the recording is long, because whatever fills the disk may end.
-_NEARLY_FULL = 0.9
 _MOST_FORECAST = 10
+
+# A number at or above this part of its limit is reported even if it does not reach the limit soon. The second part is
+# for disks.
+_NEAR = 0.8
+_NEARLY_FULL = 0.9
 
 # A server takes no more writes at this age, which is 3 million before 2^31 (SetTransactionIdLimit in varsup.c).
 _STOP = 2**31 - 3_000_000
@@ -160,14 +160,18 @@ class RiskMeter:
     def rise(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
         """Return by how much a value in a row has grown from the first reading to the last; 0 if that is not known."""
         for before in self.first_rows(view):
-            if all(before.get(key) == row.get(key) for key in keys):
+            if before.get(column) is not None and all(before.get(key) == row.get(key) for key in keys):
                 return max(0, read_int(row, column) - read_int(before, column))
         return 0.0
 
     def rate(self, view: str, row: CounterRow, column: str, *keys: str) -> float:
         """Return by how much a value in a row grows in a second."""
-        elapsed_s = self._last[view][0] - self._first[view][0]
-        return self.rise(view, row, column, *keys) / elapsed_s if elapsed_s > 0 else 0.0
+        seen_s = self.seen_s(view)
+        return self.rise(view, row, column, *keys) / seen_s if seen_s > 0 else 0.0
+
+    def seen_s(self, view: str) -> float:
+        """Return the time from the first reading of a view to the last."""
+        return self._last[view][0] - self._first[view][0] if view in self._last else 0.0
 
     @property
     def allowed_connections(self) -> int | None:
@@ -185,12 +189,12 @@ def _time_left(now: float, limit: float, rate: float) -> float | None:
     return max(0.0, limit - now) / rate if rate > 0 else None
 
 
-def _is_near(now: float, limit: float, left_s: float | None = None, *, near: float = _NEAR) -> bool:
-    return limit > 0 and (now >= near * limit or _is_soon(now, limit, left_s))
-
-
-def _is_soon(now: float, limit: float, left_s: float | None) -> bool:
-    return now >= _LEAST * limit and left_s is not None and left_s <= _SOON_S
+def _is_near(
+    now: float, limit: float, left_s: float | None = None, *, seen_s: float = 0.0, near: float = _NEAR
+) -> bool:
+    """Return whether a number is near its limit, or will reach it soon. `seen_s` is how long it was seen to grow."""
+    is_soon = left_s is not None and left_s <= min(_SOON_S, _MOST_FORECAST * seen_s)
+    return limit > 0 and (now >= near * limit or (now >= _LEAST * limit and is_soon))
 
 
 # For each code: the unit, what happens at the limit or what is wrong, and the remedy.
@@ -279,7 +283,7 @@ def _find_age(
     is_late = age >= late
     limit, then = (_STOP, then) if is_late else (freezes_at, _THEN_FREEZES)
     left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
-    if is_late or _is_near(age, limit, left_s):
+    if is_late or _is_near(age, limit, left_s, seen_s=seen.seen_s("database_ages")):
         remedy = held + (_VACUUM if is_late else _FREEZE).format(column=_FROZEN[column])
         yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
 
@@ -290,8 +294,12 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         kept, rate = read_int(row, "retained_bytes"), seen.rate("slots", row, "retained_bytes", "name")
         limit = most or (None if free is None else kept + free)
         left_s = None if limit is None else _time_left(kept, limit, rate)
-        is_growing = not row.get("is_active") and usual and kept >= _LEAST * usual and (rate > 0 or kept > usual)
-        if row.get("wal_status") != "lost" and (is_growing or (limit is not None and _is_near(kept, limit, left_s))):
+        # A logical slot keeps WAL for some time after its consumer has confirmed it. So what is not confirmed shows
+        # whether the slot is read, even if the consumer only calls pg_logical_slot_get_changes now and then.
+        unread = kept if row.get("unconfirmed_bytes") is None else read_int(row, "unconfirmed_bytes")
+        is_growing = not row.get("is_active") and usual and unread >= _LEAST * usual and (rate > 0 or kept > usual)
+        is_near = limit is not None and _is_near(kept, limit, left_s, seen_s=seen.seen_s("slots"))
+        if row.get("wal_status") != "lost" and (is_growing or is_near):
             what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
             then = "the slot is lost" if most else _end_of_wal(limit, rate)
             name = str(row.get("name")).replace("'", "''")
@@ -303,7 +311,8 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         left_s = None if limit is None else _time_left(kept, limit, rate)
         is_failing = read_int(row, "last_failed_at_s") > read_int(row, "last_archived_at_s")
         is_behind = usual is not None and kept > usual and rate > 0
-        if is_failing or is_behind or (limit is not None and _is_near(kept, limit, left_s)):
+        is_near = limit is not None and _is_near(kept, limit, left_s, seen_s=seen.seen_s("archiver"))
+        if is_failing or is_behind or is_near:
             what = "the archiver, which fails," if is_failing else "the archiver"
             yield _risk("archiver-keeps-wal", what, kept, limit, left_s, then=_end_of_wal(limit, rate))
 
@@ -324,16 +333,14 @@ def _find_sequences(seen: RiskMeter) -> Iterator[Risk]:
     for row in seen.rows("sequences"):
         now, limit = read_int(row, "last_value"), read_int(row, "last_possible")
         left_s = _time_left(now, limit, seen.rate("sequences", row, "last_value", "schemaname", "sequencename"))
-        if limit and _is_near(now, limit, left_s):
+        if _is_near(now, limit, left_s, seen_s=seen.seen_s("sequences")):
             yield _risk("sequence-end", f"sequence {_name(row, 'sequencename')}", now, limit, left_s)
 
 
 def _find_full_disks(seen: RiskMeter) -> Iterator[Risk]:
     for device in seen.devices.result():
         now, left_s = device.size_bytes - device.least_free_bytes, device.full_in_s
-        if left_s is not None and left_s > _MOST_FORECAST * device.rates.elapsed_s:
-            left_s = None
-        if _is_near(now, device.size_bytes, left_s, near=_NEARLY_FULL):
+        if _is_near(now, device.size_bytes, left_s, seen_s=device.rates.elapsed_s, near=_NEARLY_FULL):
             what = f"device {device.device} ({', '.join(device.tablespaces)})"
             yield _risk("disk-full", what, now, device.size_bytes, left_s)
 

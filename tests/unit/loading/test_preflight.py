@@ -84,6 +84,7 @@ SLOT = Slot(
     is_active=False,
     wal_status="extended",
     retained_bytes=5 * GIB,
+    unconfirmed_bytes=None,
     safe_bytes=None,
 )
 ARCHIVER = Archiver(

@@ -24,6 +24,7 @@ SETTINGS = {
     "max_slot_wal_keep_size": "-1",
 }
 GB = 10**9
+SPILLED = {"spill_bytes": 0, "total_bytes": 0}
 
 
 def found_in(view: str, *readings: dict[str, Any], every_s: float = 60.0, **settings: str) -> list[Risk]:
@@ -32,6 +33,13 @@ def found_in(view: str, *readings: dict[str, Any], every_s: float = 60.0, **sett
     for number, row in enumerate(readings):
         meter.see(sample(number * every_s, counters={view: (row,)}))
     return list(meter.result())
+
+
+def test_numbers_that_grow_for_long_are_named_from_a_tenth_on() -> None:
+    """Within a day, but not later."""
+    for at_first, codes in ((20_000_000, ["transaction-age"]), (54_000_000, [])):
+        found = found_in("database_ages", age(at_first), age(56_000_000), every_s=10_000.0)
+        assert [each.code for each in found] == codes
 
 
 def age(xids: int, mxids: int = 0, **more: Any) -> dict[str, Any]:
@@ -45,9 +53,11 @@ def age(xids: int, mxids: int = 0, **more: Any) -> dict[str, Any]:
         ([age(21_000_000), age(21_000_000)], None),
         ([age(30_000_000), age(29_000_000)], None),
         ([age(31_000_000), age(31_060_000)], None),
+        # Ten thousand a second in this minute: what goes on for hours is seen in more than a minute.
+        ([age(29_400_000), age(30_000_000)], None),
         (
-            [age(29_400_000), age(30_000_000)],
-            "database shop has 30,000,000 of 200,000,000 transactions (15 %), reached in 4 h 43 min at this rate",
+            [age(100_000_000), age(120_000_000)],
+            "database shop has 120,000,000 of 200,000,000 transactions (60 %), reached in 4 min 00 s at this rate",
         ),
         ([age(170_000_000)], "transaction-age: database shop has 170,000,000 of 200,000,000 transactions (85 %); then"),
         (
@@ -65,7 +75,7 @@ def age(xids: int, mxids: int = 0, **more: Any) -> dict[str, Any]:
 def test_ages_are_held_against_autovacuum_and_then_against_the_stop(
     readings: list[dict[str, Any]], expected: str | None
 ) -> None:
-    """Below a tenth nothing is named, nor what does not grow or what is days away."""
+    """Below a tenth nothing is named, nor what does not grow or is far away for what was recorded."""
     found = [describe_risk(each) for each in found_in("database_ages", *readings)]
     assert len(found) == (expected is not None)
     assert expected is None or expected in found[0]
@@ -122,6 +132,9 @@ def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
             {"max_slot_wal_keep_size": "4GB"},
             "has 2.10 GB of 4.29 GB (49 %), reached in 1 min 13 s at this rate; then the slot is lost",
         ),
+        # Its consumer calls pg_logical_slot_get_changes again and again, or has not done so.
+        ([slot(300, unconfirmed_bytes=0), slot(2100, unconfirmed_bytes=90 * 10**6)], {}, None),
+        ([slot(300, unconfirmed_bytes=0), slot(2100, unconfirmed_bytes=1800 * 10**6)], {}, "it grows by 30.0 MB/s"),
         ([slot(4000, is_active=True)], {"max_slot_wal_keep_size": "4GB"}, "in use, has 4.00 GB of 4.29 GB (93 %)"),
     ],
 )
@@ -160,13 +173,16 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
         ("pg_stat_database", {"numbackends": 90}, {"numbackends": 90}, None),
         ("sequences", {"last_value": 200_000_000}, {"last_value": 201_000_000}, None),
         ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_000_000_000}, None),
-        ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_001_000_000}, "sequence-end"),
+        ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_001_000_000}, None),
+        ("sequences", {"last_value": 1_000_000_000}, {"last_value": 1_200_000_000}, "sequence-end"),
+        # It began there, and was used for the first time.
+        ("sequences", {"last_value": None}, {"last_value": 1_200_000_000}, None),
         ("sequences", {"last_value": None}, {"last_value": 2_000_000_000}, "sequence-end"),
         ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 60_000, "blks_hit": 6_000_000}, None),
         ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 600, "blks_hit": 0}, None),
         ("pg_stat_slru", {"blks_read": 0, "blks_hit": 0}, {"blks_read": 60_000, "blks_hit": 60_000}, "slru-misses"),
-        ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": 99 * GB}, None),
-        ("pg_stat_replication_slots", {"spill_bytes": 0}, {"spill_bytes": GB, "total_bytes": GB}, "decoding-spills"),
+        ("pg_stat_replication_slots", SPILLED, {"spill_bytes": GB, "total_bytes": 99 * GB}, None),
+        ("pg_stat_replication_slots", SPILLED, {"spill_bytes": GB, "total_bytes": GB}, "decoding-spills"),
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 1, "is_analyzed": False, "n_live_tup": 20_000}, None),
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": True, "n_live_tup": 20_000}, None),
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": False, "n_live_tup": 9000}, None),

@@ -136,6 +136,7 @@ def test_slots_and_archiver_are_told() -> None:
         is_active=False,
         wal_status="extended",
         retained_bytes=9 * GIB,
+        unconfirmed_bytes=None,
         safe_bytes=None,
     )
     archiver = Archiver(

@@ -110,6 +110,8 @@ class Slot:
     wal_status: str | None
     # The WAL that is kept for the slot.
     retained_bytes: int | None
+    # The WAL that the consumer of a logical slot has not confirmed. None for a physical slot.
+    unconfirmed_bytes: int | None
     # How much more WAL can be written before the slot may be lost.
     safe_bytes: int | None
 

@@ -11,7 +11,7 @@ SELECT pg_catalog.jsonb_build_object(
            'root', (SELECT r.relname FROM pg_catalog.pg_class AS r WHERE r.oid = pg_catalog.pg_partition_root(c.oid)),
            'seq_scan', t.seq_scan,
            'seq_tup_read', t.seq_tup_read,
-           'idx_scan', t.idx_scan,
+           'idx_scan', coalesce(t.idx_scan, 0),
            'n_live_tup', t.n_live_tup,
            'n_dead_tup', t.n_dead_tup,
            'vacuumed_s', pg_catalog.date_part(
