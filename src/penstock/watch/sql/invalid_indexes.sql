@@ -1,6 +1,9 @@
--- invalid_indexes.sql: indexes that are maintained but not used; none of a table on which an index is being built
+-- invalid_indexes.sql: indexes that are maintained but not used; none that is being built or dropped
 -- returns (counters); needs no privilege, pg_read_all_stats for builds of other roles; PostgreSQL 14+
 -- psql -f invalid_indexes.sql
+--
+-- DROP INDEX CONCURRENTLY makes an index invalid, and then waits for older transactions. Until it is done, its session
+-- holds this lock.
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', n.nspname,
            'relname', t.relname,
@@ -17,5 +20,13 @@ SELECT pg_catalog.jsonb_build_object(
            SELECT
              FROM pg_catalog.pg_stat_progress_create_index AS p
             WHERE p.relid = i.indrelid OR p.relid IS NULL
+       )
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_locks AS l
+             JOIN pg_catalog.pg_database AS d ON d.oid = l.database
+            WHERE l.relation = i.indexrelid
+              AND l.mode = 'ShareUpdateExclusiveLock'
+              AND d.datname = pg_catalog.current_database()
        )
  LIMIT 20;
