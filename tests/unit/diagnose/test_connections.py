@@ -50,6 +50,15 @@ def test_connections_that_are_used_or_rare_are_nothing_remarkable() -> None:
     assert found_in(opened(40), application="penstock load") == []
 
 
+def test_pools_that_are_filled_open_no_short_connections() -> None:
+    """All connections that were opened are still there at the end; if the pools are emptied again, they are not."""
+    for left, is_found in ((5 + 29 * 40, False), (5, True)):
+        readings = {0: 5, 20: 5 + 20 * 40, 29: left}
+        rows = {t: ({"application": "shop", "of_all": count},) for t, count in readings.items()}
+        found = found_in(lambda t, rows=rows: opened(40)(t) | ({"connections": rows[t]} if t in rows else {}))
+        assert ("connections-short" in [each.code for each in found]) == is_found
+
+
 def taken(count: int, *, idle: int) -> Any:
     """Return the counters of a server with so many connections."""
     rows = [{"application": "shop", "user": "web", "connections": count - 7, "idle": idle, "of_all": count},

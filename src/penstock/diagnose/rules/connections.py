@@ -40,6 +40,9 @@ class OpenedSessions:
         # starting.
         self._opening_s = 0.0
         self._taken = self._readings = self._full_readings = 0
+        # The connections at the first and at the last reading.
+        self._first_taken: int | None = None
+        self._last_taken = 0
         # The rows of the reading with most connections.
         self._rows: Sequence[CounterRow] = ()
 
@@ -49,9 +52,11 @@ class OpenedSessions:
         self._opening_s += opening * sample.interval_s
         if (databases := sample.counters.get("pg_stat_database")) is not None:
             self._opened.see(sum(_count(row, "sessions") for row in databases))
-        if rows := sample.counters.get("connections"):
+        if (rows := sample.counters.get("connections")) is not None:
             # The rows do not include the sampler's own connection.
-            taken = _count(rows[0], "of_all") + 1
+            taken = 1 + sum(_count(row, "of_all") for row in rows[:1])
+            self._first_taken = taken if self._first_taken is None else self._first_taken
+            self._last_taken = taken
             self._readings += 1
             self._full_readings += self._allowed is not None and taken >= self._allowed
             if taken >= self._taken:
@@ -65,8 +70,10 @@ class OpenedSessions:
         return [each for each in found if each is not None]
 
     def _find_short_sessions(self, case: Case) -> Diagnosis | None:
-        rate, commits_per_s = self._opened.total / case.elapsed_s, case.rates.commits_per_s
-        if rate < _MANY_PER_S or self._opened.total < _MANY or commits_per_s is None:
+        # Connections that are still open at the end, such as those of a pool that was filled, are not short.
+        opened = self._opened.total - max(0, self._last_taken - (self._first_taken or 0))
+        rate, commits_per_s = opened / case.elapsed_s, case.rates.commits_per_s
+        if rate < _MANY_PER_S or opened < _MANY or commits_per_s is None:
             return None
         if commits_per_s >= _FEW_TRANSACTIONS * rate:
             return None
