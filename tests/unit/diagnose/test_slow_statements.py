@@ -10,14 +10,18 @@ from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.examination import diagnose
 from penstock.diagnose.rules.statements import Tallies
 from penstock.watch.waits import moment_of
-from support.made_samples import recording_of, sample, session
+from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
 
+DATABASES = "pg_stat_database"
 SEARCH = "SELECT * FROM orders WHERE customer = ?"
 DELETE = "DELETE FROM customers WHERE id = ?"
 UPDATE = "UPDATE customers SET name = ? WHERE id = ?"
+REPORT = "SELECT day, sum(price) FROM orders WHERE day > ? GROUP BY day"
+UPSERT = "INSERT INTO orders VALUES (?) ON CONFLICT (id) DO UPDATE SET n = orders.n + ?"
+ARCHIVE = "INSERT INTO attic SELECT * FROM orders WHERE day < ?"
 
 
 def table(name: str, read: int, scans: int, *, searches: int = 0, is_analyzed: bool = True) -> dict[str, Any]:
@@ -45,6 +49,7 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         sample(
             float(t),
             *[session(wait, query=query, query_id=7)] * 2,
+            xid=t,
             counters={name: (each[t > 0],) for name, each in rows.items() if t in (0, 59)},
         )
         for t in range(60)
@@ -66,11 +71,21 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         # A partition of the table that the statement names.
         (SEARCH, {**table("orders_2026", 5_000_000, 100), "root": "orders"}, {}, ["sequential-scan", "cpu-bound"]),
         ("SELECT sum(price) FROM orders", table("orders", 5_000_000, 100), {}, ["cpu-bound"]),
+        # A report by groups, and an export, read many rows, whatever a report returns.
+        (REPORT, table("orders", 5_000_000, 100), {"counted": called(100, 3000)}, ["cpu-bound"]),
+        (f"COPY ({SEARCH}) TO STDOUT", table("orders", 5_000_000, 100), {}, ["cpu-bound"]),
+        # Without pg_stat_statements, the rows that the server changed show whether most rows were found.
+        (ARCHIVE, table("orders", 5_000_000, 100), {"changed": 4_000_000}, ["cpu-bound"]),
+        (ARCHIVE, table("orders", 5_000_000, 100), {"changed": 100}, ["sequential-scan", "cpu-bound"]),
         # Others search the table by an index, so one of them may be this statement; and it has more calls than scans.
         (SEARCH, table("orders", 5_000_000, 100, searches=9000), {}, ["cpu-bound"]),
         (SEARCH, table("orders", 5_000_000, 100), {"counted": called(9000, 9000)}, ["cpu-bound"]),
         (SEARCH, table("orders", 5_000_000, 100, is_analyzed=False), {}, ["no-statistics", "cpu-bound"]),
+        (REPORT, table("orders", 5_000_000, 100, is_analyzed=False), {}, ["no-statistics", "cpu-bound"]),
         (SEARCH, table("orders", 0, 0, is_analyzed=False), {}, ["cpu-bound"]),
+        # Each of these has one plan only.
+        ("COPY orders TO STDOUT", table("orders", 5_000_000, 100, is_analyzed=False), {}, ["cpu-bound"]),
+        (UPSERT, table("orders", 0, 0, searches=9000, is_analyzed=False), {}, ["cpu-bound"]),
         (DELETE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["foreign-key-unindexed", "cpu-bound"]),
         (DELETE, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
@@ -86,7 +101,9 @@ def test_what_a_statement_lacks_is_named_before_the_processors(
     query: str, last: dict[str, Any], more: dict[str, Any], expected: list[str]
 ) -> None:
     """Each beside counterparts that are healthy."""
-    views = {name: (row, row) for name, row in more.items() if name != "counted"}
+    views = {name: (row, row) for name, row in more.items() if name == "unindexed_keys"}
+    if "changed" in more:
+        views[DATABASES] = (database(0)[DATABASES][0], database(9, more["changed"])[DATABASES][0])
     if "counted" in more:
         views["pg_stat_statements"] = (called(0, 0), more["counted"])
     assert [each.code for each in found_in(query, last, **views)] == expected

@@ -87,6 +87,11 @@ class Case:
         commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
         return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
+    @property
+    def changed_rows(self) -> float:
+        """Return how many rows the server changed; 0 if that is not known."""
+        return self.rates.elapsed_s * (self.rates.writes_per_s or 0.0) * (self.rates.rows_per_commit or 0.0)
+
     def share(self, part: Ticks) -> float:
         """Return the part's share of active time, 0 to 1."""
         return share_of(part, self.moments)

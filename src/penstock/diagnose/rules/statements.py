@@ -49,7 +49,13 @@ _KEYS = ("schemaname", "relname")
 _BLOCK_BYTES = 8192
 
 _DELETES = re.compile(r"delete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
-_SEARCHES = re.compile(r"\bwhere\b", re.IGNORECASE)
+# A search has a WHERE that may keep few rows. A report by groups, or an export by COPY, is meant to read many rows, and
+# the rows that a report returns do not show how many its WHERE keeps.
+_SEARCHES = re.compile(r"(?!copy\b)(?!.*\bgroup\s+by\b).*\bwhere\b", re.IGNORECASE | re.DOTALL)
+_CHANGES = re.compile(r"\b(insert|update|delete|merge)\b", re.IGNORECASE)
+# Statistics decide how a statement finds, joins or groups rows. COPY of a table, INSERT of values, and reading all rows
+# have one plan only.
+_PLANNED = re.compile(r"\b(where|join|group\s+by)\b", re.IGNORECASE)
 
 # Sessions with these waits work on the statement itself.
 _WORKS = (CPU.lower(), "io:datafile", "io:aio", "io:buffile")
@@ -138,21 +144,24 @@ class SlowStatements:
                 )
         counted = self._counted.rise(self._tallies.query_ids.get(statement))
         calls, returned, spilled = (0, 0, 0) if counted is None else counted
+        if counted is None and _CHANGES.search(statement):
+            # At most so many rows were found and changed by this statement.
+            returned = round(case.changed_rows)
         used = [row for row in tables.values() if names(statement, row)]
-        for row in used:
+        for row in used if _PLANNED.search(statement) else ():
             if lacks_statistics(row) and (self._scans(row) or self._searches(row)):
                 evidence = [number(f"rows of {row.get('relname')}", read_int(row, "n_live_tup"))]
                 yield case.conclude("no-statistics", part, evidence, table=_name(row))
         if spilled and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES_PER_S * part.seconds:
             evidence = [number("temporary files written in a call", _BLOCK_BYTES * spilled / calls / MB, "MB")]
             yield case.conclude("statement-spills", part, evidence)
-        for row in sorted(used, key=self._reads, reverse=True) if _SEARCHES.search(statement) else ():
+        for row in sorted(used, key=self._reads, reverse=True) if _SEARCHES.match(statement) else ():
             read, scans = self._reads(row), self._scans(row)
             # Skip a table that this statement does not scan often enough: another statement may scan it.
             is_own = scans >= (_LEAST_SCANS * calls if calls else self._searches(row))
             if is_own and read >= max(_LEAST_ROWS * max(1, scans), _LEAST_RATIO * returned):
                 evidence = [number("rows read in each scan", read / max(1, scans)), number("scans", scans)]
-                evidence += [number("rows read for each row returned", read / returned)] if returned else []
+                evidence += [number("rows read for each row returned", read / returned)] if calls and returned else []
                 yield case.conclude("sequential-scan", part, evidence, table=_name(row), explain=_explain_by(case))
 
     def _reads(self, row: CounterRow) -> float:
