@@ -14,6 +14,7 @@ from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.connections import OpenedSessions
 from penstock.diagnose.rules.held_rows import HeldRows
+from penstock.diagnose.rules.host import Host
 from penstock.diagnose.rules.locks import LockWaits
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
 from penstock.diagnose.rules.statements import SlowStatements
@@ -80,15 +81,22 @@ class Examination:
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
         self._activity, self._rates, self._risks = ActivityMeter(), RatesMeter(), RiskMeter(header.settings)
-        self._io = IoWaits()
+        self._io, self._host = IoWaits(), Host()
         self._rules: list[Rule] = [
-            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(self._risks), ClientWaits(), Processors()),
-            *(IndexReads(), DataVolume(self._io, header), WalWrites(self._io), InternalLocks()),
+            *(StandbysBehind(header), CommitWaits(header), TemporaryWork(self._risks)),
+            *(
+                ClientWaits(self._host),
+                Processors(self._host),
+                IndexReads(),
+                DataVolume(self._io, header),
+                WalWrites(self._io),
+                InternalLocks(),
+            ),
             *(Checkpoints(self._io, self._risks), OpenedSessions(self._risks)),
             *(HeldRows(self._risks), SlowStatements(self._risks)),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
-        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum(self._risks)]
+        self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum(self._risks, self._host)]
         self._tick = 0
         self._hides_sessions = False
 
@@ -101,6 +109,7 @@ class Examination:
         self._rates.see(sample)
         self._risks.see(sample)
         self._io.see(moments)
+        self._host.see(sample)
         self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
         for rule in self._rules:
             rule.see(sample, moments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -299,6 +300,42 @@ def test_transactions_between_their_statements_are_bound_by_their_client() -> No
     assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
 
 
+def test_session_that_uses_a_processor_does_not_wait_for_its_client() -> None:
+    """Nine samples of ten show it between two statements, but its backend computes for most of the time."""
+    between = session("Client:ClientRead", state="idle in transaction", query_s=0.001, transaction_s=0.002)
+    for share, expected in ((0.7, []), (0.2, ["client-bound"])):
+        samples = [sample(t, replace(between if t % 10 else session(), cpu_s=share * t)) for t in range(60)]
+        assert codes(samples) == expected
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "busy", "own", "expected"),
+    [
+        (0.001, 1.9, 1.5, []),
+        (0.02, 1.9, 1.5, ["client-bound"]),
+        (0.001, 1.0, 0.6, ["client-bound"]),
+        # Other programs have the processors.
+        (0.001, 1.9, 0.3, []),
+        (0.02, 1.9, 0.3, ["client-bound", "other-programs"]),
+    ],
+)
+def test_short_gaps_say_nothing_of_clients_while_all_processors_are_busy(
+    gap_s: float, busy: float, own: float, expected: list[str]
+) -> None:
+    """A session whose client has sent the next statement looks so until it gets a processor."""
+    between = session("Client:ClientRead", state="idle in transaction", query_s=gap_s / 2, transaction_s=0.1)
+    samples = [
+        sample(
+            t,
+            *[between] * 4,
+            host_busy_cpus=busy,
+            counters={"host_processes": ({"server_cpu_s": own * t, "busy_cpu_s": busy * t},)},
+        )
+        for t in range(60)
+    ]
+    assert codes(samples) == expected
+
+
 def test_gaps_between_statements_name_the_network_below_one_active_session() -> None:
     """One session, a transaction a second, 40 ms from one statement to the next: a sample is in the middle of one."""
     between = session("Client:ClientRead", state="idle in transaction", query_s=0.02, transaction_s=0.1)
@@ -428,3 +465,11 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     assert codes(ticks(60, session(query="COPY t TO STDOUT"))) == []
     assert codes(ticks(60, session(query="COPY (SELECT * FROM t) TO STDOUT"))) == []
     assert codes(ticks(60, session(query="COPY t (a, b) FROM STDIN WITH (FORMAT csv)"))) == ["few-sessions"]
+
+
+def test_copy_whose_text_is_cut_off_before_from_or_to_is_told_by_its_progress() -> None:
+    """As that of a table of a hundred columns, by pg_dump or by a load."""
+    copying = session(query="COPY t (column_with_number_1, column_with_num")
+    for command, expected in (("COPY FROM", ["few-sessions"]), ("COPY TO", [])):
+        rows = ({"pid": copying.pid, "command": command},)
+        assert codes(ticks(60, copying, counters={"pg_stat_progress_copy": rows})) == expected

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
+from penstock.diagnose.rules.host import BUSY
 from penstock.watch.holders import describe_old_holder, read_int
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
+    from penstock.diagnose.rules.host import Host
     from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
-# Autovacuum takes processors or I/O from clients if at least this share of the processors is busy, or at least this
-# share of the clients' sessions waits for I/O.
-_BUSY = 0.8
+# Autovacuum takes processors from clients if processors are busy, and I/O if at least this share of the clients'
+# sessions waits for I/O.
 _LEAST_WAITING = 0.3
 
 _WORKER = "autovacuum worker"
@@ -40,8 +41,8 @@ _MANY = 100.0
 class Autovacuum:
     """The rule for autovacuum that hinders a workload: by a lock, or by using processors or I/O that are short."""
 
-    def __init__(self, seen: RiskMeter) -> None:
-        self._seen = seen
+    def __init__(self, seen: RiskMeter, host: Host) -> None:
+        self._seen, self._host = seen, host
         self._workers: dict[str, ActivityTally] = {}
         self._blocked: dict[str, ActivityTally] = {}
         self._used: set[str] = set()
@@ -51,15 +52,11 @@ class Autovacuum:
         self._moved = {_CLIENT: Increase(), _WORKER: Increase()}
         self._clients, self._waiting = Ticks(), Ticks()
         self._running = Ticks()
-        self._busy_s = self._seen_s = 0.0
         self._tick = -1
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample. It has autovacuum's workers even if the workload is only the sessions of one application."""
         self._tick += 1
-        if sample.host_busy_cpus is not None:
-            self._busy_s += sample.host_busy_cpus * sample.interval_s
-            self._seen_s += sample.interval_s
         self._see_io(sample.counters.get("pg_stat_io", ()))
         names = self._see_workers(sample)
         clients = [moment for moment in moments if moment.session.backend_type != _WORKER]
@@ -131,7 +128,7 @@ class Autovacuum:
         table = max(known, key=lambda name: self._workers[name].seconds, default="")
         waiting, busy = self._waiting.seconds / (self._clients.seconds or 1.0), self._busy(case)
         cpus = case.header.cpu_count
-        is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= _BUSY * cpus)
+        is_short = waiting >= _LEAST_WAITING or (cpus is not None and busy >= BUSY * cpus)
         part = self._workers.get(table, ActivityTally())
         if not table or not self._clients.seconds or part.seconds < LEAST_SHARE * among.seconds or not is_short:
             return []
@@ -151,7 +148,7 @@ class Autovacuum:
 
     def _busy(self, case: Case) -> float:
         # Prefer the host's measurement, because samples show a part of the work as waits.
-        return self._busy_s / self._seen_s if self._seen_s else case.sessions(self._running)
+        return case.sessions(self._running) if self._host.busy is None else self._host.busy
 
     def _io_ratio(self) -> float | None:
         """Return how many times the clients' bytes autovacuum reads and writes; None if below 1, or not known."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.rules.case import Case, number, share_of
-from penstock.watch.values import PROCESSES, Sample
+from penstock.diagnose.rules.host import BUSY, Host
 from penstock.watch.waits import (
     CPU,
     ActivityTally,
@@ -21,6 +21,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
+    from penstock.watch.values import Sample
 
 _CPU_WAIT = CPU.lower()
 
@@ -41,8 +42,9 @@ _BETWEEN_STATEMENTS_S = 5.0
 # transaction differ by less than this.
 _SAME_BEGIN_S = 1.0
 
-# If processors are this busy, a session often waits for one.
-_BUSY = 0.8
+# While processors are busy, a session that its client has sent a statement may wait for a processor. It looks as if it
+# still waited for its client. Gaps that are longer than this are not explained by that.
+_SHORT_GAP_MS = 10.0
 
 # A load has too few COPY commands if they compute for at least this share of their time, and at least this part of the
 # server's processors is idle.
@@ -52,19 +54,16 @@ _IDLE_CPUS = 0.2
 # Other programs are reported if they use at least this many processors.
 _LEAST_OTHERS = 0.5
 
-# If the server's own processes use less than this part of busy processors, other programs take the processors from the
-# server's sessions.
-_LEAST_OWN = 0.4
-
 # Waits and processor time contradict each other if sessions wait for at least half of the active time, and at least
 # half a processor is busy although no active session explains it.
 _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
-# Matches COPY FROM, even if the text is cut off before FROM. COPY TO does not match, because more sessions would not
-# make an export by COPY TO faster.
-_LOADS = re.compile(r"copy\s(?!\s*\(|.*\sto\s)", re.IGNORECASE | re.DOTALL)
+# Matches COPY FROM, but not COPY TO, because more sessions would not make an export faster. If the text is cut off
+# before FROM, the server's view of the progress of COPY tells which it is.
+_LOADS = re.compile(r"copy\s(?!\s*\().*\sfrom\s", re.IGNORECASE | re.DOTALL)
+_PROGRESS = "pg_stat_progress_copy"
 
 _SEND = "send more in a statement (COPY, INSERT of many rows, a pipeline)"
 _READ = "select only the rows and columns that it needs, and read them without other work in between"
@@ -77,7 +76,8 @@ _GAP = (
 class ClientWaits:
     """The rule for open transactions that wait for their clients, within a statement or between two statements."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._inside = ActivityTally()
         self._between = ActivityTally()
         self._reading = Ticks()
@@ -85,6 +85,10 @@ class ClientWaits:
         self._gaps_s = 0.0
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
+        # The processor time of each backend at its last sample, and of all backends between their samples. It is known
+        # only on the server's machine.
+        self._cpu_s: dict[int, float] = {}
+        self._on_cpu_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
@@ -94,6 +98,9 @@ class ClientWaits:
                     self._reading.add(moment)
         self._tick += 1
         for session in sample.sessions:
+            if session.cpu_s is not None:
+                self._on_cpu_s += max(0.0, session.cpu_s - self._cpu_s.get(session.pid, session.cpu_s))
+                self._cpu_s[session.pid] = session.cpu_s
             if is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
                 self._between.add(moment_of(session, self._tick, weight_of(sample)))
                 self._gaps_s += session.query_s or 0.0
@@ -112,7 +119,16 @@ class ClientWaits:
         if not is_one:
             part.join(self._between)
             moments.join(self._between)
-        if share_of(part, moments) < _LEAST_CLIENT:
+        # A session that uses a processor does not wait for its client. Samples show too little of this time: while the
+        # sampler has a processor, the workload may have none.
+        waiting_s = min(part.seconds, moments.seconds - self._on_cpu_s)
+        if not part.count or waiting_s < _LEAST_CLIENT * moments.seconds:
+            return []
+        # On average, a sample is taken in the middle of a gap. So the mean gap is twice the mean time since the last
+        # statement.
+        gap_ms = 2000 * self._gaps_s / (self._between.count or 1)
+        is_short = share_of(self._inside, case.moments) < _LEAST_CLIENT and gap_ms < _SHORT_GAP_MS
+        if is_short and self._host.is_busy(case):
             return []
         evidence = [
             number("sessions that wait for their client, on average", case.sessions(part)),
@@ -121,9 +137,6 @@ class ClientWaits:
         ]
         gap = ""
         if not is_one and self._between.count:
-            # On average, a sample is taken in the middle of a gap. So the mean gap is twice the mean time since the
-            # last statement.
-            gap_ms = 2000 * self._gaps_s / self._between.count
             evidence.append(number("from one statement of a transaction to the next, about", gap_ms, "ms"))
             gap = _GAP.format(gap_ms)
         how = _READ if share_of(self._reading, part) >= _LEAST_CLIENT else _SEND
@@ -143,61 +156,48 @@ def _is_torn(moment: Moment) -> bool:
 class Processors:
     """The rule for processors: all busy, or busier than the waits explain, or idle because there are too few COPYs."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._running = ActivityTally()
         self._copying = ActivityTally()
         self._waiting = ActivityTally()
-        self._busy_s = self._seen_s = 0.0
-        # The processor time of the server, the processor time of other programs, and the seconds in which both were
-        # measured.
-        self._own_s = self._others_s = self._told_s = 0.0
-        self._before: tuple[float, float, float] | None = None
+        # The sessions that the last reading shows in COPY FROM.
+        self._loading: set[object] = set()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        for row in sample.counters.get(PROCESSES, ()):
-            self._see_processes(sample.at_s, row.get("server_cpu_s"), row.get("busy_cpu_s"))
+        if (rows := sample.counters.get(_PROGRESS)) is not None:
+            self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
-            if moment.wait == _CPU_WAIT and _LOADS.match(moment.session.query or ""):
+            is_load = moment.session.pid in self._loading or _LOADS.match(moment.session.query or "")
+            if moment.wait == _CPU_WAIT and is_load:
                 self._copying.add(moment)
-        if sample.host_busy_cpus is not None:
-            self._busy_s += sample.host_busy_cpus * sample.interval_s
-            self._seen_s += sample.interval_s
-
-    def _see_processes(self, at_s: float, own_s: object, all_s: object) -> None:
-        if not isinstance(own_s, int | float) or not isinstance(all_s, int | float):
-            return
-        if self._before is not None and own_s >= self._before[1]:
-            added = own_s - self._before[1]
-            self._told_s += at_s - self._before[0]
-            self._own_s += added
-            self._others_s += max(0.0, all_s - self._before[2] - added)
-        self._before = at_s, own_s, all_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if processors limit the workload, and if others use them."""
-        own, others = (seconds / self._told_s if self._told_s else None for seconds in (self._own_s, self._others_s))
-        found, cpus = self._find_limit(case, own=own, others=others), case.header.cpu_count
+        found, cpus, others = self._find_limit(case), case.header.cpu_count, self._host.others
         if others is None or cpus is None or others < _LEAST_OTHERS:
             return found
-        evidence = [number("processors in use by other programs", others), number("by the server", own or 0.0)]
+        evidence = [
+            number("processors in use by other programs", others),
+            number("by the server", self._host.own or 0.0),
+        ]
         words = {"others": f"{others:.1f}", "cpus": str(cpus)}
         return [*found, case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)]
 
-    def _find_limit(self, case: Case, *, own: float | None, others: float | None) -> list[Diagnosis]:
-        on_cpu, cpus = case.sessions(self._running), case.header.cpu_count
-        busy = self._busy_s / self._seen_s if self._seen_s else None
+    def _find_limit(self, case: Case) -> list[Diagnosis]:
+        on_cpu, cpus, busy = case.sessions(self._running), case.header.cpu_count, self._host.busy
         evidence = [number("active sessions without a wait, on average", on_cpu)]
         evidence += [] if cpus is None else [number("processors of the server", cpus)]
         evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
-        is_kept_out = own is not None and cpus is not None and own < _LEAST_OWN * cpus
-        is_busy = cpus is not None and on_cpu >= _BUSY * cpus and (busy is None or busy >= _BUSY * cpus)
-        if is_busy and not is_kept_out:
+        is_busy = cpus is not None and on_cpu >= BUSY * cpus and (busy is None or self._host.is_busy(case))
+        if is_busy and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
         is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:
             return [case.conclude("few-sessions", self._copying, evidence)]
-        least_busy = max(_BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
-        if busy is not None and busy - (others or 0.0) >= least_busy and case.share(self._waiting) >= _LEAST_WAITING:
+        least_busy = max(BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
+        own_busy = None if busy is None else busy - (self._host.others or 0.0)
+        if own_busy is not None and own_busy >= least_busy and case.share(self._waiting) >= _LEAST_WAITING:
             return [case.conclude("waits-disagree-with-cpu", self._waiting, evidence)]
         return []
