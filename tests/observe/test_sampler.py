@@ -138,6 +138,18 @@ def commits_of(sample: Sample, database: str) -> int:
     return count
 
 
+def test_queries_are_planned_once(database: str) -> None:
+    """Three statements, however many views are read: sessions, progress, and all views."""
+    with sampling(database) as sampler:
+        for _ in range(3):
+            sampler.sample(reads_all=True)
+        rows = sampler._reader._connection.execute(
+            "SELECT generic_plans FROM pg_prepared_statements WHERE custom_plans = 0"
+        ).fetchall()
+    # Others are of the sampler's start.
+    assert rows.count((3,)) == 3
+
+
 def test_busy_processors_are_not_measured_over_a_moment(database18: str) -> None:
     """Ticks of 10 ms within a millisecond would be ten processors, so the next sample has them."""
     now_s = iter([0.0, 1.0, 1.001, 2.0])

@@ -180,6 +180,11 @@ def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **pa
     return [fetch() for fetch in fetches]
 
 
+def read_query(connection: Connection, query: str) -> SQL:
+    """Return the text of a named query that has no parameters, to be composed into another query."""
+    return SQL(_load(query, _major(connection)).rstrip().removesuffix(";"))
+
+
 def read_statements(query: str, **names: str) -> list[SQL]:
     """Return the statements of a file that contains several. Such a file has no parameters, and no other versions.
 
@@ -191,8 +196,12 @@ def read_statements(query: str, **names: str) -> list[SQL]:
 
 
 def _prepare(connection: psycopg.Connection[Any], query: str, parameters: Mapping[str, object]) -> SQL:
-    major = connection.info.server_version // 10_000
+    major = _major(connection)
     return _name(query, major, tuple((name, str(parameters[name])) for name in _find_names(query, major)))
+
+
+def _major(connection: psycopg.Connection[Any]) -> int:
+    return connection.info.server_version // 10_000
 
 
 @cache

@@ -52,14 +52,14 @@ _COUNTERS_EVERY_S = 1.0
 # Processor time is counted in ticks of 10 ms. Over a time shorter than this, more processors could seem busy than
 # exist.
 _LEAST_BUSY_S = 0.05
-# Some views have thousands of rows, or cost a scan of all sessions, so they are read only this often. The processor
-# time of the server's processes is read as often.
+# Some views have thousands of rows, cost a scan of all sessions, or are needed only as totals, so they are read only
+# this often. The processor time of the server's processes is read as often.
 _RARELY_S = 10.0
 _SLOW_EVERY_S = 60.0
 
 # How often a view is read, if not every second.
 _EVERY_S = {
-    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS), _RARELY_S),
+    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS, "pg_stat_io", "pg_stat_wal_receiver"), _RARELY_S),
     **dict.fromkeys(SLOW, _SLOW_EVERY_S),
 }
 

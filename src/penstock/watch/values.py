@@ -74,8 +74,8 @@ class Sample:
     # The sampler's transactions since the recording's start. The server's counters include them.
     own_commits: int = 0
     # The statistics views that were read at this tick, by name, each with its rows:
-    # - pg_stat_database, pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication,
-    #   pg_stat_wal_receiver, pg_stat_statements
+    # - pg_stat_database, pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_replication
+    # - every ten seconds: pg_stat_io, pg_stat_wal_receiver, pg_stat_statements
     # - pg_stat_progress_copy, pg_stat_progress_create_index and pg_stat_progress_vacuum, with relname; the last also
     #   with the table's xid_age, mxid_age and n_tup_changed
     # - pg_statio_user_indexes: only rows that have changed; n_tup_changed is of the index's table
