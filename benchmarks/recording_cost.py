@@ -84,7 +84,7 @@ def main(path: str, conninfo: str, result: str) -> None:
 
     def measured_close(sampler: Sampler) -> None:
         pid = sampler._reader._connection.info.backend_pid  # noqa: SLF001 (as above)
-        cost["server_s"] = process_cpu_s(pid, named="postgres") or 0.0
+        cost["server_s"] = process_cpu_s(pid) or 0.0
         close(sampler)
 
     Beside._run = measured_record  # type: ignore[method-assign]  # noqa: SLF001 (as above)

@@ -145,6 +145,18 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="ascii")
 
 
+def _read_head(path: str) -> bytes:
+    """Return the first 4 KiB of a file of the kernel.
+
+    This takes a quarter of the time that Path.read_text takes. It is for files that are read at each tick of a sampler.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
+
+
 def cpu_count() -> int:
     """Return the number of processors that this process may use, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -158,7 +170,7 @@ def busy_cpu_s() -> float:
     Source: man proc_stat: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
     """
     with suppress(OSError):
-        _, *ticks = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+        _, *ticks = _read_head("/proc/stat").partition(b"\n")[0].split()
         return sum(int(ticks[kind]) for kind in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
     import psutil  # noqa: PLC0415 (46 ms, for systems without /proc)
 
@@ -168,18 +180,15 @@ def busy_cpu_s() -> float:
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 
-def process_cpu_s(pid: int, *, named: str) -> float | None:
-    """Return the processor time of a process in seconds, or None if it has ended or has another name than `named`.
+def process_cpu_s(pid: int) -> float | None:
+    """Return the processor time of a process in seconds, or None if it has ended.
 
-    The name is checked because a server in a container, which is reached through a socket, reports pids of the
-    container. On this machine, another process may have the same pid.
     Source: docs.kernel.org/scheduler/sched-stats.html, "/proc/<pid>/schedstat".
     """
     try:
-        on_cpu_ns, _, _ = Path("/proc", str(pid), "schedstat").read_text(encoding="ascii").partition(" ")
+        return int(_read_head(f"/proc/{pid}/schedstat").split()[0]) / 1e9
     except OSError:
         return None
-    return int(on_cpu_ns) / 1e9 if is_named(pid, named) else None
 
 
 def server_cpu_s(backend_pid: int) -> float | None:
@@ -197,7 +206,7 @@ def server_cpu_s(backend_pid: int) -> float | None:
         children = Path("/proc", str(parent), "task", str(parent), "children").read_text(encoding="ascii").split()
     except OSError:
         return None
-    running_s = (process_cpu_s(int(pid), named="postgres") for pid in children)
+    running_s = (process_cpu_s(int(pid)) for pid in children)
     return ticks / os.sysconf("SC_CLK_TCK") + sum(seconds for seconds in running_s if seconds is not None)
 
 
@@ -207,7 +216,11 @@ def _read_status(pid: int) -> list[str]:
 
 
 def is_named(pid: int, name: str) -> bool:
-    """Return whether a process with that pid and name exists."""
+    """Return whether a process with that pid and name exists.
+
+    A server in a container, which is reached through a socket, reports pids of the container. On this machine, another
+    process may have the same pid.
+    """
     try:
         return Path("/proc", str(pid), "comm").read_text(encoding="utf-8").strip() == name
     except OSError:
@@ -227,8 +240,7 @@ def memory_bytes(server_pid: int | None = None) -> int:
     """Return the bytes of memory that a process may use: the limit of its control groups, at most the machine's memory.
 
     By default the process is this one. `server_pid` is the pid of a server's backend, which may be in another control
-    group. It is ignored unless the process with this pid is named postgres, because a server in a container, which is
-    reached through a socket, reports pids of the container.
+    group. It is ignored unless the process with this pid is named postgres (`is_named`).
     """
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     pid = server_pid if server_pid is not None and is_named(server_pid, "postgres") else None
@@ -343,7 +355,7 @@ def read_counters(device: Device) -> DeviceCounters | None:
     if device.number is None:
         return None
     try:
-        text = (_DEVICES / device.number / "stat").read_text(encoding="ascii")
+        text = _read_head(f"{_DEVICES}/{device.number}/stat").decode("ascii")
     except OSError:
         return None
     return parse_counters(text, at_s=time.monotonic())
@@ -457,25 +469,30 @@ def measure_disk(path: Path) -> Disk | None:
     """Return the file system that a path is on, or None if the path cannot be reached. Symbolic links are followed."""
     try:
         resolved = path.resolve(strict=True)
-        counts = os.statvfs(resolved)
     except OSError:
         return None
+    if (space := measure_space(resolved)) is None:
+        return None
+    free_bytes, size_bytes = space
     mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
     return Disk(
         path=str(resolved),
         device=find_mount(mounts, str(resolved))[0] or "unknown device",
-        size_bytes=counts.f_frsize * counts.f_blocks,
-        free_bytes=counts.f_frsize * counts.f_bavail,
+        size_bytes=size_bytes,
+        free_bytes=free_bytes,
     )
 
 
-def measure_free(path: Path) -> int | None:
-    """Return the free bytes of the file system that a path is on, or None if the path cannot be reached."""
+def measure_space(path: Path) -> tuple[int, int] | None:
+    """Return the free bytes and the size of the file system that a path is on, or None if it cannot be reached.
+
+    An unprivileged process may use the free bytes.
+    """
     try:
         counts = os.statvfs(path)
     except OSError:
         return None
-    return counts.f_frsize * counts.f_bavail
+    return counts.f_frsize * counts.f_bavail, counts.f_frsize * counts.f_blocks
 
 
 def measure_files(folder: Path) -> int | None:

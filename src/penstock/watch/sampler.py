@@ -22,8 +22,8 @@ from penstock.core.host import (
     busy_cpu_s,
     cpu_count,
     find_device,
-    measure_disk,
-    measure_free,
+    is_named,
+    measure_space,
     process_cpu_s,
     read_counters,
     server_cpu_s,
@@ -106,6 +106,8 @@ class Sampler:
         self._reader, header = self._open(interval_s, with_query_text, cpu_count, facts)
         self.header = replace(header, volume=volume, application=application)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
+        # False if the server is in a container, and so its pids are not those of this machine.
+        self._sees_processes = self._is_local and is_named(self._reader.backend_pid, "postgres")
         self._began_s = self._last_s = clock()
         self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
@@ -212,7 +214,7 @@ class Sampler:
 
     def _clean_session(self, session: SessionSample) -> SessionSample:
         query = None if session.query is None else self._clean(session.query)
-        cpu_s = process_cpu_s(session.pid, named="postgres") if self._is_local else None
+        cpu_s = process_cpu_s(session.pid) if self._sees_processes else None
         return replace(session, query=query, blocked_by=tuple(session.blocked_by), cpu_s=cpu_s)
 
     def _keep_changed(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
@@ -242,19 +244,22 @@ class Sampler:
     def _note_free_space(self) -> None:
         """Record how much is free at each tick. A statement that fails on a full disk frees its space at once."""
         for tablespace, (path, _) in self._devices.items():
-            if (free := measure_free(path)) is not None:
-                self._least_free[tablespace] = min(free, self._least_free.get(tablespace, free))
+            if (space := measure_space(path)) is not None:
+                self._least_free[tablespace] = min(space[0], self._least_free.get(tablespace, space[0]))
 
     def _read_devices(self) -> tuple[CounterRow, ...]:
         """Return the counters of the tablespaces' devices, with their free space."""
         rows = []
+        # Several tablespaces may be on one device.
+        found = {device: read_counters(device) for device in {device for _, device in self._devices.values()}}
         for tablespace, (path, device) in self._devices.items():
-            counters, disk = read_counters(device), measure_disk(path)
-            if counters is not None and disk is not None:
-                least = min(disk.free_bytes, self._least_free.pop(tablespace, disk.free_bytes))
-                space = {"free_bytes": disk.free_bytes, "least_free_bytes": least, "size_bytes": disk.size_bytes}
+            counters, space = found[device], measure_space(path)
+            if counters is not None and space is not None:
+                free_bytes, size_bytes = space
+                least = min(free_bytes, self._least_free.pop(tablespace, free_bytes))
                 known = {"tablespace": tablespace, "device": device.name, "kind": device.kind}
-                rows.append({**known, **asdict(counters), **space})
+                sizes = {"free_bytes": free_bytes, "least_free_bytes": least, "size_bytes": size_bytes}
+                rows.append({**known, **asdict(counters), **sizes})
         return tuple(rows)
 
     def _read_processes(self) -> dict[str, tuple[CounterRow, ...]]:
