@@ -21,6 +21,7 @@ from penstock.core.values.device import (
     rates,
     read_tiered_cache,
 )
+from penstock.watch.holders import read_int
 
 if TYPE_CHECKING:
     from penstock.watch.values import Sample
@@ -127,29 +128,31 @@ class _DeviceReadings:
     """The readings of one device since the host was started."""
 
     def __init__(self, first: CounterRow) -> None:
-        self.first = self.last = first
+        # The last row.
+        self.end = first
+        self.first = self.last = read_device(first)
         self.tablespaces: dict[str, None] = {}
         self.at_s = array("d")
         self.free = array("d")
 
     def add(self, row: CounterRow) -> None:
-        now: Any = row
-        if is_reset(read_device(self.last), read_device(row)):
-            self.first = row
+        now = read_device(row)
+        if is_reset(self.last, now):
+            self.first = now
             self.at_s, self.free = array("d"), array("d")
-        self.last = row
+        self.last, self.end = now, row
         self.tablespaces[str(row.get("tablespace"))] = None
-        if not self.at_s or now["at_s"] > self.at_s[-1]:
-            self.at_s.append(now["at_s"])
+        if not self.at_s or now.at_s > self.at_s[-1]:
+            self.at_s.append(now.at_s)
             least = row.get("least_free_bytes")
-            self.free.append(least if isinstance(least, int) else now["free_bytes"])
+            self.free.append(least if isinstance(least, int) else read_int(row, "free_bytes"))
 
 
 def _measure(device: str, seen: _DeviceReadings) -> DeviceUse | None:
-    first, last = read_device(seen.first), read_device(seen.last)
+    first, last = seen.first, seen.last
     if last.at_s <= first.at_s:
         return None
-    end: Any = seen.last
+    end: Any = seen.end
     return DeviceUse(
         device=device,
         kind=str(end.get("kind")),

@@ -118,8 +118,9 @@ class RatesMeter:
         if self._before is not None:
             for row in rows:
                 before = self._before.get(row.get("datname"), {})
-                self._added.update({name: _rise(before, row, name) for name in _COUNTED})
-        self._before = {row.get("datname"): {name: row.get(name) for name in _COUNTED} for row in rows}
+                for name in _COUNTED if row != before else ():
+                    self._added[name] += _rise(before, row, name)
+        self._before = {row.get("datname"): row for row in rows}
 
     def result(self) -> Rates:
         """Return the rates between the first and the last reading. Rates over less than two seconds are inexact."""
