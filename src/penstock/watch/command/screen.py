@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import termios
+import threading
 import tty
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # The intervals that the keys + and - select.
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-_LOOK_FOR_KEYS_S = 0.1
 
 
 @dataclass(slots=True)
@@ -39,16 +39,23 @@ def show_screen(header: RecordingHeader, watched: Watched) -> None:
     """Draw the latest samples until sampling ends or q is pressed."""
     console = Console(highlight=False, soft_wrap=False)
     keys = _Keys()
+    pressed: deque[str] = deque()
     shown: View | None = None
-    with _reading_keys() as has_keys, Live(console=console, auto_refresh=False, screen=True) as live:
+    drawn = 0
+    with (
+        _reading_keys(pressed, watched.news) as has_keys,
+        Live(console=console, auto_refresh=False, screen=True) as live,
+    ):
         while not watched.stop.is_set() and not keys.is_done:
-            pressed = _read_keys(watched) if has_keys else _wait(watched)
-            for key in pressed:
-                _apply(key, keys, watched)
-            if watched.news.is_set() and not keys.is_paused:
-                watched.news.clear()
-                shown = View.of(header, watched.samples, watched.risks) if watched.samples else None
-            elif not pressed:
+            watched.news.wait()
+            watched.news.clear()
+            is_asked = bool(pressed)
+            while pressed:
+                _apply(pressed.popleft(), keys, watched)
+            if watched.count > drawn and not keys.is_paused:
+                drawn = watched.count
+                shown = View.of(header, watched.samples, watched.risks)
+            elif not is_asked:
                 continue
             if shown is not None:
                 lines = draw_screen(
@@ -84,27 +91,28 @@ def _apply(pressed: str, keys: _Keys, watched: Watched) -> None:
 
 
 @contextmanager
-def _reading_keys() -> Iterator[bool]:
-    """Read keys one by one without echo while the block runs. Provides False if standard input is not a terminal."""
+def _reading_keys(pressed: deque[str], news: threading.Event) -> Iterator[bool]:
+    """Add the keys that are pressed to `pressed`, without echo, while the block runs, and set `news` at each.
+
+    Provides False if standard input is not a terminal.
+    """
     if sys.stdin is None or not sys.stdin.isatty():
         yield False
         return
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
+        threading.Thread(target=_read_keys, args=(pressed, news), name="keys", daemon=True).start()
         yield True
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _read_keys(watched: Watched) -> str:
-    """Return the pressed keys. Empty if a sample has arrived, or if no key is pressed within a tenth of a second."""
-    ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
-    # Read the descriptor and not sys.stdin. sys.stdin would read all three bytes of an arrow key into its buffer, and
-    # select would not report those that are left there.
-    return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
-
-
-def _wait(watched: Watched) -> str:
-    watched.news.wait(_LOOK_FOR_KEYS_S)
-    return ""
+def _read_keys(pressed: deque[str], news: threading.Event) -> None:
+    """Read keys until the terminal is closed."""
+    # Read the descriptor and not sys.stdin. sys.stdin would wait until it has as many characters as were asked for.
+    terminal = sys.stdin.fileno()
+    with suppress(OSError):
+        while keys := os.read(terminal, 1024):
+            pressed.extend(keys.decode("ascii", "replace"))
+            news.set()
