@@ -194,7 +194,7 @@ def test_connection_for_each_query_is_counted(database: str) -> None:
         opened = [value for row in rows if isinstance(value := row.get("sessions"), int)]
         return max(opened, default=0) - min(opened, default=0)
 
-    with recording(database) as taken, working(database, ask, ask):
+    with recording(database) as taken, working(database, *4 * [ask]):
         try:
             deadline_s = time.monotonic() + 60
             while count_opened() < 200:

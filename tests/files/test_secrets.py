@@ -72,6 +72,8 @@ class Planted:
     folder: Path
     environment: dict[str, str]
     secrets: dict[str, str]
+    # How long the server's log was before the test.
+    logged_bytes: int
     outputs: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -118,8 +120,8 @@ class Planted:
             for (name,) in tables:
                 rows = admin.execute(f"SELECT to_jsonb(x)::text FROM {name} x").fetchall()
                 self.outputs[f"table {name}"] = "\n".join(text for (text,) in rows)
-        assert self.server.server is not None
-        self.outputs["server log"] = self.server.server.spec.files.log.read_text(errors="replace")
+        log = _log_of(self.server).read_bytes()[self.logged_bytes :]
+        self.outputs["server log"] = log.decode(errors="replace")
 
     def find_leaks(self) -> list[str]:
         """Return which secret is in which output, as it is, percent-encoded or in base64."""
@@ -130,6 +132,11 @@ class Planted:
             for form in _forms(secret)
             if form in text
         ]
+
+
+def _log_of(server: PgServer) -> Path:
+    assert server.server is not None
+    return server.server.spec.files.log
 
 
 def _forms(secret: str) -> set[str]:
@@ -167,7 +174,7 @@ def planted(pg18: PgServer, database18: str, tmp_path: Path, s3: S3) -> Iterator
         "AWS_REGION": "us-east-1",
         "PENSTOCK_HOME": str(tmp_path / "home"),
     }
-    yield Planted(pg18, database18, tmp_path, environment, secrets)
+    yield Planted(pg18, database18, tmp_path, environment, secrets, _log_of(pg18).stat().st_size)
     with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("DROP OWNED BY planted CASCADE")
         admin.execute("DROP ROLE planted")
