@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.core.frozen import frozen
 from penstock.core.units import count_nouns, format_bytes, format_duration
-from penstock.core.words import pad, shorten_right, visible, width_of
+from penstock.core.words import pad, shorten_right, visible
 from penstock.rds.view import describe_local_storage
 from penstock.watch.devices import (
     DATA,
@@ -164,7 +164,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
                 "bold",
             )
         ],
-        *_draw_parts(view.activity.classes, width, by_name=by_name, is_class=True),
+        *_draw_parts(view.activity.classes, by_name=by_name, is_class=True),
         [],
         [
             (
@@ -176,9 +176,9 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
         *([(describe_tiered_cache(cache), "")] for cache in (view.tiered_cache,) if cache is not None),
-        *([(shorten_right(_describe_work(work), width), "")] for work in view.work[:_WORK_SHOWN]),
-        *([(shorten_right(visible(describe_risk(risk)), width), "")] for risk in view.risks[:_WORK_SHOWN]),
-        *_draw_blocking(view.blocking, width),
+        *([(_describe_work(work), "")] for work in view.work[:_WORK_SHOWN]),
+        *([(visible(describe_risk(risk)), "")] for risk in view.risks[:_WORK_SHOWN]),
+        *_draw_blocking(view.blocking),
     ]
     tables = [
         ("waits", view.activity.waits),
@@ -188,11 +188,16 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
     room = max(1, (height - len(lines) - 2 * len(tables)) // len(tables))
     for title, parts in tables:
         lines += [[], [(f"{'sessions':>8}  share  {title}", "bold")]]
-        lines += _draw_parts(parts[:room], width, by_name=by_name, is_class=False)
-    return lines[:height]
+        lines += _draw_parts(parts[:room], by_name=by_name, is_class=False)
+    return [_fit(line, width) for line in lines[:height]]
 
 
-def _draw_parts(parts: Sequence[ActivityPart], width: int, *, by_name: bool, is_class: bool) -> list[Line]:
+def _fit(line: Line, width: int) -> Line:
+    """Return a line that is not wider than `width`. A line of several spans is unchanged: none is long."""
+    return [(shorten_right(text, width), style) for text, style in line] if len(line) == 1 else line
+
+
+def _draw_parts(parts: Sequence[ActivityPart], *, by_name: bool, is_class: bool) -> list[Line]:
     shown = sorted(parts, key=lambda part: part.name.lower()) if by_name else parts
     lines: list[Line] = []
     for part in shown:
@@ -203,11 +208,11 @@ def _draw_parts(parts: Sequence[ActivityPart], width: int, *, by_name: bool, is_
             label = "CPU (inferred)" if part.name == "CPU" else name
             lines.append([(figures + pad(label, 16), ""), ("█" * max(1, round(part.share * _BAR_WIDTH)), style)])
         else:
-            lines.append([(figures + shorten_right(name, width - width_of(figures)), "")])
+            lines.append([(figures + name, "")])
     return lines
 
 
-def _draw_blocking(blocking: Sequence[Blocked], width: int) -> list[Line]:
+def _draw_blocking(blocking: Sequence[Blocked]) -> list[Line]:
     """Return the first lines of the tree of blocked sessions, in which each is below the session that blocks it."""
     if not blocking:
         return []
@@ -216,7 +221,7 @@ def _draw_blocking(blocking: Sequence[Blocked], width: int) -> list[Line]:
         waits = "" if each.waits_s is None else f" waits {format_duration(each.waits_s)}"
         who = f"{each.application or ''} {each.state or 'not shown'}"
         text = f"{'  ' * each.depth}{each.pid}{waits}: {who.strip()}: {each.statement or ''}"
-        lines.append([(shorten_right(visible(text), width), "")])
+        lines.append([(visible(text), "")])
     if len(blocking) > _BLOCKED_SHOWN:
         lines.append([(f"and {len(blocking) - _BLOCKED_SHOWN} more", "")])
     return lines
