@@ -32,7 +32,7 @@ def test_outcome_tells_the_seconds_of_vacuum_apart(penstock: Run, database18: st
     assert found["vacuum_s"] > 0
     assert (found["vacuumed"], found["analyzed"], found["checkpoint_s"]) == (["public.t"], ["public.t"], 0)
     quiet = penstock(*common, "--again", "--no-vacuum")
-    assert len(quiet.out.splitlines()) == 1
+    assert not any("vacuum" in line for line in quiet.out.splitlines())
 
 
 def test_checkpoint_is_told(penstock: Run, database18: str, numbers: str) -> None:

@@ -74,7 +74,7 @@ _OTHER_KEYS = {
     *("queryid", "rows", "toplevel", "userid", "temp_blk_read_time", "temp_blk_write_time"),
     *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
     *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
-    *("is_analyzed", "vacuumed_s"),
+    *("is_analyzed", "vacuumed_s", "unconfirmed_bytes"),
 }
 
 _SETTINGS = {

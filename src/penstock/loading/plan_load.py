@@ -77,8 +77,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             connection=connection,
             on_notice=world.warnings.add,
             on_unreadable=unreadable.append,
-            ledger_schema=world.ledger_schema,
-            has_ledger=ledgers.exists,
+            ledger_schema=world.ledger_schema if ledgers.exists else None,
             stores=world.stores,
         )
         server = replace(server, is_embedded=world.connect.is_embedded)
@@ -86,7 +85,6 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
         if world.stores:
             _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
-
         planned = [plan_target(gathered, job.rules, server) for gathered in inputs]
         targets = stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
 
@@ -117,12 +115,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
-        described = await_answer(question, on_notice=world.on_notice)
-        plan = plan if server.is_local else plan_by_instance(plan, server, described)
-        if job.rules.via != "client":
-            from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
-
-            plan = plan_route(plan, server, connection, world.sources, described)
+        plan = _choose_route(plan, question, connection, world)
     refuse_joint(plan)
     plan = _note_refusal(_note_samples(plan, world.connect), world.connect)
     if any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
@@ -143,6 +136,18 @@ def _begin_asking(
         is_worth=job.rules.via != "client" or (is_large and not server.is_local),
         patience_s=world.aws_timeout_s,
     )
+
+
+def _choose_route(plan: LoadPlan, question: BriefQuestion | None, connection: Connection, world: World) -> LoadPlan:
+    """Return the plan as the instance's hardware allows it, with objects that the server imports itself."""
+    described = await_answer(question, on_notice=world.on_notice)
+    if not plan.server.is_local:
+        plan = plan_by_instance(plan, plan.server, described)
+    if plan.job.rules.via != "client":
+        from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
+
+        plan = plan_route(plan, plan.server, connection, world.sources, described)
+    return plan
 
 
 def _refuse_denied_sequences(targets: Sequence[TargetPlan], *, role: str) -> None:

@@ -42,17 +42,17 @@ def gather_inputs(
     on_notice: Callable[[Notice], None],
     on_unreadable: Callable[[UnreadableObject], None] | None = None,
     ledger_schema: str | None = None,
-    has_ledger: bool = False,
     stores: bool = True,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
     The returned job does not have targets without objects, nor tables to create whose files are all empty. `on_notice`
     is called for these. For each target, a few hundred KiB of one object are read: the first object with text that is
-    not loaded according to the ledger in `ledger_schema`, if `has_ledger` is true. If no object of a target can be
-    read, and an object of another target can, the job does not have the unreadable target either. `on_unreadable` is
-    called for the first object of such a target, and for sources that cannot be listed. Unless `stores` is false, it is
-    checked whether the server and the tables can be loaded into. Raises SourceError, TargetError, ServerError.
+    not loaded according to the ledger in `ledger_schema`, which is None if there is no ledger. If no object of a target
+    can be read, and an object of another target can, the job does not have the unreadable target either.
+    `on_unreadable` is called for the first object of such a target, and for sources that cannot be listed. Unless
+    `stores` is false, it is checked whether the server and the tables can be loaded into. Raises SourceError,
+    TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server) if stores else ():
@@ -67,7 +67,6 @@ def gather_inputs(
             server=server,
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
-            has_ledger=has_ledger,
             stores=stores,
             failed=failed,
         )
@@ -91,7 +90,6 @@ def _gather_target(
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
-    has_ledger: bool,
     stores: bool,
     failed: list[tuple[UnreadableObject, SourceError]],
 ) -> TargetInput | None:
@@ -107,14 +105,10 @@ def _gather_target(
             raise explain_emptying(target, detail="Its sources have no file to load.", hint=None)
         return None
     if facts is not None and stores:
-        check_loadable(
-            facts,
-            user=server.user,
-            foreign_partitions=find_foreign_partitions(connection, facts),
-        )
+        check_loadable(facts, user=server.user, foreign_partitions=find_foreign_partitions(connection, facts))
     unknown, may_be_loaded = objects, False
     depends_on_files = target.types != "text" or target.add_columns
-    if facts is not None and ledger_schema is not None and not target.landing.is_fresh and has_ledger:
+    if facts is not None and ledger_schema is not None and not target.landing.is_fresh:
         # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
         if len(objects) > 1 or depends_on_files:
             unknown = _find_unknown(objects, facts, connection, ledger_schema)
