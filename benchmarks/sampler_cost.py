@@ -11,18 +11,18 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 
-from benchmarks.cpu import quantile_of
 from benchmarks.data import PENSTOCK
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.options import Options
 
@@ -40,67 +40,81 @@ def run(options: Options) -> None:
     with bench_server(options.data) as server, Target(server.conninfo()) as target, _working(server.conninfo()):
         postmaster = server.status().pid
         assert postmaster is not None
-        measured: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
+        measured: dict[str, list[_Cores]] = {"without": [], "with": []}
         for number in range(pairs):
             for name in ("without", "with") if number % 2 else ("with", "without"):
                 cores = _measure(server.conninfo(), postmaster, stretch_s, watches=name == "with")
                 measured[name].append(cores)
-                print(f"{name}: client {cores[0]:.4f}, server {cores[1]:.4f} cores", flush=True)
-        differences = [
-            sum(watched) - sum(alone) for watched, alone in zip(measured["with"], measured["without"], strict=True)
-        ]
-        mean = statistics.fmean(differences)
-        half = quantile_of(len(differences) - 1) * statistics.stdev(differences) / math.sqrt(len(differences))
-        client = statistics.fmean(client for client, _ in measured["with"])
+                print(f"{name}: {cores}", flush=True)
+        differences = sorted(
+            watched.client + watched.server - alone.server
+            for watched, alone in zip(measured["with"], measured["without"], strict=True)
+        )
+        median = statistics.median(differences)
+        low, high = differences[_outside(len(differences))], differences[-1 - _outside(len(differences))]
+        own = statistics.median(each.client + each.own_backend for each in measured["with"])
         save(
             "sampler_cost",
             options=options,
             postgresql=target.settings(),
             settings={"pairs": pairs, "stretch_s": stretch_s, "sessions": _SESSIONS, "interval_s": 1},
-            results={"cores": {"mean": mean, "low": mean - half, "high": mean + half}, "runs": measured},
+            results={"cores": {"median": median, "low": low, "high": high, "own": own}, "runs": measured},
             table=[
-                ("stretch", "client cores", "server cores"),
+                ("stretch", "client cores", "server cores", "of its own backend"),
                 *(
-                    (
-                        name,
-                        f"{statistics.fmean(client for client, _ in found):.4f}",
-                        f"{statistics.fmean(backends for _, backends in found):.4f}",
-                    )
+                    (name, *(f"{statistics.median(of_stretch):.4f}" for of_stretch in zip(*found, strict=True)))
                     for name, found in measured.items()
                 ),
             ],
             notes=[
                 (
-                    f"penstock watch --interval 1 costs {mean:.4f} cores, client and server; 95 % interval "
-                    f"{mean - half:.4f} to {mean + half:.4f}. Of that the client takes {client:.4f}."
+                    f"penstock watch --interval 1 costs {median:.4f} cores, client and server: the pairs' median "
+                    f"difference; 95 % interval {low:.4f} to {high:.4f}. Its own two processes take {own:.4f}."
                 ),
                 "Counted from its first line on: its start takes a quarter of a second of CPU.",
             ],
         )
 
 
-def _measure(conninfo: str, postmaster: int, stretch_s: float, *, watches: bool) -> tuple[float, float]:
+class _Cores(NamedTuple):
+    """The cores that were busy in a stretch."""
+
+    client: float
+    # All processes of the server, and the backend of penstock watch among them.
+    server: float
+    own_backend: float
+
+
+def _outside(pairs: int) -> int:
+    """Return how many of the sorted differences lie on each side of the interval of their median (binomial, 95 %)."""
+    chances = [math.comb(pairs, number) / 2**pairs for number in range(pairs + 1)]
+    return max(0, sum(chance <= 0.025 for chance in accumulate(chances)) - 1)
+
+
+def _measure(conninfo: str, postmaster: int, stretch_s: float, *, watches: bool) -> _Cores:
     """Return the cores that client and server took in a stretch."""
+    before = _processes_of(postmaster)
     if not watches:
-        return 0.0, _count_cores(_processes_of(postmaster), stretch_s)[1]
+        return _count_cores(stretch_s, server=before)
     command = [PENSTOCK, "watch", "--to", conninfo, "--interval", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as watching:
         assert watching.stdout is not None
         watching.stdout.readline()
-        cores = _count_cores(_processes_of(postmaster), stretch_s, client=watching.pid)
+        server = _processes_of(postmaster)
+        own = [pid for pid in server if pid not in before]
+        cores = _count_cores(stretch_s, server=server, client=[watching.pid], own=own)
         watching.terminate()
     return cores
 
 
-def _count_cores(server: list[int], stretch_s: float, *, client: int | None = None) -> tuple[float, float]:
-    clients = [] if client is None else [client]
-    before_s = [_cpu_s(pid) for pid in (*clients, *server)]
+def _count_cores(
+    stretch_s: float, *, server: Sequence[int], client: Sequence[int] = (), own: Sequence[int] = ()
+) -> _Cores:
+    before_s = {pid: _cpu_s(pid) for pid in (*client, *server)}
     time.sleep(stretch_s)
-    gained_s = [_cpu_s(pid) - cpu_s for pid, cpu_s in zip((*clients, *server), before_s, strict=True)]
-    # One that has ended since did little: autovacuum has nothing to do here.
-    return sum(gained_s[: len(clients)]) / stretch_s, sum(
-        max(0.0, each) for each in gained_s[len(clients) :]
-    ) / stretch_s
+    # A process that has ended since did little: autovacuum has nothing to do here.
+    gained_s = {pid: max(0.0, _cpu_s(pid) - cpu_s) for pid, cpu_s in before_s.items()}
+    return _Cores(*(sum(gained_s[pid] for pid in pids) / stretch_s for pids in (client, server, own)))
 
 
 def _processes_of(postmaster: int) -> list[int]:
