@@ -88,9 +88,12 @@ class Case:
         return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
     @property
-    def changed_rows(self) -> float:
-        """Return how many rows the server changed; 0 if that is not known."""
-        return self.rates.elapsed_s * (self.rates.writes_per_s or 0.0) * (self.rates.rows_per_commit or 0.0)
+    def changed_rows(self) -> float | None:
+        """Return how many rows the server changed, None if that is not known, as of few commits."""
+        rates = self.rates
+        if rates.writes_per_s is None or rates.rows_per_commit is None:
+            return None
+        return rates.elapsed_s * rates.writes_per_s * rates.rows_per_commit
 
     def share(self, part: Ticks) -> float:
         """Return the part's share of active time, 0 to 1."""

@@ -144,9 +144,11 @@ class SlowStatements:
                 )
         counted = self._counted.rise(self._tallies.query_ids.get(statement))
         calls, returned, spilled = (0, 0, 0) if counted is None else counted
+        searches = _SEARCHES.match(statement) is not None
         if counted is None and _CHANGES.search(statement):
             # At most so many rows were found and changed by this statement.
-            returned = round(case.changed_rows)
+            searches = searches and case.changed_rows is not None
+            returned = round(case.changed_rows or 0)
         used = [row for row in tables.values() if names(statement, row)]
         for row in used if _PLANNED.search(statement) else ():
             if lacks_statistics(row) and (self._scans(row) or self._searches(row)):
@@ -155,7 +157,7 @@ class SlowStatements:
         if spilled and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES_PER_S * part.seconds:
             evidence = [number("temporary files written in a call", _BLOCK_BYTES * spilled / calls / MB, "MB")]
             yield case.conclude("statement-spills", part, evidence)
-        for row in sorted(used, key=self._reads, reverse=True) if _SEARCHES.match(statement) else ():
+        for row in sorted(used, key=self._reads, reverse=True) if searches else ():
             read, scans = self._reads(row), self._scans(row)
             # Skip a table that this statement does not scan often enough: another statement may scan it.
             is_own = scans >= (_LEAST_SCANS * calls if calls else self._searches(row))
