@@ -18,7 +18,7 @@ from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target, write_csv
 from support.modes import Killed, killing_at, mode_target
-from support.proofs import copy_again, load, refuse, said, verify
+from support.proofs import RECORDS, copy_again, load, load_in_tiny_blocks, refuse, said, verify, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 
     from penstock.loading.values.outcome import LoadProgress
 
-_RECORDS = [f"{number},v{number % 7}" for number in range(200)]
-
 
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t."""
-    return Loads(database18, piece_bytes=101, setup="CREATE TABLE t (a int, b text)")
+    return load_in_tiny_blocks(database18)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of 200 records."""
-    return write_csv(tmp_path / "rows.csv", _RECORDS)
+    return write_records(tmp_path)
 
 
 # ---------------------------------------------------------------- nothing is wrong
@@ -233,7 +231,7 @@ def test_damage_is_found(loads: Loads, path: Path, damage: str, found: list[tupl
 def test_rows_of_others_hide_no_damage(loads: Loads, path: Path) -> None:
     """Of a table that others fill too, each record of the files must be there as often as in the files."""
     loads.execute("INSERT INTO t VALUES (40, 'v5'), (-1, 'other')")
-    twice = write_csv(path.parent / "twice.csv", ["40,v5", *_RECORDS])
+    twice = write_csv(path.parent / "twice.csv", ["40,v5", *RECORDS])
     load_id = load(loads, target(twice))
     assert verify(loads, load_id).problems == ()
     loads.execute("DELETE FROM t WHERE a = 40")
@@ -275,7 +273,7 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
     """So is one that is gone from a folder of sources."""
     other = write_csv(path.parent / "other.csv", ["1,x"])
     load_id = load(loads, target(path.parent))
-    write_csv(path, _RECORDS[:-1])
+    write_csv(path, RECORDS[:-1])
     other.unlink()
     outcome = verify(loads, load_id)
     found = {(problem.where, problem.message) for problem in outcome.problems}

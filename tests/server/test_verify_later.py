@@ -13,24 +13,22 @@ from penstock.core.errors import TargetError
 from penstock.core.values.job import Transform
 from support.loads import Loads, target, write_csv
 from support.modes import mode_target
-from support.proofs import copy_again, load, refuse, said, verify
+from support.proofs import RECORDS, copy_again, load, load_in_tiny_blocks, refuse, said, verify, write_records
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_RECORDS = [f"{number},v{number % 7}" for number in range(200)]
 
 
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t."""
-    return Loads(database18, piece_bytes=101, setup="CREATE TABLE t (a int, b text)")
+    return load_in_tiny_blocks(database18)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of 200 records."""
-    return write_csv(tmp_path / "rows.csv", _RECORDS)
+    return write_records(tmp_path)
 
 
 # ---------------------------------------------------------------- another name
@@ -103,7 +101,7 @@ def test_table_that_lost_a_column_is_refused_by_its_name(loads: Loads, path: Pat
 
 def test_file_without_header_does_not_fit_a_table_with_another_column(loads: Loads, path: Path) -> None:
     """Its fields are matched with all columns, so the values are refused with the reason."""
-    write_csv(path, _RECORDS[1:], header=_RECORDS[0])
+    write_csv(path, RECORDS[1:], header=RECORDS[0])
     load_id = load(loads, target(path, has_header=False))
     assert verify(loads, load_id).problems == ()
     loads.execute("ALTER TABLE t ADD c text")

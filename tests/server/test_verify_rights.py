@@ -11,9 +11,9 @@ import pytest
 import penstock
 from penstock.core.errors import PenstockError, TargetError
 from support.campaign.plant import Pair
-from support.loads import Loads, share_ledger, target, write_csv
+from support.loads import Loads, share_ledger, target
 from support.modes import mode_target
-from support.proofs import copy_again, load, said, verify
+from support.proofs import copy_again, load, said, verify, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
     from support.servers import ServerPool
 
-_RECORDS = [f"{number},v{number % 7}" for number in range(200)]
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of 200 records."""
-    return write_csv(tmp_path / "rows.csv", _RECORDS)
+    return write_records(tmp_path)
 
 
 @pytest.fixture

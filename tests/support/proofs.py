@@ -10,13 +10,25 @@ import pytest
 import penstock
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadRules
+from support.loads import Loads, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.values.job import TargetJob
     from penstock.proof.values import VerifyOutcome
-    from support.loads import Loads
+
+RECORDS = [f"{number},v{number % 7}" for number in range(200)]
+
+
+def write_records(folder: Path) -> Path:
+    """Write a csv file of the 200 records."""
+    return write_csv(folder / "rows.csv", RECORDS)
+
+
+def load_in_tiny_blocks(conninfo: str) -> Loads:
+    """Return loads into a database with table t."""
+    return Loads(conninfo, piece_bytes=101, setup="CREATE TABLE t (a int, b text)")
 
 
 def load(loads: Loads, *targets: TargetJob, on_error: Any = "stop") -> str:

@@ -460,7 +460,7 @@ def self_test(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Test penstock on your own server, and write a report. Leave out all names.
+    """Test penstock on your own server, and write a report.
 
     It uses a schema that is dropped afterwards. Files are loaded in each mode; a load is killed and resumed; indexes
     are dropped and rebuilt; settings of the server are changed and restored if the role may do that; the server is

@@ -26,12 +26,12 @@ Values = Annotated[
 def verify(
     load_id: NewestId, values: Values = False, quiet: Quiet = False, as_json: Json = False, **options: Any
 ) -> None:
-    """Verify that a load has stored each record of its files once. The load must be complete.
+    """Verify that a load has stored each record of its files once. Nothing is changed.
 
-    The files must have the versions that were loaded, or the same size and content. The ledger must have every part of
-    each file once, and the records that were cut must be those that were stored, rejected or skipped. If the load
-    emptied, replaced or created the table, and no other load has added rows, the table must have exactly the load's
-    rows, otherwise at least those.
+    The load must be complete. The files must have the versions that were loaded, or the same size and content. The
+    ledger must have every part of each file once, and the records that were cut must be those that were stored,
+    rejected or skipped. If the load emptied, replaced or created the table, and no other load has added rows, the table
+    must have exactly the load's rows, otherwise at least those.
 
     Exit codes: 0 verified, 5 problems were found.
     """
