@@ -23,12 +23,16 @@ def test_verify_says_what_was_counted_and_compared(penstock: Run, database18: st
     load_id = penstock("load", str(path), "--into", "t", "--create", "--json", *to).object["load_id"]
     counted = penstock("verify", load_id[:8], *to)
     assert counted.code == 0, counted.err
-    head, table, end = counted.out.splitlines()
+    head, table, end, unseen = counted.out.splitlines()
     assert head.startswith(f"load {load_id} on ")
     assert head.endswith(": 1 object, 3 records")
-    assert (table, end) == ("  public.t: 3 stored; the table has 3 rows", "verified")
+    assert (table, end) == ("  public.t: 3 stored; the table has 3 rows", "counts agree")
+    assert f"penstock verify {load_id} " in unseen
+    assert unseen.endswith(" --values")
     compared = penstock("verify", load_id, "--values", *to)
-    assert "  compared 3 records (12 B) with the table, both ways" in compared.out.splitlines()
+    assert compared.out.splitlines()[-2:] == ["  compared 3 records (12 B) with the table, both ways", "verified"]
+    described = penstock("verify", load_id, "--json", *to).object
+    assert (described["agrees"], described["has_values"], "is_verified" in described) == (True, False, False)
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("UPDATE t SET b = 'w' WHERE a = '2'")
     found = penstock("verify", load_id, "--values", *to)

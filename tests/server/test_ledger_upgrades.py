@@ -1,6 +1,6 @@
 """Ledgers that older versions of penstock have written are upgraded, and what they know survives.
 
-tests/ledgers has a dump of each version from 9 on, which support/write_ledger.py has made with that version.
+tests/ledgers has a dump of each version from 10 on, which support/write_ledger.py has made with that version.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from penstock.changes.context import Context, Restored
 from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, TakenOverError, TargetError
+from penstock.core.files.listing import ctime_ns, lasting_version
+from penstock.core.files.streams import SourceReader
+from penstock.core.recorded import to_json
 from penstock.core.values.change import SERVER
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
@@ -29,10 +32,11 @@ from penstock.ledger.members import compose_fence, register
 from penstock.ledger.schema import OLDEST, VERSION
 from penstock.ledger.upgrade import open_ledger, upgrade_ledger
 from penstock.ledger.values import Claim
+from penstock.loading.plan.identity import digest
 from penstock.restore.repair import repair
 from support.files import write_to
 from support.loads import ORIGIN, Loads, target
-from support.write_ledger import COMPLETE, ROWS, TABLES, files_of, write_files
+from support.write_ledger import COMPLETE, FILES, ROWS, TABLES, files_of, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,12 +100,26 @@ def count_rows(loads: Loads) -> list[tuple[Any, ...]]:
     )
 
 
-def restore(conninfo: str, name: str) -> Loads:
-    """Restore a dump into an empty database. What its user has written is the current user's."""
-    write_files()
+def restore(conninfo: str, name: str, folder: Path) -> Loads:
+    """Restore a dump into an empty database, as if it had loaded the files that are written into `folder`.
+
+    What its user has written is the current user's.
+    """
+    write_files(folder)
     loads = Loads(conninfo)
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute((DUMPS / f"{name}.sql").read_text().encode())
+        connection.execute((DUMPS / f"{name}.sql").read_text().replace(FILES, str(folder)).encode())
+        with connection.cursor() as cursor, SourceReader() as sources:
+            cursor.executemany(
+                "UPDATE penstock.objects SET version = %s, ctime_ns = %s WHERE uri = %s",
+                [(lasting_version(each), ctime_ns(each), each.uri) for each in sources.list([str(folder)])],
+            )
+            # A load is found by the key of its lock, which is made from the names of its files.
+            cursor.execute("SELECT id, meaning FROM penstock.loads")
+            cursor.executemany(
+                "UPDATE penstock.loads SET lock_key = %s WHERE id = %s",
+                [(digest_anywhere(meaning), load_id) for load_id, meaning in cursor.fetchall()],
+            )
     loads.execute(
         "SET search_path = penstock;"
         + "".join(f"UPDATE {table} SET owner = CURRENT_USER;" for table in _OWNED)
@@ -110,16 +128,30 @@ def restore(conninfo: str, name: str) -> Loads:
     return loads
 
 
+def digest_anywhere(meaning: dict[str, Any]) -> str:
+    """Return the digest of a load's meaning that is the same in each database."""
+    targets = [each | {"oid": 0, "numbers": None} for each in meaning["targets"]]
+    return digest(to_json(meaning | {"targets": targets}))
+
+
 def read_version(loads: Loads) -> int:
     """Return the ledger's version, as its comment says it."""
     ((comment,),) = loads.execute("SELECT obj_description('penstock.loads'::regclass)")
     return int(re.findall(r"\d+", comment)[0])
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Provide the folder of the files that the older penstock has loaded."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return folder
+
+
 @pytest.fixture(params=VERSIONS)
-def old(request: pytest.FixtureRequest, database: str) -> Loads:
+def old(request: pytest.FixtureRequest, database: str, folder: Path) -> Loads:
     """Provide a database as an older penstock has left it."""
-    return restore(database, str(request.param))
+    return restore(database, str(request.param), folder)
 
 
 def upgrade(loads: Loads, **options: Any) -> None:
@@ -165,7 +197,7 @@ def test_upgraded_ledger_equals_a_new_one(old: Loads, pg: PgServer) -> None:
     assert dict(count_rows(old)) == before
 
 
-def test_loads_of_an_older_penstock_are_resumed(old: Loads) -> None:
+def test_loads_of_an_older_penstock_are_resumed(old: Loads, folder: Path) -> None:
     """Reading changes nothing; the first resumed load upgrades. Nothing is lost or repeated, and the rejects stay."""
     version, before = read_version(old), count_rows(old)
     with LedgerView(ConnectionFactory(old.conninfo)) as view:
@@ -174,7 +206,7 @@ def test_loads_of_an_older_penstock_are_resumed(old: Loads) -> None:
         assert [cause.count for cause in view.rejects(find_load(old, "strict"))] == [1]
         assert view.left_staging()
     assert penstock.doctor("complete", to=old.conninfo).would_load
-    old.plan(target(files_of("complete"), into="complete"), rules=LoadRules(retry_for=0.0, changed="skip"))
+    old.plan(target(files_of(folder, "complete"), into="complete"), rules=LoadRules(retry_for=0.0, changed="skip"))
     assert (read_version(old), count_rows(old)) == (version, before)
     for table in _BEGUN:
         penstock.resume(find_load(old, table), to=old.conninfo, changed="load", retry_for=0.0)
@@ -182,8 +214,10 @@ def test_loads_of_an_older_penstock_are_resumed(old: Loads) -> None:
     assert old.execute("SELECT count(*) FROM penstock.loads WHERE state <> 'complete'") == [(0,)]
     for table in TABLES:
         assert old.execute(f"SELECT count(*), count(DISTINCT a) FROM {table}") == [(ROWS, ROWS)], table
-        job = target(files_of(table), into=table)
-        assert old.run(job, rules=LoadRules(retry_for=0.0, changed="skip")).objects_skipped == len(files_of(table))
+        job = target(files_of(folder, table), into=table)
+        assert old.run(job, rules=LoadRules(retry_for=0.0, changed="skip")).objects_skipped == len(
+            files_of(folder, table)
+        )
     old.execute("ALTER TABLE strict DROP CONSTRAINT strict_pkey; ALTER TABLE strict ALTER a TYPE text")
     assert penstock.retry(find_load(old, "strict"), to=old.conninfo).rows == 1
 
@@ -207,9 +241,9 @@ def test_repair_restores_what_an_older_penstock_has_changed(old: Loads) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_lease_of_an_older_penstock_stays_recorded(version: int, database: str) -> None:
+def test_lease_of_an_older_penstock_stays_recorded(version: int, database: str, folder: Path) -> None:
     """In the ledger of database postgres, which an upgrade of its own takes along."""
-    loads = restore(database, f"{version}-server")
+    loads = restore(database, f"{version}-server", folder)
     with ConnectionFactory(database).connect() as connection:
         store = TableStore(connection=connection)
         before = store.read_holds(SERVER), store.read_changes(SERVER)
@@ -221,9 +255,11 @@ def test_lease_of_an_older_penstock_stays_recorded(version: int, database: str) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_repair_without_anything_to_restore_upgrades_nothing(version: int, database: str, role: str) -> None:
+def test_repair_without_anything_to_restore_upgrades_nothing(
+    version: int, database: str, role: str, folder: Path
+) -> None:
     """Otherwise each repair of a role that does not own the server's ledger would have an error."""
-    loads = restore(database, f"{version}-server")
+    loads = restore(database, f"{version}-server", folder)
     loads.execute(
         f"DELETE FROM penstock.changes; GRANT USAGE ON SCHEMA penstock TO {role};"
         f"GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO {role}"
@@ -250,14 +286,14 @@ def test_upgrade_that_is_killed_leaves_the_old_version_whole(old: Loads) -> None
 
 
 def test_step_that_fails_leaves_the_old_version_whole(old: Loads) -> None:
-    """For example because somebody has added a constraint of that name. The error says that an upgrade has failed."""
-    old.execute("ALTER TABLE penstock.members ADD CONSTRAINT members_version CHECK (true)")
+    """For example because somebody has added a column of that name. The error says that an upgrade has failed."""
+    old.execute("ALTER TABLE penstock.loads ADD COLUMN failed_later text")
     before = describe(old), count_rows(old)
     with pytest.raises(TargetError, match="already exists") as caught:
         upgrade(old)
     assert "While upgrading the ledger" in str(caught.value.detail)
     assert (describe(old), count_rows(old)) == before
-    old.execute("ALTER TABLE penstock.members DROP CONSTRAINT members_version")
+    old.execute("ALTER TABLE penstock.loads DROP COLUMN failed_later")
     upgrade(old)
 
 
@@ -319,7 +355,9 @@ _LATER = f"""
 
 
 @pytest.mark.parametrize("way", ["begin", "resume", "join"])
-def test_process_that_a_later_version_overtakes_names_it(old: Loads, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_process_that_a_later_version_overtakes_names_it(
+    old: Loads, folder: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     """It has opened the ledger before the upgrade. It records nothing, opens the ledger again, and is refused."""
     open_it, load_id = Ledger.open, find_load(old, "unfinished")
 
@@ -335,7 +373,7 @@ def test_process_that_a_later_version_overtakes_names_it(old: Loads, monkeypatch
         if way == "resume":
             penstock.resume(load_id, to=old.conninfo, changed="load", retry_for=60.0)
         else:
-            job = target(files_of("complete"), into="complete")
+            job = target(files_of(folder, "complete"), into="complete")
             old.run(job, rules=LoadRules(retry_for=60.0, again=True))
     assert refused.value.hint == "Install penstock 7.2.0, or a later one."
     assert old.execute(f"SELECT count(*) FROM penstock.members WHERE ledger_version >= {VERSION}") == [(0,)]
@@ -416,10 +454,10 @@ def test_init_upgrades_when_asked(old: Loads) -> None:
     assert read_version(old) == VERSION
 
 
-def test_publication_of_all_tables_is_not_broken(old: Loads, pg: PgServer) -> None:
+def test_publication_of_all_tables_is_not_broken(old: Loads, folder: Path, pg: PgServer) -> None:
     """Its subscribers would stop; the error has the statements that they need, whatever members they know."""
     old.execute("CREATE PUBLICATION everything FOR ALL TABLES")
-    subscriber = restore(pg.fresh_database(), str(read_version(old)))
+    subscriber = restore(pg.fresh_database(), str(read_version(old)), folder)
     with pytest.raises(TargetError, match="would stop the subscribers") as caught:
         upgrade(old)
     assert "penstock init --upgrade --publish-ledger" in str(caught.value.hint)
@@ -439,21 +477,29 @@ def test_changes_of_the_ledger_upgrade_it(old: Loads) -> None:
 
 
 @pytest.mark.parametrize("schema", ["penstock", "new"])
-def test_ledger_that_is_too_old_keeps_its_tables_from_a_second_load(database: str, tmp_path: Path, schema: str) -> None:
+def test_ledger_that_is_too_old_keeps_its_tables_from_a_second_load(
+    database: str, folder: Path, tmp_path: Path, schema: str
+) -> None:
     """The hint renames it. What it knows is refused by name, in any schema; a new file is loaded if that is meant."""
-    write_files()
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute((DUMPS / "5.sql").read_text().encode())
-    loads, job = Loads(database), target(files_of("complete"), into="complete")
-    with pytest.raises(TargetError, match="has version 5, and this penstock needs") as caught:
+    loads, job, version = (
+        restore(database, str(OLDEST), folder),
+        target(files_of(folder, "complete"), into="complete"),
+        5,
+    )
+    # A ledger of that version did not record where its oids are valid.
+    loads.execute(
+        f"COMMENT ON TABLE penstock.loads IS 'penstock ledger, version {version}';"
+        "COMMENT ON TABLE penstock.objects IS NULL; ALTER TABLE penstock.objects DROP origin"
+    )
+    with pytest.raises(TargetError, match=f"has version {version}, and this penstock needs") as caught:
         loads.run(job)
     assert "older penstock" in str(caught.value.hint)
     (rename,) = re.findall("ALTER SCHEMA .*?;", str(caught.value.hint))
     loads.execute(rename)
     now = Loads(database, ledger_schema=schema)
     for table in ("complete", "unfinished"):
-        with pytest.raises(TargetError, match='known to another ledger, in schema "penstock_version_5"'):
-            now.run(target(files_of(table), into=table))
+        with pytest.raises(TargetError, match=f'known to another ledger, in schema "penstock_version_{version}"'):
+            now.run(target(files_of(folder, table), into=table))
     new = target(write_to(tmp_path / "new.csv", "a,b\n71,x\n"), into="complete")
     assert now.run(new, rules=LoadRules(retry_for=0.0, again=True)).rows == 1
     with pytest.raises(TargetError, match="known to another ledger"):

@@ -7,6 +7,9 @@ Run it with the environment of that version, in a checkout of it:
 FOLDER/N.sql is the dump of a loaded database, whose ledger has version N, and FOLDER/N-server.sql is that of the
 server's ledger in database postgres. Only names that each version has are imported from its tests. With names of
 tables, only these are loaded: an old version does not have all options.
+
+A dump has FILES in place of the folder of the loaded files. Who restores it writes them anew, in a folder of its own
+(test_ledger_upgrades.py).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +28,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Records name their files, so the files are in the same folder on every machine.
-FILES_FOLDER = Path("/tmp/penstock-ledgers")  # noqa: S108 (the files have no secrets, and are compared before use)
+# Stands in the dumps for the folder of the loaded files.
+FILES = "/FOLDER-OF-THE-FILES"
 
 # A row with this value waits in the table's trigger for an advisory lock, so that its load can be killed there.
 _STALL = "stall"
@@ -46,37 +50,37 @@ COMPLETE = TABLES[:2]
 ROWS = 6
 
 
-def write_files() -> None:
-    """Write three files for each table, unless they exist already with the same content."""
-    FILES_FOLDER.mkdir(exist_ok=True)
+def write_files(folder: Path) -> None:
+    """Write three files for each table."""
     for table in TABLES:
-        for number in range(3):
+        for number, path in enumerate(files_of(folder, table)):
             # The largest file is loaded first, and the load stalls in the last one.
             rows = [[str(2 * number + 1), "x" * 20], [str(2 * number + 2), "y" * 20]]
             if number == 2:
                 rows = [["5", "x"], ["6", _STALL if table not in COMPLETE else "z"]]
             text = "a,b\n" + "".join(",".join(row) + "\n" for row in rows)
-            text += "none,r\n" if table == "strict" and number == 1 else ""
-            path = FILES_FOLDER / f"{table}{number}.csv"
-            if not path.exists() or path.read_text() != text:
-                part = path.with_suffix(f".{os.getpid()}")
-                part.write_text(text)
-                part.rename(path)
+            path.write_text(text + ("none,r\n" if table == "strict" and number == 1 else ""))
 
 
-def files_of(table: str) -> list[Path]:
+def files_of(folder: Path, table: str) -> list[Path]:
     """Return the files of a table, in the order of its load."""
-    return [FILES_FOLDER / f"{table}{number}.csv" for number in range(3)]
+    return [folder / f"{table}{number}.csv" for number in range(3)]
 
 
-def _run_load(table: str, conninfo: str) -> None:
+def _run_load(folder: Path, table: str, conninfo: str) -> None:
     """Load a table with the version of penstock that this process has. Each file is committed by itself."""
     from support.loads import IMPATIENT, Loads, target
 
     if table == "leased":
-        command = [str(Path(sys.executable).with_name("penstock")), "load", *map(str, files_of(table)), "--into", table]
+        command = [
+            str(Path(sys.executable).with_name("penstock")),
+            "load",
+            *map(str, files_of(folder, table)),
+            "--into",
+            table,
+        ]
         os.execv(command[0], [*command, "--to", conninfo, "--sessions", "1", "--settings", "bulk-load"])  # noqa: S606
-    job = target(files_of(table), into=table)
+    job = target(files_of(folder, table), into=table)
     rules = {"indexed": {"indexes": "rebuild"}, "strict": {"on_error": "reject"}, "joint": {"join": True}}
     if table == "merged":
         job = replace(job, mode="upsert", key=("a",))
@@ -87,11 +91,15 @@ def _run_load(table: str, conninfo: str) -> None:
     loads.run(job, sessions=1, batch_bytes=1, rules=replace(IMPATIENT, **rules.get(table, {})))
 
 
-def _kill_load(table: str, conninfo: str) -> None:
+def _load_command(folder: Path, table: str, conninfo: str) -> list[str]:
+    return [sys.executable, "-P", __file__, "--load", str(folder), table, conninfo]
+
+
+def _kill_load(folder: Path, table: str, conninfo: str) -> None:
     """Begin a load, kill its process when it stalls, and end its sessions."""
     import psycopg
 
-    process = subprocess.Popen([sys.executable, "-P", __file__, "--load", table, conninfo])
+    process = subprocess.Popen(_load_command(folder, table, conninfo))
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [_STALL_KEY])
         while not connection.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'advisory'").fetchall():
@@ -111,8 +119,9 @@ def _write_dumps(folder: Path, tables: Sequence[str]) -> None:
 
     from support.servers import server_pool
 
-    write_files()
-    with server_pool() as pool:
+    with server_pool() as pool, tempfile.TemporaryDirectory() as files:
+        written = Path(files).resolve()
+        write_files(written)
         conninfo = pool.server(18).conninfo()
         with psycopg.connect(conninfo, autocommit=True) as connection:
             connection.execute("CREATE DATABASE old TEMPLATE template0")
@@ -126,9 +135,9 @@ def _write_dumps(folder: Path, tables: Sequence[str]) -> None:
                 )
         for table in tables:
             if table in COMPLETE:
-                subprocess.run([sys.executable, "-P", __file__, "--load", table, loaded], check=True)
+                subprocess.run(_load_command(written, table, loaded), check=True)
             else:
-                _kill_load(table, loaded)
+                _kill_load(written, table, loaded)
         with psycopg.connect(loaded) as connection:
             comment = str(connection.execute("SELECT obj_description('penstock.loads'::regclass)").fetchone())
             for query in ("SELECT tables, state, epoch FROM penstock.loads", "SELECT * FROM penstock.changes"):
@@ -140,11 +149,11 @@ def _write_dumps(folder: Path, tables: Sequence[str]) -> None:
             text = subprocess.run([program, *options], capture_output=True, text=True, check=True).stdout
             lines = [line for line in text.splitlines() if not line.startswith(("SET ", "--", "\\")) and line]
             if "CREATE SCHEMA penstock;" in lines:
-                (folder / f"{version}{name}.sql").write_text("\n".join(lines) + "\n")
+                (folder / f"{version}{name}.sql").write_text("\n".join(lines).replace(str(written), FILES) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--load":
-        _run_load(sys.argv[2], sys.argv[3])
+        _run_load(Path(sys.argv[2]), sys.argv[3], sys.argv[4])
     else:
         _write_dumps(Path(sys.argv[1]), sys.argv[2:] or TABLES)

@@ -20,7 +20,7 @@ from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.options import pick
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.listing import forget_load, list_loads, list_objects, no_such_load, sum_up_tables
+from penstock.ledger.listing import find_newest, forget_load, list_loads, list_objects, no_such_load, sum_up_tables
 from penstock.ledger.members import list_members
 from penstock.ledger.rejects import RejectCause, RejectStore, RetryOutcome, find_latest
 from penstock.ledger.rights import LoadRights, read_rights, share_ledger
@@ -154,13 +154,17 @@ class LedgerView(Closing):
         return found[0]
 
     def find_newest(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is the newest load, complete or not."""
+        """Return the id of the load that `beginning` names; "latest" is this role's newest load, complete or not.
+
+        Raises TargetError if that load has failed before its first commit.
+        """
         if beginning != "latest":
             return self.find(beginning)
-        found = self.loads(limit=1)
-        if not found:
-            raise TargetError("the ledger has no load")
-        return found[0].load_id
+        with self._connect.borrow() as connection:
+            found = find_newest(connection, self._schema)
+        if found is None:
+            raise TargetError("the ledger has no load of this role", hint="See penstock loads.")
+        return found
 
     def find_rejecting(self, beginning: str) -> str:
         """Return the id of the load that `beginning` names; "latest" is the newest load with rejected records.

@@ -211,7 +211,7 @@ NewestId = Annotated[
     typer.Argument(
         metavar="ID|latest",
         show_default=False,
-        help="The load's id, or its first characters; latest is the newest load.",
+        help="The load's id, or its first characters; latest is the newest load of this role.",
         autocompletion=newest_loads,
     ),
 ]

@@ -94,6 +94,7 @@ class Ledger:
         lock: str,
         process: LoaderProcess,
         tables: Sequence[str],
+        created: Collection[str] = (),
         meaning: str,
         job: str | None,
         objects: Sequence[LedgerObject],
@@ -102,9 +103,10 @@ class Ledger:
     ) -> Claim | None:
         """Record a new load, with its objects, in one round trip.
 
-        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `meaning` and `job` are
-        JSON. `unshared` are the numbers of objects that no other load may have, except the loads in `seen`. If another
-        load has one of them, that load began after the ledger was read. Then nothing is recorded, and None is returned.
+        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `created` are those of
+        `tables` that the load has created; `meaning` and `job` are JSON. `unshared` are the numbers of objects that no
+        other load may have, except the loads in `seen`. If another load has one of them, that load began after the
+        ledger was read. Then nothing is recorded, and None is returned.
 
         Holds of earlier loads with the same lock are removed. These loads have ended, but now that the lock is taken
         again their holds would look alive.
@@ -117,6 +119,7 @@ class Ledger:
             "lock": lock,
             "client": process.client,
             "names": list(tables),
+            "created": list(created),
             "meaning": meaning,
             "job": job,
         }
@@ -289,7 +292,10 @@ class Ledger:
             raise taken_over(claim.load_id)
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
-        """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed."""
+        """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed.
+
+        The role's newest load then has a note of it, so that `latest` does not mean an older one unnoticed.
+        """
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
         query = self._compose(
             "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
@@ -298,7 +304,10 @@ class Ledger:
         with in_transaction(connection, "removing the load from the ledger"):
             # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
             connection.execute(hold, [claim.load_id])
-            return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
+            removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
+            if removed is not None:
+                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id)
+        return removed is not None
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
         return compose_query(text, self.schema, **parts)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.sql import fetch_rows
+from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import UnreadableObject
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
 from penstock.ledger.rights import read_rights
@@ -49,6 +49,27 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
         return []
     with naming_ledger(schema), translate_errors("summing up loads"):
         return fetch_rows(connection, "ledger/table_totals", TableTotals, ledger=schema)
+
+
+def find_newest(connection: Connection, schema: str) -> str | None:
+    """Return the id of this role's newest load by the ledger's events, None if it has none.
+
+    Raises TargetError if a later one has failed before its first commit, ServerError.
+    """
+    if not has_ledger(connection, schema):
+        return None
+    with naming_ledger(schema), translate_errors("looking for the newest load"):
+        row = run_query(connection, "ledger/newest", ledger=schema).fetchone()
+    if row is None:
+        return None
+    load_id, failed = str(row[0]), row[1]
+    if failed is not None:
+        raise TargetError(
+            f"the newest load, {failed}, failed before its first commit",
+            detail="It has stored nothing, and the ledger does not have it any more.",
+            hint=f"The one before is load {load_id}.",
+        )
+    return load_id
 
 
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:

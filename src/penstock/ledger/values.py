@@ -357,6 +357,8 @@ class ObjectRecord:
     records: int = 0
     # How much of the object is committed more than once, in bytes or rows. It is 0 unless the ledger was damaged.
     repeated: int = 0
+    # When a local file was last changed (st_ctime).
+    ctime_ns: int | None = None
 
 
 @frozen

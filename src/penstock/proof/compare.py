@@ -2,7 +2,8 @@
 
 One session sends the objects into a temporary table, as text, so the server reads each value itself. Then rows are
 compared as multisets of the SHA-256 of their binary values (record_send): rows count as equal only if their values are
-equal to the bit. Only the first rows that differ are read here.
+equal to the bit. A merge leaves the key of a row as it is, so there the
+key's index decides whether keys are equal. Only the first rows that differ are read here.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from psycopg import sql
 from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
-from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.land.locate import RecordFinder
 from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
+from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.read.objects import open_blocks
@@ -105,6 +107,8 @@ class TableComparison:
         self._sorter = RejectSorter(self._session)
         self.records = Counter[int]()
         self._bytes = 0
+        # The columns that are compared.
+        self._columns: tuple[str, ...] = ()
         # The query of the sent records that must be in the table. `run` sets it before it sends any.
         self._chosen = sql.Composed([])
         # The records that the server refuses now: the offsets of all, by object, and the first ones.
@@ -113,9 +117,11 @@ class TableComparison:
 
     def run(self) -> tuple[VerifiedTable, list[Problem]]:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
-        facts, columns = self._target.facts, self._target.column_map.columns
+        facts, columns, job = self._target.facts, self._target.column_map.columns, self._target.job
         assert facts is not None
-        self._chosen = self._choose()
+        has_only_keys = self._table.existing > 0 and not self._target.landing.updates
+        self._columns = tuple(name for name in columns if not has_only_keys or name in job.key)
+        self._chosen, written_otherwise = self._choose()
         make_landing_table(
             self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
         )
@@ -125,6 +131,7 @@ class TableComparison:
             raise explain_failure(failure, where=failure.location) from failure
         with seeing_all_rows(self._connection, self._table, "comparing"):
             missing, extra = self._compare(both_ways=self._table.is_alone)
+            (otherwise,) = fetch_one(self._connection, written_otherwise)
             shown = [*self._shown, *self._find_missing()] if missing else self._shown
             problems = [self._name(each) for each in shown[:_MOST_SHOWN]]
             problems += self._find_extra() if extra else []
@@ -134,8 +141,22 @@ class TableComparison:
             compared_bytes=self._bytes,
             missing=missing + sum(map(len, self._refused.values())),
             extra=extra,
+            written_otherwise=otherwise,
+            has_only_keys=has_only_keys,
+            has_key=self._has_key(),
         )
         return compared, problems
+
+    def _has_key(self) -> bool:
+        """Return whether two rows cannot be equal in the columns of the files."""
+        indexes = fetch_rows(self._connection, "loading/merge_keys", UniqueIndex, oid=self._table.oid)
+        return self._target.landing.is_keyed or any(
+            (each.is_primary or each.has_equal_nulls)
+            and each.is_valid
+            and not (each.is_partial or each.is_deferrable)
+            and set(each.columns) <= set(self._target.column_map.columns)
+            for each in indexes
+        )
 
     # ---------------------------------------------------------------- sending
 
@@ -292,9 +313,9 @@ class TableComparison:
         return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
 
     def _compose(self, query: LiteralString, **parts: sql.Composable) -> sql.Composed:
-        columns = list_identifiers(self._target.column_map.columns)
+        columns = list_identifiers(self._columns)
         return sql.SQL(query).format(
-            hash=sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns),
+            hash=_hash(columns),
             columns=columns,
             chosen=self._chosen,
             rows=rows_of(self._table),
@@ -304,22 +325,48 @@ class TableComparison:
             **parts,
         )
 
-    def _choose(self) -> sql.Composed:
-        """Return the query of the sent records that must be in the table: with a key, the one that the merge keeps."""
+    def _choose(self) -> tuple[sql.Composed, sql.Composed]:
+        """Return the query of the sent records that must be in the table, and one that counts keys written otherwise.
+
+        With a key, the records are those that the merge keeps. Each has the key as its row writes it, if it has a row.
+        """
         job, landing, facts = self._target.job, self._target.landing, self._target.facts
         assert facts is not None
         sent = table_identifier(_SENT)
         if not landing.is_keyed:
-            return sql.SQL("SELECT * FROM {}").format(sent)
+            return sql.SQL("SELECT * FROM {}").format(sent), sql.SQL("SELECT 0::int8").format()
+        columns = self._target.column_map.columns
         parts = find_parts(
             self._connection,
             staging=_SENT,
             target=facts,
-            columns=self._target.column_map.columns,
+            columns=columns,
             key=job.key,
             updates=landing.updates,
             keep=job.keep,
         )
-        return sql.SQL("SELECT {} * FROM {} ORDER BY {}").format(
-            parts.compose_order()[0], sent, parts.compose_order()[1]
+        assert parts.key is not None
+        ways = filter(None, [same_key(parts.key, "r", "t"), same_lack(parts.key, "r", "t")])
+        matched = sql.SQL("(SELECT {} * FROM {} ORDER BY {}) AS r LEFT JOIN {} AS t ON {}").format(
+            parts.compose_order()[0],
+            sent,
+            parts.compose_order()[1],
+            rows_of(self._table),
+            sql.SQL(" OR ").join(sql.SQL("({})").format(way) for way in ways),
         )
+        found = sql.SQL("t.tableoid IS NOT NULL")
+        values = [
+            sql.SQL("CASE WHEN {} THEN t.{name} ELSE r.{name} END AS {name}").format(found, name=sql.Identifier(name))
+            if name in job.key
+            else sql.Identifier("r", name)
+            for name in (*columns, *POSITION_COLUMNS)
+        ]
+        keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
+        return (
+            sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched),
+            sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
+        )
+
+
+def _hash(columns: sql.Composed) -> sql.Composed:
+    return sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns)

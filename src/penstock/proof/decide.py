@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
-from penstock.core.files.listing import is_remote, lasting_version, recorded_name
+from penstock.core.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.names import quote_name
 from penstock.core.values.server import refuse
@@ -31,19 +31,13 @@ def find_targets(job: LoadJob, table: VerifiedTable) -> list[TargetJob]:
     return [each for each in job.targets if str(each.into) in table.names]
 
 
-def is_alone(job: LoadJob, table: VerifiedTable) -> bool:
-    """Return whether the load alone has filled a table: it emptied, replaced or created it, and no other has loaded it.
-
-    A merge by key never counts, because it leaves other rows.
-    """
-    targets = find_targets(job, table)
-    if table.is_shared or any(each.landing.is_keyed for each in targets):
-        return False
-    return table.is_emptied or (bool(targets) and all(each.create for each in targets))
+def is_alone(table: VerifiedTable) -> bool:
+    """Return whether the load alone has filled a table: it emptied or created it, and no other has written since."""
+    return (table.is_emptied or table.is_created) and not table.is_shared
 
 
 def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject]) -> list[ObjectRecord]:
-    """Return the local files with another inode or modification time and the same size: the content may be the same.
+    """Return the local files with another inode or time and the same size: the content may be the same.
 
     `listed` has the sources of the job as they are now, by URI.
     """
@@ -60,7 +54,7 @@ def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObj
 def describe_touched(is_same: bool | None, reason: str = "the ledger has no checksum of it") -> str | None:
     """Return what is wrong with a touched file, None if nothing. `reason` is why it is not known if it is the same."""
     if is_same is None:
-        return f"has another inode or modification time than when it was loaded, and cannot be compared: {reason}"
+        return f"has another inode or time of change than when it was loaded, and cannot be compared: {reason}"
     return None if is_same else _CHANGED
 
 
@@ -86,7 +80,10 @@ def check_objects(
 
 
 def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:
-    return loaded.version not in (None, lasting_version(source))
+    """Return whether a source may be another than was loaded. A file's times are set by anyone, but for its ctime."""
+    if loaded.version not in (None, lasting_version(source)):
+        return True
+    return loaded.ctime_ns not in (None, ctime_ns(source))
 
 
 def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
@@ -94,8 +91,8 @@ def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
     for each in tables:
         if each.is_gone:
             raise TargetError(
-                f'table "{each.table}" does not have the rows of load {load_id} any more',
-                detail="It was dropped, or a later load has emptied or replaced it.",
+                f'table "{each.table}" may not have the rows of load {load_id} any more',
+                detail="It was dropped, or a later load has emptied, replaced or synced it, a parent or a partition of it.",
             )
 
 
@@ -130,8 +127,12 @@ def check_rows(table: VerifiedTable) -> Iterator[Problem]:
     if done != table.records:
         message = f"of {count_nouns(table.records, 'record')}, {done:,} stored, rejected or skipped"
         yield Problem(where=str(table.table), message=message)
+    rows = count_nouns(table.rows, "row")
     if table.rows < table.inserted or (table.is_alone and table.rows != table.inserted):
-        message = f"has {count_nouns(table.rows, 'row')}, and the load has stored {format_count(table.inserted)}"
+        message = f"has {rows}, and the load has stored {format_count(table.inserted)}"
+        yield Problem(where=str(table.table), message=message)
+    elif table.rows < table.floor:
+        message = f"has {rows}, and the load has stored, updated or found {format_count(table.floor)}"
         yield Problem(where=str(table.table), message=message)
 
 
@@ -197,8 +198,6 @@ def find_obstacles(
         if triggers and job.rules.triggers == "keep":
             yield f'Triggers of table "{target.table}" may change rows: {", ".join(triggers)}.'
     for table, found in work:
-        if table.existing:
-            yield f'Table "{table.table}" had rows with keys of the files, which the load kept.'
         if not found:
             yield f'The load would now fill another table than "{table.table}".'
         elif len(found) != len(table.objects) or len({frozenset(each.target.column_map.columns) for each in found}) > 1:

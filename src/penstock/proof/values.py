@@ -48,10 +48,18 @@ class VerifiedTable:
     existing: int
     # Whether the load has truncated or replaced the table.
     is_emptied: bool
-    # Whether other loads may have rows in the table.
+    # Whether the load has created the table.
+    is_created: bool
+    # Whether other loads, or other targets of this one, may have put rows into the table, its partitions or its parents
+    # after the load emptied or created it.
     is_shared: bool
-    # Whether the load's rows are gone: the table was dropped, or a later load has truncated or replaced it.
+    # Whether the load's rows are gone, or may be: the table was dropped, or a later load has truncated, replaced or
+    # synchronized it, a partition of it or a parent.
     is_gone: bool
+    # How many rows the table must have after this load, and after all loads that the ledger knows. Other sessions may
+    # have deleted rows. `floor_of_all` is None if it is not known, because a sync has deleted rows and has not ended.
+    floor: int
+    floor_of_all: int | None
     # Whether the load alone has filled the table, so that the table may have no other row.
     is_alone: bool = False
     # The rows that the table has now; None if a transform has filled it, or if it is a view.
@@ -64,6 +72,12 @@ class VerifiedTable:
     missing: int | None = None
     # The rows that the files have not, or less often than the table. 0 if the load has not filled the table alone.
     extra: int | None = None
+    # The rows whose key is equal to that of their record and written otherwise, such as 1 and 1.0.
+    written_otherwise: int | None = None
+    # Whether only the keys were compared, because the load has kept rows that had the keys of records.
+    has_only_keys: bool = False
+    # Whether a unique index on columns of the files keeps records from being equal, in other loads too.
+    has_key: bool = False
 
     @property
     def table(self) -> TableName:
@@ -75,6 +89,11 @@ class VerifiedTable:
         """Whether the table has another name than in the load, or is in another schema."""
         return str(self.table) not in self.names
 
+    @property
+    def differs(self) -> bool:
+        """Whether the table has fewer rows than all loads together have left there."""
+        return self.rows is not None and self.floor_of_all is not None and self.rows < self.floor_of_all
+
 
 @frozen
 class VerifyOutcome:
@@ -84,10 +103,22 @@ class VerifyOutcome:
     server: str
     database: str
     tables: tuple[VerifiedTable, ...]
+    # Whether values were to be compared.
+    has_values: bool
     # What was found; of each table at most ten records and ten rows.
     problems: tuple[Problem, ...]
 
     @property
+    def agrees(self) -> bool:
+        """Whether no problem was found, and no table has fewer rows than all loads together have left there."""
+        return not self.problems and not any(each.differs for each in self.tables)
+
+    @property
     def is_verified(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
+        """Whether each value was compared, and no problem was found. Counts alone verify nothing.
+
+        If all loads together lack rows, a row may stand for equal records of several loads, unless a key forbids that.
+        """
+        return (
+            self.has_values and not self.problems and not any(each.differs and not each.has_key for each in self.tables)
+        )

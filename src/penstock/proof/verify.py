@@ -112,6 +112,7 @@ def verify_load(
         server=server.name,
         database=server.database,
         tables=tuple(tables),
+        has_values=values,
         problems=tuple(problems),
     )
 
@@ -149,7 +150,7 @@ def _count(connection: Connection, job: LoadJob, table: VerifiedTable, *, role: 
     refuse_hidden(table, role=role)
     with seeing_all_rows(connection, table, "counting"):
         (rows,) = fetch_one(connection, sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table)))
-    return replace(table, rows=rows, is_alone=is_alone(job, table))
+    return replace(table, rows=rows, is_alone=is_alone(table))
 
 
 class LoadedSources(SourceReader):

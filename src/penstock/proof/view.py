@@ -12,17 +12,48 @@ if TYPE_CHECKING:
 
 
 def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[str]:
-    """Yield lines about the tables, and the problems."""
+    """Yield lines about the tables, and the verdict or the problems. Only a comparison of values says "verified"."""
     objects = count_nouns(sum(len(each.objects) for each in outcome.tables), "object")
     records = count_nouns(sum(each.records for each in outcome.tables), "record")
     yield f"load {outcome.load_id}{on_server}: {objects}, {records}"
     for table in outcome.tables:
         yield f"  {_describe_counts(table)}"
         if table.compared is not None and table.compared_bytes is not None:
-            how = "with the table, both ways" if table.is_alone else "with the table"
-            yield f"  compared {count_nouns(table.compared, 'record')} ({format_bytes(table.compared_bytes)}) {how}"
-    yield f"{count_nouns(len(outcome.problems), 'problem')}:" if outcome.problems else "verified"
-    yield from map(_describe_problem, outcome.problems)
+            yield f"  {_describe_comparison(table)}"
+    if outcome.problems:
+        yield f"{count_nouns(len(outcome.problems), 'problem')}:"
+        yield from map(_describe_problem, outcome.problems)
+        return
+    yield "verified" if outcome.is_verified else "counts agree" if outcome.agrees else "counts differ"
+    yield from (_describe_difference(each) for each in outcome.tables if each.differs)
+    if not outcome.has_values:
+        see = f"penstock verify {outcome.load_id} --values"
+        yield f"counts do not see values that were changed, or a row in another's place; to compare each value: {see}"
+
+
+def _describe_comparison(table: VerifiedTable) -> str:
+    assert table.compared is not None
+    assert table.compared_bytes is not None
+    what = "the keys of " if table.has_only_keys else ""
+    compared = f"compared {what}{count_nouns(table.compared, 'record')} ({format_bytes(table.compared_bytes)})"
+    how = "with the table, both ways" if table.is_alone else "with the table"
+    if not table.written_otherwise:
+        return f"{compared} {how}"
+    return (
+        f"{compared} {how}; {count_nouns(table.written_otherwise, 'row')} with an equal key that is written otherwise"
+    )
+
+
+def _describe_difference(table: VerifiedTable) -> str:
+    assert table.rows is not None
+    assert table.floor_of_all is not None
+    lacking = (
+        f"warning: {table.table} has {count_nouns(table.rows, 'row')}, and all loads together have left "
+        f"{format_count(table.floor_of_all)} there: others may have deleted rows"
+    )
+    if table.compared is None or table.has_key:
+        return lacking
+    return f"{lacking}, or a row may stand for equal records of several loads, because no key tells them apart"
 
 
 def _describe_counts(table: VerifiedTable) -> str:

@@ -10,6 +10,7 @@
 UPDATE ONLY :"ledger".loads AS l
    SET state = 'complete',
        changed_at = pg_catalog.clock_timestamp(),
+       begin_event = coalesce(begin_event, event),
        event = DEFAULT,
        rows = (
            SELECT coalesce((SELECT sum(r.rows) FROM ONLY :"ledger".ranges AS r WHERE r.load = l.id), 0)

@@ -4,7 +4,11 @@
 --     -v table=t -f note_truncated.sql
 \set origin `cat parts/origin.sql`
 WITH truncation AS (
-    UPDATE ONLY :"ledger".loads SET event = DEFAULT WHERE id = :'load' RETURNING event
+    UPDATE ONLY :"ledger".loads
+       SET begin_event = coalesce(begin_event, event),
+           event = DEFAULT
+     WHERE id = :'load'
+    RETURNING event
 )
 INSERT INTO :"ledger".targets
        (load, number, origin, target_oid, target_schema, target_table, truncated_at, truncation_event)

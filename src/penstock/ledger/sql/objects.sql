@@ -15,7 +15,8 @@ SELECT number,
        rejected,
        bytes_committed,
        records,
-       repeated
+       repeated,
+       ctime_ns
   FROM (:all_objects) AS o
  WHERE o.load = :'load'
  ORDER BY o.number;

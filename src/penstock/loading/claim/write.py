@@ -120,6 +120,7 @@ class ClaimWriter:
                 lock=self._reader.lock,
                 process=self._member.process,
                 tables=[str(made.get(target.table, target.table)) for target in self._plan.targets],
+                created=[*map(str, made.values())],
                 meaning=self._facts.meaning,
                 job=self._reader.job_text(),
                 objects=self._decision.new,

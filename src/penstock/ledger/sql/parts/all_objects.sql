@@ -5,6 +5,7 @@ SELECT o.load,
        o.uri,
        o.version,
        o.size_bytes,
+       o.ctime_ns,
        s.is_complete,
        EXISTS (
            SELECT
