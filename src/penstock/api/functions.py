@@ -320,9 +320,10 @@ def verify(
 ) -> VerifyOutcome:
     """Verify that a complete load has stored each record of its files once, and return what was found.
 
-    `load_id` may be abbreviated to its first characters; "latest" is the newest load. With `values`, the files are read
-    again, and the server compares every value. The outcome's `problems` are empty if the load is verified. Changes
-    nothing. Raises TargetError, ServerError, SourceError.
+    `load_id` may be abbreviated to its first characters; "latest" is the role's newest load. With `values`, the files
+    are read again, and the server compares every value: only then the outcome can be `is_verified`. Without, its counts
+    are compared: it `agrees`, or `problems` are found, or all loads together have left more rows than a table has.
+    Changes nothing. Raises TargetError, ServerError, SourceError.
     """
     with _open_ledger(to, options, allows_standby=not values) as view:
         return view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)

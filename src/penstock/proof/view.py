@@ -28,7 +28,7 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
     yield from (_describe_difference(each) for each in outcome.tables if each.differs)
     if not outcome.has_values:
         see = f"penstock verify {outcome.load_id} --values"
-        yield f"counts do not see values that were changed, or a row in another's place; to compare each value: {see}"
+        yield f"counts do not show a changed value, or a row in the place of another; to compare each value: {see}"
 
 
 def _describe_comparison(table: VerifiedTable) -> str:
@@ -68,7 +68,7 @@ def _describe_counts(table: VerifiedTable) -> str:
     named = ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count or what == "stored")
     if table.rows is None:
         return f"{table.table}: {named} {'in a view' if table.kind == 'v' else 'by a transform'}"
-    is_own = table.is_alone or table.rows == table.inserted + table.updated
+    is_own = table.is_alone or table.rows <= table.floor
     others = "" if is_own else ", which may include rows of others"
     return f"{table.table}: {named}; the table has {count_nouns(table.rows, 'row')}{others}"
 

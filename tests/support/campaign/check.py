@@ -72,11 +72,10 @@ def check_load(run: Run) -> int | None:
 
 
 def _verify(run: Run, load_id: str) -> None:
-    """Have penstock verify the load, with values unless it kept rows; not if this process cannot read its sources."""
+    """Have penstock verify the load, with values; not if this process cannot read its sources."""
     if run.store is not None or run.replaced_by is not None or run.scenario.theme == "lists":
         return
-    has_values = run.scenario.mode != "insert-new"
-    outcome = penstock.verify(load_id, to=make_conninfo(run.place.conninfo, dbname="postgres"), values=has_values)
+    outcome = penstock.verify(load_id, to=make_conninfo(run.place.conninfo, dbname="postgres"), values=True)
     assert outcome.is_verified, f"verify has found {outcome.problems}"
 
 

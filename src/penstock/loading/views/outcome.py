@@ -70,7 +70,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
     lines += describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
     if outcome.load_id is not None and not outcome.statements:
-        lines.append(f"to compare the table with the files: penstock verify {outcome.load_id}")
+        lines.append(f"to compare the table with the files: penstock verify {outcome.load_id} --values")
     return lines
 
 
