@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 import penstock
@@ -298,3 +299,24 @@ def test_equal_keys_that_are_written_otherwise_are_equal(
     assert len(verify(loads, load_id).problems) == 1
     loads.execute("DELETE FROM u")
     assert verify(loads, load_id).tables[0].missing == len(records)
+
+
+def test_collation_of_the_keys_index_decides_what_is_equal(database: str, tmp_path: Path) -> None:
+    """Which differs from the column's; a null equals a null if the index says so."""
+    loads = load_in_tiny_blocks(database)
+    try:
+        loads.execute("CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    except psycopg.errors.FeatureNotSupported as reason:
+        pytest.skip(str(reason))
+    ((version,),) = loads.execute("SELECT current_setting('server_version_num')::int")
+    nulls = "NULLS NOT DISTINCT" if version >= 150000 else ""
+    loads.execute(
+        f"CREATE TABLE u (k text, v int); CREATE UNIQUE INDEX ON u (k COLLATE ci) {nulls};"
+        "INSERT INTO u VALUES ('Ann', 0)" + (", (NULL, 0)" if nulls else "")
+    )
+    path = write_csv(tmp_path / "u.csv", ["ANN,1", "Bob,2", *([",3"] if nulls else [])], header="k,v")
+    load_id = load(loads, mode_target(path, "upsert", into="u", key=("k",)))
+    outcome = verify(loads, load_id)
+    assert (outcome.is_verified, outcome.tables[0].written_otherwise) == (True, 1)
+    loads.execute("UPDATE u SET v = 9 WHERE k IS NULL OR k = 'Ann'")
+    assert verify(loads, load_id).tables[0].missing == (2 if nulls else 1)

@@ -93,8 +93,7 @@ class Ledger:
         identity: str,
         lock: str,
         process: LoaderProcess,
-        tables: Sequence[str],
-        created: Collection[str] = (),
+        tables: Sequence[tuple[str, bool]],
         meaning: str,
         job: str | None,
         objects: Sequence[LedgerObject],
@@ -103,8 +102,8 @@ class Ledger:
     ) -> Claim | None:
         """Record a new load, with its objects, in one round trip.
 
-        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `created` are those of
-        `tables` that the load has created; `meaning` and `job` are JSON. `unshared` are the numbers of objects that no
+        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `tables` say of each table
+        whether the load has created it; `meaning` and `job` are JSON. `unshared` are the numbers of objects that no
         other load may have, except the loads in `seen`. If another load has one of them, that load began after the
         ledger was read. Then nothing is recorded, and None is returned.
 
@@ -118,8 +117,8 @@ class Ledger:
             "identity": identity,
             "lock": lock,
             "client": process.client,
-            "names": list(tables),
-            "created": list(created),
+            "names": [name for name, _ in tables],
+            "created": [name for name, is_created in tables if is_created],
             "meaning": meaning,
             "job": job,
         }

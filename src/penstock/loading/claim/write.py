@@ -119,8 +119,9 @@ class ClaimWriter:
                 identity=self._identity,
                 lock=self._reader.lock,
                 process=self._member.process,
-                tables=[str(made.get(target.table, target.table)) for target in self._plan.targets],
-                created=[*map(str, made.values())],
+                tables=[
+                    (str(made.get(target.table, target.table)), target.table in made) for target in self._plan.targets
+                ],
                 meaning=self._facts.meaning,
                 job=self._reader.job_text(),
                 objects=self._decision.new,
