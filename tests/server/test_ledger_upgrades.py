@@ -205,6 +205,8 @@ def test_loads_of_an_older_penstock_are_resumed(old: Loads, folder: Path) -> Non
         assert view.totals()
         assert [cause.count for cause in view.rejects(find_load(old, "strict"))] == [1]
         assert view.left_staging()
+        assert view.verify(find_load(old, "complete")).agrees
+        assert view.find_newest("latest") == find_load(old, "leased")
     assert penstock.doctor("complete", to=old.conninfo).would_load
     old.plan(target(files_of(folder, "complete"), into="complete"), rules=LoadRules(retry_for=0.0, changed="skip"))
     assert (read_version(old), count_rows(old)) == (version, before)

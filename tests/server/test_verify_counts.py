@@ -1,4 +1,4 @@
-"""What a load, or all loads together, must have left in a table; who else wrote; and keys that are written otherwise."""
+"""What a load, or all loads together, must have left in a table; who else wrote; keys that are written otherwise."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, TargetError
-from penstock.core.values.job import LoadRules
 from support.loads import Loads, target, write_csv
 from support.modes import mode_target
-from support.proofs import RECORDS, load, load_in_tiny_blocks, refuse, said, verify, write_records
+from support.proofs import load, load_in_tiny_blocks, refuse, said, verify, write_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,6 +240,9 @@ def test_latest_is_of_this_role_whatever_others_record(loads: Loads, tmp_path: P
         f" WHERE id = '{load_of_other}'"
     )
     assert find_newest(loads) == first
+    loads.execute("UPDATE penstock.loads SET state = 'running'")
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        assert view.find_unfinished("latest") == first
 
 
 # ---------------------------------------------------------------- files

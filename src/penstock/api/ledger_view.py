@@ -180,16 +180,17 @@ class LedgerView(Closing):
         return found
 
     def find_unfinished(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is the newest load that can be resumed.
+        """Return the id of the load that `beginning` names; "latest" is this role's newest load that can be resumed.
 
         A load that no process is running now is preferred to one that is running.
         """
         if beginning != "latest":
             return self.find(beginning)
-        found = [record for record in self.loads() if record.state != "complete" and record.job is not None]
-        if not found:
+        with self._connect.borrow() as connection:
+            found = find_newest(connection, self._schema, resumable=True)
+        if found is None:
             raise TargetError("no load can be resumed", hint="See penstock loads.")
-        return max(found, key=lambda record: (not record.is_active, record.began_at)).load_id
+        return found
 
     def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
         """Return one load and its objects."""

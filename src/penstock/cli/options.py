@@ -211,7 +211,7 @@ NewestId = Annotated[
     typer.Argument(
         metavar="ID|latest",
         show_default=False,
-        help="The load's id, or its first characters; latest is the newest load of this role.",
+        help="The load's id, or its first characters; latest is this role's newest load.",
         autocompletion=newest_loads,
     ),
 ]
@@ -220,7 +220,7 @@ UnfinishedId = Annotated[
     typer.Argument(
         metavar="ID|latest",
         show_default=False,
-        help="The load's id, or its first characters; latest is the newest load that was cut short.",
+        help="The load's id, or its first characters; latest is this role's newest load that was cut short.",
         autocompletion=unfinished_loads,
     ),
 ]

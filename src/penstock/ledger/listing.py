@@ -51,19 +51,20 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
         return fetch_rows(connection, "ledger/table_totals", TableTotals, ledger=schema)
 
 
-def find_newest(connection: Connection, schema: str) -> str | None:
-    """Return the id of this role's newest load by the ledger's events, None if it has none.
+def find_newest(connection: Connection, schema: str, *, resumable: bool = False) -> str | None:
+    """Return the id of this role's newest load, or of its newest that can be resumed, None if it has none.
 
-    Raises TargetError if a later one has failed before its first commit, ServerError.
+    The order is that of the ledger's events. Raises TargetError if a load after the newest has failed before its first
+    commit, ServerError.
     """
     if not has_ledger(connection, schema):
         return None
     with naming_ledger(schema), translate_errors("looking for the newest load"):
-        row = run_query(connection, "ledger/newest", ledger=schema).fetchone()
+        row = run_query(connection, "ledger/newest", ledger=schema, resumable=resumable).fetchone()
     if row is None:
         return None
     load_id, failed = str(row[0]), row[1]
-    if failed is not None:
+    if failed is not None and not resumable:
         raise TargetError(
             f"the newest load, {failed}, failed before its first commit",
             detail="It has stored nothing, and the ledger does not have it any more.",

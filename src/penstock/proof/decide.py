@@ -92,7 +92,7 @@ def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
         if each.is_gone:
             raise TargetError(
                 f'table "{each.table}" may not have the rows of load {load_id} any more',
-                detail="It was dropped, or a later load has emptied, replaced or synced it, a parent or a partition of it.",
+                detail="It was dropped, or a later load has emptied, replaced or synced it, its parent or a partition.",
             )
 
 

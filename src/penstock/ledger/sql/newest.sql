@@ -1,9 +1,22 @@
 -- newest.sql: this role's newest load, and the load that began after it and failed before its first commit
 -- returns (load_id, failed_later); needs the ledger; PostgreSQL 14+
--- psql -v ledger=penstock -f newest.sql
+-- psql -v ledger=penstock -v resumable=true -f newest.sql
+--
+-- With `resumable`, it is the newest of those that can be resumed, if there is one that no process is running now. A load
+-- from standard input cannot be resumed without its input.
+\set load_is_locked `cat parts/load_is_locked.sql`
 SELECT l.id::text AS load_id,
        pg_catalog.to_jsonb(l) ->> 'failed_later' AS failed_later
   FROM ONLY :"ledger".loads AS l
  WHERE l.owner = CURRENT_USER
- ORDER BY coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) DESC
+   AND (
+           NOT :'resumable'
+        OR (
+               l.state = 'running'
+               AND l.job IS NOT NULL
+               AND NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")')
+           )
+       )
+ ORDER BY :'resumable' AND :load_is_locked,
+          coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) DESC
  LIMIT 1;
