@@ -229,6 +229,13 @@ def test_latest_is_no_older_load_if_the_newest_has_failed(loads: Loads, tmp_path
     assert first in str(caught.value.hint)
     second = load(loads, target(write_more(tmp_path, "second", 5)))
     assert find_newest(loads) == second
+    # Another session of the role writes to that load's row, and the failed load does not wait for it.
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM penstock.loads WHERE id = %s FOR UPDATE", [second])
+        with pytest.raises(DataError):
+            load(loads, target(bad))
+    with pytest.raises(TargetError, match="failed before its first commit"):
+        find_newest(loads)
 
 
 def test_latest_is_of_this_role_whatever_others_record(loads: Loads, tmp_path: Path) -> None:

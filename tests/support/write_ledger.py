@@ -72,22 +72,14 @@ def _run_load(folder: Path, table: str, conninfo: str) -> None:
     from support.loads import IMPATIENT, Loads, target
 
     if table == "leased":
-        command = [
-            str(Path(sys.executable).with_name("penstock")),
-            "load",
-            *map(str, files_of(folder, table)),
-            "--into",
-            table,
-        ]
-        os.execv(command[0], [*command, "--to", conninfo, "--sessions", "1", "--settings", "bulk-load"])  # noqa: S606
+        program, files = str(Path(sys.executable).with_name("penstock")), map(str, files_of(folder, table))
+        options = ["--into", table, "--to", conninfo, "--sessions", "1", "--settings", "bulk-load"]
+        os.execv(program, [program, "load", *files, *options])  # noqa: S606
     job = target(files_of(folder, table), into=table)
     rules = {"indexed": {"indexes": "rebuild"}, "strict": {"on_error": "reject"}, "joint": {"join": True}}
     if table == "merged":
         job = replace(job, mode="upsert", key=("a",))
-    try:
-        loads = Loads(conninfo, chunk_bytes=1, least_dropping_bytes=0)
-    except TypeError:
-        loads = Loads(conninfo)
+    loads = Loads(conninfo, chunk_bytes=1, least_dropping_bytes=0)
     loads.run(job, sessions=1, batch_bytes=1, rules=replace(IMPATIENT, **rules.get(table, {})))
 
 

@@ -293,19 +293,20 @@ class Ledger:
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed.
 
-        The role's newest load then has a note of it, so that `latest` does not mean an older one unnoticed.
+        An earlier load of the role then has a note of it, so that `latest` does not mean an older one unnoticed.
         """
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
         query = self._compose(
             "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
-            " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id)) RETURNING true"
+            " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id))"
+            " RETURNING coalesce(begin_event, event)"
         )
         with in_transaction(connection, "removing the load from the ledger"):
             # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
             connection.execute(hold, [claim.load_id])
             removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
             if removed is not None:
-                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id)
+                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id, event=removed[0])
         return removed is not None
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:

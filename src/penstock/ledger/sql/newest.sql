@@ -6,8 +6,18 @@
 -- from standard input cannot be resumed without its input.
 \set load_is_locked `cat parts/load_is_locked.sql`
 SELECT l.id::text AS load_id,
-       pg_catalog.to_jsonb(l) ->> 'failed_later' AS failed_later
+       (
+           SELECT pg_catalog.to_jsonb(f) ->> 'failed_later'
+             FROM ONLY :"ledger".loads AS f
+            WHERE f.owner = CURRENT_USER
+              AND (pg_catalog.to_jsonb(f) ->> 'failed_event')::int8 > e.began
+            ORDER BY (pg_catalog.to_jsonb(f) ->> 'failed_event')::int8 DESC
+            LIMIT 1
+       ) AS failed_later
   FROM ONLY :"ledger".loads AS l
+  CROSS JOIN LATERAL (
+           SELECT coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) AS began
+       ) AS e
  WHERE l.owner = CURRENT_USER
    AND (
            NOT :'resumable'
@@ -18,5 +28,5 @@ SELECT l.id::text AS load_id,
            )
        )
  ORDER BY :'resumable' AND :load_is_locked,
-          coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) DESC
+          e.began DESC
  LIMIT 1;

@@ -4,7 +4,8 @@
 ALTER TABLE :"ledger".loads
     ADD COLUMN begin_event bigint,
     ADD COLUMN created text[] NOT NULL DEFAULT '{}',
-    ADD COLUMN failed_later uuid;
+    ADD COLUMN failed_later uuid,
+    ADD COLUMN failed_event bigint;
 ALTER TABLE :"ledger".members DROP CONSTRAINT members_version;
 ALTER TABLE :"ledger".members
     ADD CONSTRAINT members_version CHECK (ended_at IS NOT NULL OR ledger_version = 11);
