@@ -112,9 +112,13 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         notices = tuple(notice for _, of_target in planned for notice in of_target)
         plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
         if world.stores and plan.needs_more_than_copy:
-            from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
+            from penstock.loading.land.landing import (  # noqa: PLC0415 (20 ms, for merges and replacements)
+                check_landings,
+                note_cascades,
+            )
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
+            plan = note_cascades(plan, connection)
         plan = _choose_route(plan, question, connection, world)
     refuse_joint(plan)
     plan = _note_refusal(_note_samples(plan, world.connect), world.connect)

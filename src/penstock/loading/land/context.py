@@ -280,8 +280,8 @@ class LandingContext:
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
     # Which objects of the sources the load does not have, in words; empty if it has all of them.
     lack: str = ""
-    # Called with a target's number and how many rows --mode sync has deleted from its table.
-    note_deleted: Callable[[int, int], None] = lambda *_: None
+    # Called with a target's number, how many rows --mode sync has deleted from its table, and the tables changed by that.
+    note_deleted: Callable[[int, int, Sequence[str]], None] = lambda *_: None
 
     def find(self, number: int) -> ObjectWork:
         """Return an object of the load. Raises SourceError if this host does not have it."""

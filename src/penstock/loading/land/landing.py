@@ -21,11 +21,13 @@ from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.job import DELETE
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
+from penstock.loading.land.cascades import describe_cascades, find_foreign_keys
 from penstock.loading.land.context import LockMode, TableLocks, TargetLanding, Way, check_truncatable, refuse_unended
 from penstock.loading.land.exchange import (
     add_foreign_keys,
@@ -217,6 +219,17 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         # statement does not truncate both groups.
         together = [other.oid for each, other in truncated if each.fills_table == target.fills_table]
         check_truncatable(connection, facts, together=together)
+
+
+def note_cascades(plan: LoadPlan, connection: Connection) -> LoadPlan:
+    """Return the plan with the tables that deletions of its syncs change. Raises ServerError."""
+    return replace(plan, targets=tuple(_note_cascades(target, connection) for target in plan.targets))
+
+
+def _note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
+    if target.facts is None or not target.landing.deletes or target.job.sync_delete != DELETE:
+        return target
+    return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
 
 
 def open_landings(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.staging import (
@@ -16,13 +18,16 @@ from penstock.core.catalogue.staging import (
     make_landing_table,
 )
 from penstock.core.catalogue.tables import LoadedTable, send_check
-from penstock.core.connect.errors import hint_missing_right
-from penstock.core.errors import FileLocation, TargetError
+from penstock.core.connect.errors import hint_missing_right, in_transaction
+from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
 from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
+from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
+from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import TargetLanding, Way, truncate_due
+from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
 from penstock.loading.land.sync import MissingRows, check_assignments
@@ -32,8 +37,15 @@ if TYPE_CHECKING:
     from penstock.ledger.values import LandedCounts
     from penstock.loading.land.context import LockMode, NoteStatement
     from penstock.loading.land.merge import MergeCounts
-    from penstock.loading.land.merge_errors import RecordPosition
+    from penstock.loading.land.merge_errors import NameRecord, RecordPosition
     from penstock.loading.values.plan import TargetPlan
+
+# The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
+_CONFLICTS = ("23505", "23P01")
+
+
+class _Conflict(Exception):
+    """The merge is undone, because a row of the table has a value that a record needs, or because of a reject."""
 
 
 class Staging(Way):
@@ -143,26 +155,95 @@ class Staging(Way):
         if missing and not self._find_lack():
             for rows in missing:
                 rows.foresee()
-        if self._plan.job.rules.on_error == "reject" and landings:
-            merges = RejectingMerges(self._context)
-            counts = merges.run(statements, name_record=name_record, note=note_statement)
-        else:
-            counts = [statement.run(name_record, note_statement) for statement in statements]
-        if missing:
-            self._delete(missing)
-        return [self._drop_merged(landing, merged) for landing, merged in zip(landings, counts, strict=True)]
 
-    def _delete(self, missing: Sequence[MissingRows]) -> None:
-        """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last."""
-        lack = self._find_lack()
-        if any(rows.expected for rows in missing) and not lack and not self._plan.defers_keys:
+        def merge() -> list[MergeCounts]:
+            if self._plan.job.rules.on_error == "reject" and landings:
+                merges = RejectingMerges(self._context)
+                return merges.run(statements, name_record=name_record, note=note_statement)
+            return [statement.run(name_record, note_statement) for statement in statements]
+
+        counts, deleted = self._merge_with_room(merge, [rows for rows in missing if rows.may_go_first])
+        merged = {landing.record.number: count for landing, count in zip(landings, counts, strict=True)}
+        self._hold_counts(landings, merged)
+        if missing:
+            self._delete(missing, deleted, merged, name_record)
+        return [self._drop_merged(landing, merged[landing.record.number]) for landing in landings]
+
+    def _merge_with_room(
+        self, merge: Callable[[], list[MergeCounts]], early: Sequence[MissingRows]
+    ) -> tuple[list[MergeCounts], dict[int, int]]:
+        """Merge, and return the counts, and how many rows of `early` were deleted first, by the target's number.
+
+        They are deleted first only if the merge fails otherwise, because a record has a unique value of theirs. If a
+        record is rejected all the same, no row is deleted.
+        """
+        if not early:
+            return merge(), {}
+        with suppress(_Conflict), in_transaction(self._connection):
+            return self._merge_without_conflict(merge), {}
+        with suppress(_Conflict), in_transaction(self._connection):
+            deleted = {rows.landing.record.number: rows.delete(self._context) for rows in early}
+            counts = merge()
+            if self._find_lack():
+                raise _Conflict
+            return counts, deleted
+        return merge(), {}
+
+    def _merge_without_conflict(self, merge: Callable[[], list[MergeCounts]]) -> list[MergeCounts]:
+        """Merge. Raise _Conflict if a record was refused because a row has a unique value of it."""
+        is_rejecting = self._plan.job.rules.on_error == "reject"
+        try:
+            counts = merge()
+            if not self._plan.defers_keys:
+                check_constraints_at_once(self._connection)
+        except PenstockError as error:
+            # If too many records are rejected, the error has the SQLSTATE of one of them.
+            if error.sqlstate in _CONFLICTS or (is_rejecting and isinstance(error, DataError)):
+                raise _Conflict from error
+            raise
+        store = RejectStore(self._context.schema, self._context.claim.load_id)
+        rejected = store.count(self._connection) if is_rejecting else 0
+        if rejected and any(store.count(self._connection, but_code=code) < rejected for code in _CONFLICTS):
+            raise _Conflict
+        return counts
+
+    def _hold_counts(self, landings: Sequence[TargetLanding], merged: Mapping[int, MergeCounts]) -> None:
+        """Raise TargetError if a statement has not dealt with as many records as were cut, sent and not rejected."""
+        schema, load_id = self._context.schema, self._context.claim.load_id
+        for _, group in groupby(sorted(landings, key=_oid_of), key=_oid_of):
+            # Several targets may share a table, and the objects that the sources do not have any more.
+            same = list(group)
+            numbers = {number for landing in same for number in landing.objects}
+            coverage = read_coverage(self._connection, schema, load_id, numbers=sorted(numbers))
+            staged = sum(merged[landing.record.number].staged for landing in same)
+            hold_count(same[0].facts.name, staged, records=sum(each.rows for each in coverage.values()))
+
+    def _delete(
+        self,
+        missing: Sequence[MissingRows],
+        deleted: Mapping[int, int],
+        merged: Mapping[int, MergeCounts],
+        name_record: NameRecord,
+    ) -> None:
+        """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last.
+
+        `deleted` are the numbers of rows that were deleted before the merge.
+        """
+        if lack := self._find_lack():
+            for rows in reversed(missing):
+                self._tools.warnings.add(rows.describe_kept(lack))
+            return
+        if any(rows.expected for rows in missing) and not self._plan.defers_keys:
             # Check the keys of the records now. If a key is violated later, a deleted row is the cause, not a record.
             check_constraints_at_once(self._connection)
+        places = [(rows.compose_places(), rows.foreign_keys) for rows in missing if rows.foreign_keys]
+        refuse_touched(self._connection, places, self._landings, name_record=name_record)
         for rows in reversed(missing):
-            if lack:
-                self._tools.warnings.add(rows.describe_kept(lack))
-            else:
-                self._context.note_deleted(rows.landing.record.number, rows.delete(self._context))
+            number = rows.landing.record.number
+            count = deleted[number] if number in deleted else rows.delete(self._context)
+            self._context.note_deleted(number, count, describe_cascades(rows.foreign_keys) if count else ())
+        for rows in missing:
+            rows.confirm(suppressed=merged[rows.landing.record.number].suppressed)
 
     def _find_lack(self) -> str:
         """Return which records of the sources are not loaded, in words; empty if all are."""
@@ -204,3 +285,7 @@ def _not_ours(name: TableName, *, owner: str) -> TargetError:
         detail=f'Its owner is "{owner}".',
         hint="Resume the load as the role that began it (--role), or have the owner drop the table.",
     )
+
+
+def _oid_of(landing: TargetLanding) -> int:
+    return landing.facts.oid

@@ -98,6 +98,8 @@ class TargetPlan:
     changes: tuple[ColumnChange, ...] = ()
     # The columns to which the new table of a replacement gives other types.
     retyped: tuple[ColumnChange, ...] = ()
+    # The tables whose rows a sync's deletions change, each with the foreign key's action.
+    cascades: tuple[str, ...] = ()
     # The format of COPY in which rows are sent.
     copy: CopyChoice = CopyChoice()
 
