@@ -184,8 +184,8 @@ def refuse_touched(
         f'cannot sync table "{key.referenced_schema}.{key.referenced_table}": a record of the files refers to a row'
         " that is to be deleted",
         detail=f'{found}: record {_describe(touched.shown(key), values)} of table "{touched.landing.facts.name}"'
-        f' refers to row {_describe(key.referenced_columns, referenced_values)} by foreign key "{key.name}", {key.deed}: it would be'
-        f" {'deleted' if key.action == 'c' else 'changed'} with it.",
+        f' refers to row {_describe(key.referenced_columns, referenced_values)} by foreign key "{key.name}",'
+        f" {key.deed}: it would be {'deleted' if key.action == 'c' else 'changed'} with it.",
         hint="Add the row to the files, or correct the record.",
     )
     error.location = found if isinstance(found, FileLocation) else None

@@ -280,7 +280,7 @@ class LandingContext:
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
     # Which objects of the sources the load does not have, in words; empty if it has all of them.
     lack: str = ""
-    # Called with a target's number, how many rows --mode sync has deleted from its table, and the tables changed by that.
+    # Called with a target's number, how many rows --mode sync deleted from its table, and which tables that changed.
     note_deleted: Callable[[int, int, Sequence[str]], None] = lambda *_: None
 
     def find(self, number: int) -> ObjectWork:

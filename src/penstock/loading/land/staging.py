@@ -18,7 +18,8 @@ from penstock.core.catalogue.staging import (
     make_landing_table,
 )
 from penstock.core.catalogue.tables import LoadedTable, send_check
-from penstock.core.connect.errors import hint_missing_right, in_transaction
+from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
 from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
@@ -123,6 +124,7 @@ class Staging(Way):
         self._check_tables()
         counts = self._merge_all(note_statement)
         self._check_tables()
+        self._report_statistics()
         return counts
 
     def _lock(self, landing: TargetLanding) -> None:
@@ -273,6 +275,12 @@ class Staging(Way):
             checks = [send_check(self._connection, table) for table in tables]
         for check in checks:
             check()
+
+    def _report_statistics(self) -> None:
+        """Make the server count the changed rows at the commit: the counters show which partitions need VACUUM."""
+        if self._connection.info.server_version >= CAN_FLUSH_STATISTICS:
+            with translate_errors("reporting statistics"):
+                self._connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
 
     def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
         self._context.drop(landing.record)

@@ -291,8 +291,8 @@ class Relation:
     pages: int
     # The number of pages at the last VACUUM or ANALYZE.
     known_pages: int
-    # All rows ever inserted.
-    inserted: int
+    # All rows ever inserted, updated and deleted.
+    written: int
     # The rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
     changes: int
     # Whether this role may VACUUM and ANALYZE the table.
