@@ -367,6 +367,9 @@ class Way:
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
         """Raise TargetError if the table cannot be filled in this way. Change nothing."""
 
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
+        """Raise TargetError if a publication would publish the table that `open` creates. Change nothing."""
+
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
         """Return the landing with the table that COPY fills. The table is created in the caller's transaction.
 

@@ -66,6 +66,16 @@ class Replacement(Way):
             definition = capture_table(connection, target.facts.oid, name=target.facts.name)
             refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:  # noqa: ARG002 (of other ways)
+        """Raise TargetError if a publication would publish the new table. Change nothing."""
+        self._refuse_publications(capture_table(self._connection, facts.oid, name=facts.name), f"penstock_{suffix}")
+
+    def _refuse_publications(self, definition: TableDefinition, name: str) -> None:
+        self._context.refuse_publications(
+            definition.implicit_publications,
+            lambda: compose_create(definition, name).as_string() + ";",
+        )
+
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
@@ -91,10 +101,7 @@ class Replacement(Way):
             self._context.drop(landing.record)
         self._context.begin_anew(landing)
         refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
-        self._context.refuse_publications(
-            definition.implicit_publications,
-            lambda: compose_create(definition, name.name).as_string() + ";",
-        )
+        self._refuse_publications(definition, name.name)
         if retyped:
             types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
             self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
@@ -263,12 +270,27 @@ def open_landings(
         )
 
 
+def foresee_landings(context: LandingContext, *, identity: str) -> None:
+    """Raise TargetError if a new load may not empty its tables, or create what it needs beside them. Change nothing."""
+    for number, target in enumerate(context.plan.targets):
+        facts = target.facts
+        if facts is not None and (target.landing.truncates or target.is_replaced):
+            refuse_unended(context, facts, verb="replace" if target.is_replaced else "truncate")
+        if facts is not None and not target.fills_table:
+            WAYS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))
+
+
+def _suffix(identity: str, number: int) -> str:
+    """Return the end of the name of a target's table. It is the same for each run of a load."""
+    return f"{identity[:16]}_{number}"
+
+
 def _open(context: LandingContext, landing: TargetLanding, identity: str) -> TargetLanding:
     if landing.target.fills_table:
         return landing
     way = WAYS[landing.target.landing.where](context)
     return context.with_locks(
-        partial(way.open, landing, f"{identity[:16]}_{landing.record.number}"),
+        partial(way.open, landing, _suffix(identity, landing.record.number)),
         relations=[landing.facts.oid, *landing.facts.references],
         what=f'look at "{landing.facts.name}"',
     )

@@ -7,6 +7,7 @@ owner.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -84,6 +85,23 @@ def check_statements(connection: Connection, target: TableFacts, job: TargetJob)
                     hint="Have the owner set one: ALTER TABLE ... REPLICA IDENTITY USING INDEX, with a unique index on "
                     "columns that are NOT NULL, or REPLICA IDENTITY FULL.",
                 )
+
+
+def check_types(connection: Connection, target: TableFacts, columns: Collection[str]) -> None:
+    """Raise TargetError if the role may not use the type of a column, so that no staging table can have it."""
+    oids = {
+        column.type_oid: column.type_name for column in target.columns if column.name in columns and column.type_oid
+    }
+    query = "SELECT t.oid FROM pg_catalog.unnest(%s::oid[]) AS t (oid) WHERE NOT has_type_privilege(t.oid, 'USAGE')"
+    with translate_errors(f"looking up the types of {target.name}"):
+        denied = [oids[oid] for (oid,) in connection.execute(query, [sorted(oids)]).fetchall()]
+    if denied:
+        raise TargetError(
+            f"permission denied for type {denied[0]}",
+            detail=f'Records for table "{target.name}" are staged in a table with its types.',
+            hint=f"Have the owner run GRANT USAGE ON TYPE {denied[0]} TO ...;",
+            sqlstate="42501",
+        )
 
 
 def _find_events(job: TargetJob) -> set[TriggerEvent]:

@@ -31,10 +31,12 @@ from penstock.loading.land.context import TargetLanding, Way, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
+from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, check_assignments
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
+    from penstock.core.values.table import TableFacts
     from penstock.ledger.values import LandedCounts
     from penstock.loading.land.context import LockMode, NoteStatement
     from penstock.loading.land.merge import MergeCounts
@@ -56,9 +58,24 @@ class Staging(Way):
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
         """Raise TargetError if a staging table cannot have the columns, or if the table lacks what a merge needs."""
         check_landing_columns(target.column_map.columns, target.table)
+        if target.facts is not None and target.text_columns is None:
+            check_types(connection, target.facts, target.column_map.columns)
         if target.refusal is None:
             STATEMENTS[target.landing.statement].check_table(target, connection, ledger_schema=ledger_schema)
             check_assignments(target.job)
+
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
+        """Raise TargetError if a publication would publish the staging table. Change nothing."""
+        self._refuse_publications(target, facts, TableName(schema=self._context.schema, name=f"staging_{suffix}"))
+
+    def _refuse_publications(self, target: TargetPlan, facts: TableFacts, name: TableName) -> None:
+        columns, as_text = target.column_map.columns, target.text_columns is not None
+        self._context.refuse_publications(
+            find_publications(self._connection),
+            lambda: describe_landing_table(
+                self._connection, table=name, target=facts, columns=columns, as_text=as_text
+            ),
+        )
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
@@ -79,13 +96,8 @@ class Staging(Way):
             left = replace(landing.record, kind="staging", schema=self._context.schema, table=name.name, oid=found.oid)
             self._context.drop(left)
         self._context.begin_anew(landing)
+        self._refuse_publications(landing.target, landing.facts, name)
         as_text = landing.target.text_columns is not None
-        self._context.refuse_publications(
-            find_publications(self._connection),
-            lambda: describe_landing_table(
-                self._connection, table=name, target=landing.facts, columns=columns, as_text=as_text
-            ),
-        )
         oid = self._make_staging(name, landing, columns=columns, as_text=as_text)
         self._check_statements(landing, name)
         return self._context.note(

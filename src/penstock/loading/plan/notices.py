@@ -127,11 +127,11 @@ def decide_vacuum(
     """Return what to vacuum and to analyze after a load.
 
     `relations` are the tables `filled` (oids) and their partitions. `before` has the same tables by oid, as they were
-    when the load began, as far as this is known. Partitions that the load did not change are skipped. `stored_bytes` is the number
-    of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The tables in
-    `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced the tables
-    in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load alone has
-    filled them.
+    when the load began, as far as this is known. Partitions that the load did not change are skipped. `stored_bytes` is
+    the number of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The
+    tables in `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced
+    the tables in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load
+    alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
