@@ -28,7 +28,7 @@ from penstock.ledger.schema import check_creation, check_staging
 from penstock.ledger.targets import read_landings
 from penstock.ledger.upgrade import foresee_opening
 from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
-from penstock.loading.claim.decide import NothingToDo, decide_load, group_objects
+from penstock.loading.claim.decide import ClaimFacts, NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (
     FactsReader,
     check_depth,
@@ -165,20 +165,21 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     if not decision.is_nothing:
         if any(target.is_staged for target in plan.targets):
             check_staging(connection, tools.ledger.schema)
-        if facts.found.running is None and plan.needs_more_than_copy:
-            _foresee_landings(plan, tools, connection, identity=digest(facts.meaning))
+        if plan.needs_more_than_copy:
+            _foresee_landings(facts, plan, tools, connection)
         check_objects(facts, decision, plan, tools, depth=depth)
         warn_of_unpublished(plan, tools, connection)
     actions = tuple(each.action for each in decision.objects)
     return LedgerOutlook(exists=True, resumes=facts.found.running, actions=actions)
 
 
-def _foresee_landings(plan: LoadPlan, tools: LoadTools, connection: Connection, *, identity: str) -> None:
+def _foresee_landings(facts: ClaimFacts, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
     from penstock.loading.land.landing import foresee_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-    claim = Claim(load_id=plan.load_id, epoch=0, is_resumed=False)
+    running = facts.found.running
+    claim = Claim(load_id=running or plan.load_id, epoch=0, is_resumed=running is not None)
     context = LandingContext(plan=plan, tools=tools, connection=connection, claim=claim)
-    foresee_landings(context, identity=identity)
+    foresee_landings(context, identity=digest(facts.meaning))
 
 
 # ---------------------------------------------------------------- with a session

@@ -271,12 +271,13 @@ def open_landings(
 
 
 def foresee_landings(context: LandingContext, *, identity: str) -> None:
-    """Raise TargetError if a new load may not empty its tables, or create what it needs beside them. Change nothing."""
+    """Raise TargetError if a load may not empty its tables, or create what it needs beside them. Change nothing."""
+    is_new = not context.claim.is_resumed
     for number, target in enumerate(context.plan.targets):
         facts = target.facts
-        if facts is not None and (target.landing.truncates or target.is_replaced):
+        if facts is not None and ((target.landing.truncates and is_new) or target.is_replaced):
             refuse_unended(context, facts, verb="replace" if target.is_replaced else "truncate")
-        if facts is not None and not target.fills_table:
+        if facts is not None and not target.fills_table and is_new:
             WAYS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))
 
 
