@@ -33,18 +33,20 @@ _UNION: Final = sql.SQL(" UNION ALL ")
 
 # The rows that are deleted: their tables (partitions) and places.
 _DELETED: Final = """
-    WITH RECURSIVE penstock_deleted (penstock_table, penstock_row) AS (
-        ({missing})
-        UNION
-        SELECT n.penstock_table, n.penstock_row
-          FROM penstock_deleted AS d
-         CROSS JOIN LATERAL ({cascades}) AS n (penstock_table, penstock_row)
-    )
+    WITH RECURSIVE penstock_deleted (penstock_table, penstock_row) AS MATERIALIZED (({missing}){cascades})
+"""
+# The first record of the files. The order also makes the server plan for all rows: it expects to find one soon, and
+# none exists.
+_FIRST: Final = " ORDER BY 1, 2, 3, 4 LIMIT 1"
+_CASCADES: Final = """
+    UNION
+    SELECT n.penstock_table, n.penstock_row
+      FROM penstock_deleted AS d
+     CROSS JOIN LATERAL ({cascades}) AS n (penstock_table, penstock_row)
 """
 _CASCADE: Final = """
     SELECT c.tableoid, c.ctid FROM {referenced} AS p JOIN {referencing} AS c ON {same} WHERE {is_deleted}
 """
-_NO_CASCADE: Final = "SELECT d.penstock_table, d.penstock_row WHERE false"
 _IS_DELETED: Final = "p.tableoid = d.penstock_table AND p.ctid = d.penstock_row"
 # A record, by its position, and the values of its key and of the row to which it refers.
 _TOUCHED: Final = """
@@ -73,6 +75,7 @@ class ForeignKeyRow:
     schema: str
     table: str
     is_plain: bool
+    referenced_oid: int
     referenced_schema: str
     referenced_table: str
     is_referenced_plain: bool
@@ -218,7 +221,9 @@ def _compose(
             is_deleted=is_deleted,
         )
         for key in keys
-        if key.action == "c"
+        # Follow a cascade only if other keys refer to the rows that it deletes. Without recursion, the server can join
+        # all rows at once.
+        if key.action == "c" and any(other.referenced_oid in key.line for other in keys)
     ]
     touched = []
     for number, (key, records) in enumerate(pairs):
@@ -236,9 +241,9 @@ def _compose(
                 same=same,
             )
         )
-    arms = _UNION.join(cascades) if cascades else sql.SQL(_NO_CASCADE)
+    arms = sql.SQL(_CASCADES).format(cascades=_UNION.join(cascades)) if cascades else sql.SQL("")
     deleted = sql.SQL(_DELETED).format(missing=_UNION.join(missing), cascades=arms)
-    return deleted + _UNION.join(touched) + sql.SQL(" LIMIT 1")
+    return deleted + _UNION.join(touched) + sql.SQL(_FIRST)
 
 
 def _as_texts(alias: str, names: Sequence[str]) -> sql.Composed:
