@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.values.names import init_command, quote_name, upgrade_command
+from penstock.core.values.names import init_command, quote_name, quote_table, upgrade_command
 from penstock.core.values.server import (
     DSQL_LOADER,
     Distributed,
@@ -204,6 +204,19 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | No
         f'table "{name}" does not exist',
         "Create it first, name its schema if that is not in search_path, or use --create: text columns, named by the "
         "header.",
+    )
+
+
+def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
+    """Refuse a role that lacks INSERT on a column that the load fills."""
+    denied = ", ".join(quote_name(name) for name in table.denied_columns if name in filled)
+    if not denied:
+        return None
+    return refusal(
+        "table",
+        f'permission denied for table "{table.name}"',
+        f"GRANT INSERT ({denied}) ON {quote_table(table.name)} TO {quote_name(role)};",
+        detail=f"The role lacks INSERT on columns {denied}.",
     )
 
 

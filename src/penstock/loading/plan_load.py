@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
-from penstock.core.checks import check_sequences
+from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
 from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count
@@ -97,7 +97,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
             on_blocked=telling_once(world.on_notice, "read the definition of the tables"),
         )
         if world.stores:
-            _refuse_denied_sequences(targets, role=server.user)
+            _refuse_denied(targets, role=server.user)
             targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
 
         # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
@@ -112,9 +112,13 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         notices = tuple(notice for _, of_target in planned for notice in of_target)
         plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
         if world.stores and plan.needs_more_than_copy:
-            from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
+            from penstock.loading.land.landing import (  # noqa: PLC0415 (20 ms, for merges and replacements)
+                check_landings,
+                note_cascades,
+            )
 
             read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
+            plan = note_cascades(plan, connection)
         plan = _choose_route(plan, question, connection, world)
     refuse_joint(plan)
     plan = _note_refusal(_note_samples(plan, world.connect), world.connect)
@@ -150,11 +154,12 @@ def _choose_route(plan: LoadPlan, question: BriefQuestion | None, connection: Co
     return plan
 
 
-def _refuse_denied_sequences(targets: Sequence[TargetPlan], *, role: str) -> None:
-    """Raise TargetError if the role may not use the sequence that gives a column its default."""
+def _refuse_denied(targets: Sequence[TargetPlan], *, role: str) -> None:
+    """Raise TargetError if the role may not fill a column, or not use the sequence that gives a column its default."""
     for target in targets:
         if target.facts is not None and target.job.transform is None:
-            refuse(check_sequences(target.facts, target.column_map.columns, role=role), sqlstate="42501")
+            for check in (check_columns, check_sequences):
+                refuse(check(target.facts, target.column_map.columns, role=role), sqlstate="42501")
 
 
 def _look_into_ledgers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.core.host import cpu_count
@@ -47,6 +48,7 @@ class Tally:
         self._files: dict[int, FileOutcome] = {}
         self._statements: dict[int, StatementOutcome] = {}
         self._deleted: dict[int, int] = {}
+        self._cascades: dict[int, Sequence[str]] = {}
         self._unreadable: tuple[UnreadableObject, ...] = ()
 
     def note_before(self, *, skipped: int, rows: int) -> None:
@@ -107,9 +109,9 @@ class Tally:
         """Record the report of a target's own statement. It replaces the report of an earlier attempt."""
         self._statements[number] = statement
 
-    def note_deleted(self, number: int, rows: int) -> None:
-        """Record how many rows of a target were deleted because the files do not have them."""
-        self._deleted[number] = rows
+    def note_deleted(self, number: int, rows: int, cascades: Sequence[str]) -> None:
+        """Record how many rows of a target were deleted because the files do not have them, and what that changes."""
+        self._deleted[number], self._cascades[number] = rows, cascades
 
     @property
     def lack(self) -> str:
@@ -151,6 +153,7 @@ class Tally:
             inserted=finished.inserted - reported,
             updated=finished.updated,
             deleted=sum(self._deleted.values()),
+            cascades=tuple(dict.fromkeys(chain.from_iterable(self._cascades.values()))),
             duplicates=finished.duplicates,
             existing=finished.existing,
             statements=statements,

@@ -21,7 +21,7 @@ TABLE = Relation(
     kind="r",
     pages=100,
     known_pages=0,
-    inserted=10,
+    written=10,
     changes=10,
     may_vacuum=True,
 )
@@ -42,7 +42,7 @@ def commands(plan: VacuumPlan) -> list[str]:
 
 def test_partition_that_is_as_it_was_is_left_alone() -> None:
     """The partition's size and the count of its rows show this."""
-    before = {leaf.oid: leaf for leaf in (LEAVES[0], replace(LEAVES[1], pages=99), replace(LEAVES[2], inserted=9))}
+    before = {leaf.oid: leaf for leaf in (LEAVES[0], replace(LEAVES[1], pages=99), replace(LEAVES[2], written=9))}
     assert commands(decide(PARENT, *LEAVES, before=before)) == ["VA p3", "VA p4", "A t"]
 
 

@@ -131,6 +131,7 @@ class TableRow:
     is_unlogged: bool
     row_security_applies: bool
     can_insert: bool
+    denied_columns: list[str]
     suppressing_triggers: list[str]
     row_triggers: list[str]
     statement_triggers: list[str]

@@ -66,6 +66,15 @@ SELECT t.oid,
        pg_catalog.has_schema_privilege(t.schema_oid, 'USAGE')
        AND pg_catalog.has_any_column_privilege(t.oid, 'INSERT') AS can_insert,
        ARRAY(
+           SELECT a.attname::text
+             FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid = t.oid
+              AND a.attnum > 0
+              AND NOT a.attisdropped
+              AND NOT pg_catalog.has_column_privilege(t.oid, a.attnum, 'INSERT')
+            ORDER BY a.attnum
+       ) AS denied_columns,
+       ARRAY(
            SELECT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass)
              FROM enabled AS g
             WHERE (g.tgtype & 5) = 5

@@ -47,6 +47,13 @@ class Landing:
     # What other sessions see if the records are staged.
     readers_if_staged: str = "through a staging table, readers see all or nothing"
 
+    @property
+    def alone(self) -> str:
+        """Return what hints advise for files that do not fit into one load. It never makes a load remove their rows."""
+        if self.is_fresh or self.deletes:
+            return "make the files alike, because a load of some of them would remove the rows of the others"
+        return "load the files that differ separately"
+
     def staged(self) -> Landing:
         """Return this landing with a staging table if its COPY goes into the table itself, otherwise unchanged."""
         return replace(self, where="staging", readers=self.readers_if_staged) if self.where == "table" else self

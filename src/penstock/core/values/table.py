@@ -58,6 +58,8 @@ class TableFacts:
     row_security_applies: bool = False
     is_unlogged: bool = False
     can_insert: bool = True
+    # The columns on which the role lacks INSERT.
+    denied_columns: tuple[str, ...] = ()
     may_vacuum: bool = True
     is_owner: bool = True
     # This and the next field are the user's own triggers that an INSERT fires, including those of partitions.

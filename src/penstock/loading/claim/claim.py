@@ -28,7 +28,7 @@ from penstock.ledger.schema import check_creation, check_staging
 from penstock.ledger.targets import read_landings
 from penstock.ledger.upgrade import foresee_opening
 from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
-from penstock.loading.claim.decide import NothingToDo, decide_load, group_objects
+from penstock.loading.claim.decide import ClaimFacts, NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (
     FactsReader,
     check_depth,
@@ -41,8 +41,9 @@ from penstock.loading.claim.facts import (
 from penstock.loading.claim.member import JointMember, Member
 from penstock.loading.claim.write import ClaimedLoad, ClaimWriter
 from penstock.loading.context import LoadTools, Retrying
-from penstock.loading.land.context import TargetLanding
+from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.identity import digest
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.work import all_objects
 
@@ -164,10 +165,21 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     if not decision.is_nothing:
         if any(target.is_staged for target in plan.targets):
             check_staging(connection, tools.ledger.schema)
+        if plan.needs_more_than_copy:
+            _foresee_landings(facts, plan, tools, connection)
         check_objects(facts, decision, plan, tools, depth=depth)
         warn_of_unpublished(plan, tools, connection)
     actions = tuple(each.action for each in decision.objects)
     return LedgerOutlook(exists=True, resumes=facts.found.running, actions=actions)
+
+
+def _foresee_landings(facts: ClaimFacts, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
+    from penstock.loading.land.landing import foresee_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+
+    running = facts.found.running
+    claim = Claim(load_id=running or plan.load_id, epoch=0, is_resumed=running is not None)
+    context = LandingContext(plan=plan, tools=tools, connection=connection, claim=claim)
+    foresee_landings(context, identity=digest(facts.meaning))
 
 
 # ---------------------------------------------------------------- with a session

@@ -302,7 +302,7 @@ class Format(ABC):
             raise DataError(
                 "the file has different columns from the first one",
                 detail=f"{uri} fills {here}; the first file {first}.",
-                hint="Load files with different columns separately, or skip columns with --skip.",
+                hint=f"Skip columns with --skip, or {target.landing.alone}.",
             )
         return column_map
 

@@ -187,12 +187,13 @@ class DelimitedText(Textual):
                 "files of one load have different dialects",
                 detail=f"{sample.source.uri} line {sample.first_line - 1}: sep={sample.separator}\n"
                 f"By the first file's dialect, the delimiter is {target.dialect.delimiter!r}.",
-                hint="Use --delimiter if one is right for every file, or load the files that differ separately.",
+                hint=f"Use --delimiter if one is right for every file, or {target.landing.alone}.",
             )
         if sample.separator is not None and sample.source != target.objects[0]:
             warnings.add(separator_notice(sample.source.uri, sample.first_line - 1))
         if (found := _find_contradiction(sample, target)) is not None:
-            raise _explain(found, FileLocation(file=sample.source.uri, line=sample.first_line + found.line - 1))
+            location = FileLocation(file=sample.source.uri, line=sample.first_line + found.line - 1)
+            raise _explain(found, location, otherwise=target.landing.alone)
         if depth == "dialect":
             return
         column_map = self.map_sample(sample, target)
@@ -285,14 +286,14 @@ def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap
     )
 
 
-def _explain(found: Contradiction, location: FileLocation) -> DataError:
+def _explain(found: Contradiction, location: FileLocation, *, otherwise: str) -> DataError:
     first, second = found.options
     return DataError(
         "files of one load have different dialects",
         detail=f"{location}: {found.text}\n"
         f"By the first file's dialect, this is {found.before}.\n"
         f"By its own, it is {found.here}.",
-        hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
+        hint=f"Use {first} or {second} if it is right for every file, or {otherwise}.",
         location=location,
     )
 

@@ -280,8 +280,8 @@ class LandingContext:
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
     # Which objects of the sources the load does not have, in words; empty if it has all of them.
     lack: str = ""
-    # Called with a target's number and how many rows --mode sync has deleted from its table.
-    note_deleted: Callable[[int, int], None] = lambda *_: None
+    # Called with a target's number, how many rows --mode sync deleted from its table, and which tables that changed.
+    note_deleted: Callable[[int, int, Sequence[str]], None] = lambda *_: None
 
     def find(self, number: int) -> ObjectWork:
         """Return an object of the load. Raises SourceError if this host does not have it."""
@@ -366,6 +366,9 @@ class Way:
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
         """Raise TargetError if the table cannot be filled in this way. Change nothing."""
+
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
+        """Raise TargetError if a publication would publish the table that `open` creates. Change nothing."""
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
         """Return the landing with the table that COPY fills. The table is created in the caller's transaction.

@@ -21,11 +21,13 @@ from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.job import DELETE
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
+from penstock.loading.land.cascades import describe_cascades, find_foreign_keys
 from penstock.loading.land.context import LockMode, TableLocks, TargetLanding, Way, check_truncatable, refuse_unended
 from penstock.loading.land.exchange import (
     add_foreign_keys,
@@ -64,6 +66,16 @@ class Replacement(Way):
             definition = capture_table(connection, target.facts.oid, name=target.facts.name)
             refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:  # noqa: ARG002 (of other ways)
+        """Raise TargetError if a publication would publish the new table. Change nothing."""
+        self._refuse_publications(capture_table(self._connection, facts.oid, name=facts.name), f"penstock_{suffix}")
+
+    def _refuse_publications(self, definition: TableDefinition, name: str) -> None:
+        self._context.refuse_publications(
+            definition.implicit_publications,
+            lambda: compose_create(definition, name).as_string() + ";",
+        )
+
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with a table that has the old table's present definition. Raises TargetError."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
@@ -89,10 +101,7 @@ class Replacement(Way):
             self._context.drop(landing.record)
         self._context.begin_anew(landing)
         refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
-        self._context.refuse_publications(
-            definition.implicit_publications,
-            lambda: compose_create(definition, name.name).as_string() + ";",
-        )
+        self._refuse_publications(definition, name.name)
         if retyped:
             types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
             self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
@@ -219,6 +228,17 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         check_truncatable(connection, facts, together=together)
 
 
+def note_cascades(plan: LoadPlan, connection: Connection) -> LoadPlan:
+    """Return the plan with the tables that deletions of its syncs change. Raises ServerError."""
+    return replace(plan, targets=tuple(_note_cascades(target, connection) for target in plan.targets))
+
+
+def _note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
+    if target.facts is None or not target.landing.deletes or target.job.sync_delete != DELETE:
+        return target
+    return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
+
+
 def open_landings(
     context: LandingContext, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]], *, identity: str
 ) -> tuple[TargetLanding, ...]:
@@ -250,12 +270,28 @@ def open_landings(
         )
 
 
+def foresee_landings(context: LandingContext, *, identity: str) -> None:
+    """Raise TargetError if a load may not empty its tables, or create what it needs beside them. Change nothing."""
+    is_new = not context.claim.is_resumed
+    for number, target in enumerate(context.plan.targets):
+        facts = target.facts
+        if facts is not None and ((target.landing.truncates and is_new) or target.is_replaced):
+            refuse_unended(context, facts, verb="replace" if target.is_replaced else "truncate")
+        if facts is not None and not target.fills_table and is_new:
+            WAYS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))
+
+
+def _suffix(identity: str, number: int) -> str:
+    """Return the end of the name of a target's table. It is the same for each run of a load."""
+    return f"{identity[:16]}_{number}"
+
+
 def _open(context: LandingContext, landing: TargetLanding, identity: str) -> TargetLanding:
     if landing.target.fills_table:
         return landing
     way = WAYS[landing.target.landing.where](context)
     return context.with_locks(
-        partial(way.open, landing, f"{identity[:16]}_{landing.record.number}"),
+        partial(way.open, landing, _suffix(identity, landing.record.number)),
         relations=[landing.facts.oid, *landing.facts.references],
         what=f'look at "{landing.facts.name}"',
     )

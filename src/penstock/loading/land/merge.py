@@ -21,7 +21,7 @@ from penstock.core.catalogue.staging import POSITION_COLUMNS
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import to_penstock_error, translate_errors
 from penstock.core.connect.search_path import users_settings
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.job import Keep, Transform
@@ -61,6 +61,16 @@ class MergeCounts:
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
         """Return these counts as the counts of a load's target."""
         return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
+
+
+def hold_count(table: TableName, stored: int, *, records: int) -> None:
+    """Raise TargetError if a statement has not dealt with all records that were sent for it."""
+    if stored != records:
+        raise TargetError(
+            f'{stored:,} of {records:,} records were stored in table "{table}"',
+            detail="Rows of the staging table were removed or added, or the statement was rewritten.",
+            hint="Look for rules on the table: COPY ignores them, INSERT does not.",
+        )
 
 
 @frozen
@@ -246,6 +256,13 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
         conflicts=round(plan["Conflicting Tuples"]),
         stored=round(plan["Actual Rows"]),
     )
+
+
+def read_changed(plan: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many rows a DELETE or UPDATE with RETURNING found, and how many it changed, from its plan."""
+    source = _find_input(plan)
+    found = 0 if source is None else round(source["Actual Rows"] * source["Actual Loops"])
+    return found, round(plan["Actual Rows"])
 
 
 def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:

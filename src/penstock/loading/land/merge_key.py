@@ -18,7 +18,7 @@ from penstock.core.errors import TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.options import quote_name
-from penstock.core.values.table import TableFacts, TableName
+from penstock.core.values.table import TableFacts
 
 _COMMA = sql.SQL(", ")
 
@@ -91,13 +91,19 @@ class Key:
 
 
 def check_key(
-    connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], updates: bool
+    connection: Connection,
+    target: TableFacts,
+    key: Sequence[str],
+    *,
+    columns: Sequence[str],
+    updates: bool,
+    marked: Sequence[str] = (),
 ) -> None:
     """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
 
     The key must be columns of the file. A valid unique index must exist on exactly these columns. This index may not be
-    partial or deferrable, or have expressions. The role needs SELECT on the key and, if the merge updates rows, UPDATE
-    on the other columns. Raises UsageError, ServerError.
+    partial or deferrable, or have expressions. The role needs SELECT on the key, UPDATE on the columns `marked`, which
+    missing rows get, and, if the merge updates rows, on the other columns. Raises UsageError, ServerError.
     """
     check_key_names(target, key, columns)
     find_key(connection, target, key)
@@ -105,7 +111,7 @@ def check_key(
     _check_identities(target, updated)
     with translate_errors(f"looking up privileges on {target.name}"):
         privileges = fetch_rows(connection, "loading/merge_privileges", ColumnPrivileges, oid=target.oid)
-    _check_privileges(target, privileges, key=key, updated=updated)
+    _check_privileges(target, privileges, key=(*key, *marked), updated=(*updated, *marked))
 
 
 def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> Key:
@@ -191,15 +197,17 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
     return sql.SQL("({}) AND {}").format(lacks, sql.SQL(" AND ").join(terms))
 
 
-def lacks_record(key: Key, staging: TableName, table: str) -> sql.Composed:
+def lacks_record(key: Key, staging: sql.Composable, table: str) -> sql.Composed:
     """Return the condition that no record of a staging table has the key of a row of `table`.
+
+    With the two exchanged, it is the condition that no row has the key of a record.
 
     Unless the index takes nulls as equal, no record can match a row with a null in its key. The condition is false for
     such a row, so that the row is kept.
     """
     ways = [way for way in (same_key(key, _STAGED, table), same_lack(key, _STAGED, table)) if way is not None]
     absent = sql.SQL("NOT EXISTS (SELECT FROM {} AS {} WHERE {})")
-    terms = [absent.format(table_identifier(staging), sql.Identifier(_STAGED), way) for way in ways]
+    terms = [absent.format(staging, sql.Identifier(_STAGED), way) for way in ways]
     nullable = [column.name for column in key.columns if not (column.is_not_null or key.has_equal_nulls)]
     if nullable:
         terms.append(sql.SQL("NOT ({})").format(_lacks_value(nullable, table)))

@@ -49,6 +49,8 @@ from penstock.loading.land.merge_errors import (
 )
 from penstock.loading.land.merge_key import check_key, check_key_names
 from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
+from penstock.loading.land.refusals import check_statements
+from penstock.loading.land.sync import read_assignments
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
 from penstock.loading.rejects.sorting import find_hindrance
 from penstock.loading.values.outcome import StatementOutcome
@@ -171,8 +173,10 @@ class Merge(MergeStatement):
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if the table lacks the key."""
+        """Raise TargetError if the table lacks the key, or if rules, publications or rights rule out the statement."""
         facts, job = target.facts, target.job
+        if facts is not None:
+            check_statements(connection, facts, job)
         if not job.key:
             return
         if facts is None:
@@ -180,14 +184,17 @@ class Merge(MergeStatement):
             check_key_names(table_after_creation(target), job.key, target.column_map.columns)
             return
         try:
-            check_key(connection, facts, job.key, columns=target.column_map.columns, updates=job.landing.updates)
+            marked = tuple(read_assignments(job.sync_delete))
+            columns = target.column_map.columns
+            check_key(connection, facts, job.key, columns=columns, updates=job.landing.updates, marked=marked)
         except TargetError as error:
             if has_ledger(connection, ledger_schema) and find_changed(connection, ledger_schema, [facts.oid]):
                 error.hint = "A load has dropped keys of the table, to rebuild them: see penstock repair --plan."
             raise
 
     def check(self) -> None:
-        """Let the server plan the merge."""
+        """Look for rules that would rewrite the merge, and let the server plan it."""
+        check_statements(self._connection, self.facts, self._job)
         check_merge(self._connection, self.find_parts())
 
     def find_parts(self) -> MergeParts:

@@ -35,6 +35,7 @@ from penstock.ledger.rejects import (
 )
 from penstock.ledger.targets import add_counts, read_landed
 from penstock.ledger.values import Claim, LandedTarget
+from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import settle
 from penstock.loading.land.merges import STATEMENTS, explaining, find_refusal, open_sorter
 from penstock.loading.plan.identity import job_from_json, loaded_columns
@@ -242,15 +243,16 @@ class _Retry:
     def _merge(self, staged: _Staged, chosen: _Chosen) -> int:
         """Stage records, and store them with the target's statement."""
         refused: dict[_Key, Reject] = {}
-        has_records = False
+        sent = 0
         for rejects in chosen.read():
             self._make_table(staged)
-            has_records = True
+            sent += len(rejects)
             refused |= {_key(reject): reject for reject in self._resender.send(rejects).rejects}
-        if not has_records:
+        if not sent:
             return 0
         with self._session.between_copies() as connection:
             counts, reasons = self._store(staged, connection)
+            hold_count(staged.facts.name, counts.staged + len(reasons), records=sent - len(refused))
             landed = counts.landed(number=staged.number, target_oid=staged.facts.oid)
             add_counts(connection, self._schema, self._claim.load_id, landed)
         self._rows += counts.inserted + counts.updated

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.staging import (
@@ -16,24 +18,37 @@ from penstock.core.catalogue.staging import (
     make_landing_table,
 )
 from penstock.core.catalogue.tables import LoadedTable, send_check
-from penstock.core.connect.errors import hint_missing_right
-from penstock.core.errors import FileLocation, TargetError
+from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
+from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
 from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
+from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
+from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import TargetLanding, Way, truncate_due
+from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
+from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, check_assignments
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
+    from penstock.core.values.table import TableFacts
     from penstock.ledger.values import LandedCounts
     from penstock.loading.land.context import LockMode, NoteStatement
     from penstock.loading.land.merge import MergeCounts
-    from penstock.loading.land.merge_errors import RecordPosition
+    from penstock.loading.land.merge_errors import NameRecord, RecordPosition
     from penstock.loading.values.plan import TargetPlan
+
+# The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
+_CONFLICTS = ("23505", "23P01")
+
+
+class _Conflict(Exception):
+    """The merge is undone, because a row of the table has a value that a record needs, or because of a reject."""
 
 
 class Staging(Way):
@@ -43,9 +58,24 @@ class Staging(Way):
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
         """Raise TargetError if a staging table cannot have the columns, or if the table lacks what a merge needs."""
         check_landing_columns(target.column_map.columns, target.table)
+        if target.facts is not None and target.text_columns is None:
+            check_types(connection, target.facts, target.column_map.columns)
         if target.refusal is None:
             STATEMENTS[target.landing.statement].check_table(target, connection, ledger_schema=ledger_schema)
             check_assignments(target.job)
+
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
+        """Raise TargetError if a publication would publish the staging table. Change nothing."""
+        self._refuse_publications(target, facts, TableName(schema=self._context.schema, name=f"staging_{suffix}"))
+
+    def _refuse_publications(self, target: TargetPlan, facts: TableFacts, name: TableName) -> None:
+        columns, as_text = target.column_map.columns, target.text_columns is not None
+        self._context.refuse_publications(
+            find_publications(self._connection),
+            lambda: describe_landing_table(
+                self._connection, table=name, target=facts, columns=columns, as_text=as_text
+            ),
+        )
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
@@ -66,13 +96,8 @@ class Staging(Way):
             left = replace(landing.record, kind="staging", schema=self._context.schema, table=name.name, oid=found.oid)
             self._context.drop(left)
         self._context.begin_anew(landing)
+        self._refuse_publications(landing.target, landing.facts, name)
         as_text = landing.target.text_columns is not None
-        self._context.refuse_publications(
-            find_publications(self._connection),
-            lambda: describe_landing_table(
-                self._connection, table=name, target=landing.facts, columns=columns, as_text=as_text
-            ),
-        )
         oid = self._make_staging(name, landing, columns=columns, as_text=as_text)
         self._check_statements(landing, name)
         return self._context.note(
@@ -111,6 +136,7 @@ class Staging(Way):
         self._check_tables()
         counts = self._merge_all(note_statement)
         self._check_tables()
+        self._report_statistics()
         return counts
 
     def _lock(self, landing: TargetLanding) -> None:
@@ -143,26 +169,95 @@ class Staging(Way):
         if missing and not self._find_lack():
             for rows in missing:
                 rows.foresee()
-        if self._plan.job.rules.on_error == "reject" and landings:
-            merges = RejectingMerges(self._context)
-            counts = merges.run(statements, name_record=name_record, note=note_statement)
-        else:
-            counts = [statement.run(name_record, note_statement) for statement in statements]
-        if missing:
-            self._delete(missing)
-        return [self._drop_merged(landing, merged) for landing, merged in zip(landings, counts, strict=True)]
 
-    def _delete(self, missing: Sequence[MissingRows]) -> None:
-        """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last."""
-        lack = self._find_lack()
-        if any(rows.expected for rows in missing) and not lack and not self._plan.defers_keys:
+        def merge() -> list[MergeCounts]:
+            if self._plan.job.rules.on_error == "reject" and landings:
+                merges = RejectingMerges(self._context)
+                return merges.run(statements, name_record=name_record, note=note_statement)
+            return [statement.run(name_record, note_statement) for statement in statements]
+
+        counts, deleted = self._merge_with_room(merge, [rows for rows in missing if rows.may_go_first])
+        merged = {landing.record.number: count for landing, count in zip(landings, counts, strict=True)}
+        self._hold_counts(landings, merged)
+        if missing:
+            self._delete(missing, deleted, merged, name_record)
+        return [self._drop_merged(landing, merged[landing.record.number]) for landing in landings]
+
+    def _merge_with_room(
+        self, merge: Callable[[], list[MergeCounts]], early: Sequence[MissingRows]
+    ) -> tuple[list[MergeCounts], dict[int, int]]:
+        """Merge, and return the counts, and how many rows of `early` were deleted first, by the target's number.
+
+        They are deleted first only if the merge fails otherwise, because a record has a unique value of theirs. If a
+        record is rejected all the same, no row is deleted.
+        """
+        if not early:
+            return merge(), {}
+        with suppress(_Conflict), in_transaction(self._connection):
+            return self._merge_without_conflict(merge), {}
+        with suppress(_Conflict), in_transaction(self._connection):
+            deleted = {rows.landing.record.number: rows.delete(self._context) for rows in early}
+            counts = merge()
+            if self._find_lack():
+                raise _Conflict
+            return counts, deleted
+        return merge(), {}
+
+    def _merge_without_conflict(self, merge: Callable[[], list[MergeCounts]]) -> list[MergeCounts]:
+        """Merge. Raise _Conflict if a record was refused because a row has a unique value of it."""
+        is_rejecting = self._plan.job.rules.on_error == "reject"
+        try:
+            counts = merge()
+            if not self._plan.defers_keys:
+                check_constraints_at_once(self._connection)
+        except PenstockError as error:
+            # If too many records are rejected, the error has the SQLSTATE of one of them.
+            if error.sqlstate in _CONFLICTS or (is_rejecting and isinstance(error, DataError)):
+                raise _Conflict from error
+            raise
+        store = RejectStore(self._context.schema, self._context.claim.load_id)
+        rejected = store.count(self._connection) if is_rejecting else 0
+        if rejected and any(store.count(self._connection, but_code=code) < rejected for code in _CONFLICTS):
+            raise _Conflict
+        return counts
+
+    def _hold_counts(self, landings: Sequence[TargetLanding], merged: Mapping[int, MergeCounts]) -> None:
+        """Raise TargetError if a statement has not dealt with as many records as were cut, sent and not rejected."""
+        schema, load_id = self._context.schema, self._context.claim.load_id
+        for _, group in groupby(sorted(landings, key=_oid_of), key=_oid_of):
+            # Several targets may share a table, and the objects that the sources do not have any more.
+            same = list(group)
+            numbers = {number for landing in same for number in landing.objects}
+            coverage = read_coverage(self._connection, schema, load_id, numbers=sorted(numbers))
+            staged = sum(merged[landing.record.number].staged for landing in same)
+            hold_count(same[0].facts.name, staged, records=sum(each.rows for each in coverage.values()))
+
+    def _delete(
+        self,
+        missing: Sequence[MissingRows],
+        deleted: Mapping[int, int],
+        merged: Mapping[int, MergeCounts],
+        name_record: NameRecord,
+    ) -> None:
+        """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last.
+
+        `deleted` are the numbers of rows that were deleted before the merge.
+        """
+        if lack := self._find_lack():
+            for rows in reversed(missing):
+                self._tools.warnings.add(rows.describe_kept(lack))
+            return
+        if any(rows.expected for rows in missing) and not self._plan.defers_keys:
             # Check the keys of the records now. If a key is violated later, a deleted row is the cause, not a record.
             check_constraints_at_once(self._connection)
+        places = [(rows.compose_places(), rows.foreign_keys) for rows in missing if rows.foreign_keys]
+        refuse_touched(self._connection, places, self._landings, name_record=name_record)
         for rows in reversed(missing):
-            if lack:
-                self._tools.warnings.add(rows.describe_kept(lack))
-            else:
-                self._context.note_deleted(rows.landing.record.number, rows.delete(self._context))
+            number = rows.landing.record.number
+            count = deleted[number] if number in deleted else rows.delete(self._context)
+            self._context.note_deleted(number, count, describe_cascades(rows.foreign_keys) if count else ())
+        for rows in missing:
+            rows.confirm(suppressed=merged[rows.landing.record.number].suppressed)
 
     def _find_lack(self) -> str:
         """Return which records of the sources are not loaded, in words; empty if all are."""
@@ -193,6 +288,12 @@ class Staging(Way):
         for check in checks:
             check()
 
+    def _report_statistics(self) -> None:
+        """Make the server count the changed rows at the commit: the counters show which partitions need VACUUM."""
+        if self._connection.info.server_version >= CAN_FLUSH_STATISTICS:
+            with translate_errors("reporting statistics"):
+                self._connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
+
     def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
         self._context.drop(landing.record)
         return merged.landed(number=landing.record.number, target_oid=landing.facts.oid)
@@ -204,3 +305,7 @@ def _not_ours(name: TableName, *, owner: str) -> TargetError:
         detail=f'Its owner is "{owner}".',
         hint="Resume the load as the role that began it (--role), or have the owner drop the table.",
     )
+
+
+def _oid_of(landing: TargetLanding) -> int:
+    return landing.facts.oid

@@ -1,8 +1,9 @@
 """Deletes the rows that the files of --mode sync do not have, or changes them as --sync-delete says.
 
-The rows are deleted after the merges of all targets, in the same transaction. The user's assignments have the rights of
-the load's role. They cannot change other rows: the server takes one statement, parentheses match, and a second WHERE is
-an error.
+The rows are deleted after the merges of all targets, in the same transaction, or before them if one of them has a
+unique value that a record needs (staging.py). The promise of a sync is checked there too: no row is left without a
+record, and no record without a row. The user's assignments have the rights of the load's role. They cannot change other
+rows: the server takes one statement, parentheses match, and a second WHERE is an error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,14 +21,15 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import to_penstock_error
 from penstock.core.connect.search_path import users_settings
-from penstock.core.errors import DeleteLimitError, UsageError
+from penstock.core.errors import DeleteLimitError, TargetError, UsageError
 from penstock.core.sql import table_identifier
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import DELETE
 from penstock.loading.formats.columns import DEFAULT_PLACEHOLDER, FILENAME_PLACEHOLDER, NULL_PLACEHOLDER
+from penstock.loading.land.cascades import find_foreign_keys, find_triggers
 from penstock.loading.land.context import refuse_unended
-from penstock.loading.land.merge import split_list
+from penstock.loading.land.merge import COUNTING, read_changed, split_list
 from penstock.loading.land.merge_key import find_key, lacks_record
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ _ASSIGNMENT = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*=(.+)', re.
 _HOW = "Use delete, or SET COLUMN = EXPRESSION, as in SET deleted_at = now()."
 
 _SYNTAX_ERROR = "42601"
+_INSUFFICIENT_PRIVILEGE = "42501"
 # The violations of a foreign key. ON DELETE RESTRICT has an SQLSTATE of its own since PostgreSQL 18.
 _REFERENCED = ("23503", "23001")
 _FREE_THEM = "Load the other table by the same job with --mode sync, or use --sync-delete 'SET deleted_at = now()'."
@@ -82,14 +86,23 @@ class MissingRows:
         self._connection = connection
         self.landing = landing
         self._job, self._name = landing.target.job, landing.facts.name
+        self._staging = table_identifier(staging)
         # Tables that inherit from the table are not synced. Partitions are.
         self._table = sql.SQL("ONLY " if landing.facts.kind == "r" else "") + table_identifier(self._name)
         self._assignments = read_assignments(self._job.sync_delete)
-        absent = lacks_record(find_key(connection, landing.facts, self._job.key), staging, self._name.name)
+        self._key = find_key(connection, landing.facts, self._job.key)
+        absent = lacks_record(self._key, self._staging, self._name.name)
         self._condition = sql.SQL(" AND ").join([absent, *map(self._is_unmarked, self._assignments)])
+        # The foreign keys by which the deletions are refused or change other rows. Marks do neither.
+        self.foreign_keys = () if self._assignments else tuple(find_foreign_keys(connection, landing.facts.oid))
         # The number of missing rows before the merge, and the number of all rows if --max-delete is below 100 %.
         self.expected = 0
         self._all: int | None = None
+
+    @property
+    def may_go_first(self) -> bool:
+        """Return whether rows may be deleted before the merge: no row refers to one that would be deleted."""
+        return self.expected > 0 and not any(key.is_direct for key in self.foreign_keys)
 
     def check(self) -> None:
         """Make the server plan the statement without running it, before anything is staged."""
@@ -97,19 +110,78 @@ class MissingRows:
 
     def foresee(self) -> None:
         """Count the missing rows before the merge. Raises DeleteLimitError if --max-delete allows fewer."""
-        self.expected = self._count(sql.SQL(" WHERE ") + self._condition)
-        if self.expected and self._job.max_delete < 100:
-            self._all = self._count(sql.SQL(""))
+        self.expected = self._count(self._table, self._condition)
+        if self._job.max_delete < 100 and (self.expected or self._code):
+            self._all = self._count(self._table, sql.SQL("true"))
             self._refuse_too_many(self.expected)
 
     def delete(self, context: LandingContext) -> int:
-        """Delete or change the missing rows, and return their number. Call it after the merges."""
-        if not self.expected:
+        """Delete or change the missing rows, and return their number."""
+        # A trigger may have added rows since they were counted.
+        if not self.expected and not self._code:
             return 0
         refuse_unended(context, self.landing.facts, verb="sync")
-        deleted = self._execute(self._compose()).rowcount
+        row = self._execute(COUNTING + self._compose() + sql.SQL(" RETURNING 1")).fetchone()
+        assert row is not None
+        found, deleted = read_changed(row[0][0]["Plan"])
         self._refuse_too_many(deleted)
+        if found != deleted:
+            # Other sessions may have deleted the others.
+            self._refuse_left()
         return deleted
+
+    def compose_places(self) -> sql.Composed:
+        """Return the query for the table (a partition) and the place of each missing row."""
+        return sql.SQL("SELECT {0}.tableoid, {0}.ctid FROM {1} WHERE {2}").format(
+            sql.Identifier(self._name.name), self._table, self._condition
+        )
+
+    def confirm(self, *, suppressed: int) -> None:
+        """Raise TargetError if a row has no record, or a record no row, after merges and deletions.
+
+        Without triggers and policies, the server's counts prove both. `suppressed` is how many records triggers have
+        skipped.
+        """
+        if not self._code:
+            return
+        self._refuse_left()
+        lacking = self._count_lacking()
+        if lacking > suppressed:
+            raise TargetError(
+                f'cannot sync table "{self._name}": {count_nouns(lacking - suppressed, "record")} of the files would '
+                "have no row with its key",
+                detail=f"After the merge, the key was changed or the row deleted by {self._describe_code()}.",
+                hint="Disable the trigger, or use --mode upsert, which promises no equality.",
+            )
+
+    @cached_property
+    def _code(self) -> tuple[str, ...]:
+        """Triggers and policies, which may keep, add or change rows, also those of tables that cascades reach."""
+        reached = [key.oid for key in self.foreign_keys if key.changes_rows]
+        triggers = find_triggers(self._connection, [self.landing.facts.oid, *reached])
+        return (*triggers, *(("row-level security",) if self.landing.facts.row_security_applies else ()))
+
+    def _describe_code(self) -> str:
+        return f"code of the table: {', '.join(self._code)}" if self._code else "another session"
+
+    def _refuse_left(self) -> None:
+        left = self._count(self._table, self._condition)
+        if left:
+            verb = "marked" if self._assignments else "deleted"
+            raise TargetError(
+                f'cannot sync table "{self._name}": {count_nouns(left, "row")} that the files do not have could not be '
+                f"{verb}",
+                detail=f"They were kept by {self._describe_code()}.",
+                hint="Disable the trigger, or use --mode upsert, which keeps such rows.",
+            )
+
+    def _count_lacking(self) -> int:
+        """Return how many keys of records no row has."""
+        keys = sql.SQL(", ").join(sql.Identifier("s", name) for name in self._key.names)
+        query = sql.SQL("SELECT pg_catalog.count(DISTINCT ROW({})) FROM {} AS s WHERE {}").format(
+            keys, self._staging, lacks_record(self._key, self._table, "s")
+        )
+        return int(self._execute(query).fetchall()[0][0])
 
     def describe_kept(self, lack: str) -> Notice:
         """Return the warning that no row is deleted, because the load lacks records of its sources."""
@@ -143,8 +215,8 @@ class MissingRows:
         sets = [sql.SQL("{} ={}\n").format(sql.Identifier(name), sql.SQL(to)) for name, to in self._assignments.items()]
         return sql.SQL("UPDATE {} SET {} WHERE {}").format(self._table, sql.SQL(", ").join(sets), self._condition)
 
-    def _count(self, where: sql.Composable) -> int:
-        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}{}").format(self._table, where)
+    def _count(self, table: sql.Composable, condition: sql.Composable) -> int:
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {}").format(table, condition)
         return int(self._execute(query).fetchall()[0][0])
 
     def _execute(self, statement: sql.Composed) -> psycopg.Cursor[Any]:
@@ -158,4 +230,11 @@ class MissingRows:
                 raise UsageError(f"--sync-delete: {explained.message}", hint=_HOW, sqlstate=error.sqlstate) from error
             if error.sqlstate in _REFERENCED:
                 explained.hint = _FREE_THEM
+            elif error.sqlstate == _INSUFFICIENT_PRIVILEGE and not error.diag.message_hint:
+                explained.hint = self._hint_right()
             raise explained from error
+
+    def _hint_right(self) -> str:
+        privilege = "SELECT, UPDATE" if self._assignments else "SELECT, DELETE"
+        grant = sql.SQL("GRANT {} ON {} TO ...;").format(sql.SQL(privilege), table_identifier(self._name))
+        return f"Have the owner run {grant.as_string(None)}"

@@ -59,6 +59,6 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
             raise DataError(
                 "files of one load have different formats",
                 detail=f"{sample.source.uri} has format {here.title(sample.own)}; the first file {named}.",
-                hint="Load the files that differ separately.",
+                hint=f"{target.landing.alone[0].upper()}{target.landing.alone[1:]}.",
             )
         first.check_sample(sample, target, warnings, depth=depth)

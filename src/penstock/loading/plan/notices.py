@@ -127,11 +127,11 @@ def decide_vacuum(
     """Return what to vacuum and to analyze after a load.
 
     `relations` are the tables `filled` (oids) and their partitions. `before` has the same tables by oid, as they were
-    when the load began, as far as this is known. Partitions that got no rows are skipped. `stored_bytes` is the number
-    of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The tables in
-    `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced the tables
-    in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load alone has
-    filled them.
+    when the load began, as far as this is known. Partitions that the load did not change are skipped. `stored_bytes` is
+    the number of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The
+    tables in `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced
+    the tables in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load
+    alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []
@@ -158,12 +158,12 @@ def decide_vacuum(
 
 
 def _is_touched(relation: Relation, before: Mapping[int, Relation]) -> bool:
-    """Return whether a relation got rows. A partition got rows if its size or counters differ from before the load."""
+    """Return whether the load changed a relation: a partition, if its size or counters differ from before the load."""
     if relation.oid == relation.root_oid:
         return True
     old = before.get(relation.oid)
     if old is not None:
-        return (relation.pages, relation.inserted) != (old.pages, old.inserted)
+        return (relation.pages, relation.written) != (old.pages, old.written)
     return relation.pages != relation.known_pages or relation.changes > 0
 
 

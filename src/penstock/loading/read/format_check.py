@@ -201,12 +201,16 @@ def _describe_partial(work: ObjectWork, *, line: int, column: int) -> Notice:
         command=f"jq -c {shlex.quote(f'{select} | not)')}",
         suffix=".part.jsonl",
     )
+    hint = f"{describe_conversion(split, uri=uri, compression=target.sample.compression)}."
+    if target.landing.deletes:
+        # A sync of a part would delete the rows of the other records.
+        hint = "Name the column in every record. A column that no record names keeps its values."
     return Notice(
         code="omitted-names",
         message=f'a record does not name column "{name}", which becomes null in its row',
         uri=uri,
         line=line,
-        hint=f"{describe_conversion(split, uri=uri, compression=target.sample.compression)}.",
+        hint=hint,
     )
 
 

@@ -192,7 +192,10 @@ class RejectSorter:
             piece, record = _find_record(pieces, row.position, ends=ends)
             self._result.rejects.append(make_reject(piece, record, shorten_reason(row.reason)))
         self._result.rows += found.stored
-        self._note_suppressed(pieces[0].origin, count_records(pieces) - len(found.refused) - found.stored)
+        origin, records = pieces[0].origin, count_records(pieces) - len(found.refused)
+        if found.stored != records and not origin.form.allows_suppressed_rows:
+            raise explain_miscount(origin.uri, reported=found.stored, records=records)
+        self._note_suppressed(origin, records - found.stored)
 
     def _note_suppressed(self, origin: Origin, count: int) -> None:
         assert count >= 0

@@ -29,7 +29,12 @@ SELECT t.root_oid,
            0
        ) AS pages,
        GREATEST(c.relpages, 0) AS known_pages,
-       COALESCE(pg_catalog.pg_stat_get_tuples_inserted(c.oid), 0) AS inserted,
+       COALESCE(
+           pg_catalog.pg_stat_get_tuples_inserted(c.oid)
+           + pg_catalog.pg_stat_get_tuples_updated(c.oid)
+           + pg_catalog.pg_stat_get_tuples_deleted(c.oid),
+           0
+       ) AS written,
        COALESCE(
            pg_catalog.pg_stat_get_mod_since_analyze(c.oid) + pg_catalog.pg_stat_get_ins_since_vacuum(c.oid),
            0

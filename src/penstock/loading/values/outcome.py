@@ -113,6 +113,8 @@ class LoadOutcome:
     updated: int = 0
     # Rows that --mode sync deleted, or changed as --sync-delete says, because the files do not have their keys.
     deleted: int = 0
+    # The tables in which the deletions changed rows that referred to deleted ones, each with the foreign key's action.
+    cascades: tuple[str, ...] = ()
     # Records that were not stored because another record with their key was stored.
     duplicates: int = 0
     # Records that were skipped because the table had a row with their key.

@@ -98,6 +98,8 @@ class TargetPlan:
     changes: tuple[ColumnChange, ...] = ()
     # The columns to which the new table of a replacement gives other types.
     retyped: tuple[ColumnChange, ...] = ()
+    # The tables whose rows a sync's deletions change, each with the foreign key's action.
+    cascades: tuple[str, ...] = ()
     # The format of COPY in which rows are sent.
     copy: CopyChoice = CopyChoice()
 
@@ -289,8 +291,8 @@ class Relation:
     pages: int
     # The number of pages at the last VACUUM or ANALYZE.
     known_pages: int
-    # All rows ever inserted.
-    inserted: int
+    # All rows ever inserted, updated and deleted.
+    written: int
     # The rows changed since the last ANALYZE and the rows inserted since the last VACUUM.
     changes: int
     # Whether this role may VACUUM and ANALYZE the table.

@@ -61,7 +61,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         for statement in outcome.statements
     ]
     if _is_merged(outcome):
-        lines.append(_describe_merge(outcome))
+        lines += _describe_merge(outcome)
     if outcome.suppressed:
         lines.append(f"row triggers skipped {count_nouns(outcome.suppressed, 'row')}")
     lines += describe_rejected(outcome)
@@ -145,8 +145,8 @@ def server_object(server: ServerFacts) -> dict[str, object]:
     return {"server": server.name, "database": server.database}
 
 
-def _describe_merge(outcome: LoadOutcome) -> str:
-    """Return how many records of staging tables were inserted, updated or skipped, in words."""
+def _describe_merge(outcome: LoadOutcome) -> list[str]:
+    """Return how many records of staging tables were inserted, updated or skipped, and what deletions changed."""
     counts = {
         "inserted": outcome.inserted,
         "updated": outcome.updated,
@@ -154,7 +154,10 @@ def _describe_merge(outcome: LoadOutcome) -> str:
         "skipped, because their key exists": outcome.existing,
         "skipped for another record with the same key": outcome.duplicates,
     }
-    return ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count)
+    lines = [", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count)]
+    if outcome.cascades:
+        lines.append(f"the deletions changed rows that referred to deleted ones: {', '.join(outcome.cascades)}")
+    return lines
 
 
 def outcome_object(outcome: LoadOutcome) -> dict[str, object]:

@@ -200,6 +200,7 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "keep": target.job.used_keep,
         "sync_delete": target.job.sync_delete if target.landing.deletes else None,
         "max_delete": target.job.max_delete if target.landing.deletes else None,
+        "cascades": target.cascades,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing.where,
         "follows": [str(table) for table in target.follows],
@@ -228,6 +229,8 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if target.landing.deletes:
         what += f", rows without a record: {job.sync_delete} (at most {job.max_delete:g}%)"
+        if target.cascades:
+            what += f", which changes rows that refer to them in {', '.join(target.cascades)}"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
     if target.follows:

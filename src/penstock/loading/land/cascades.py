@@ -1,0 +1,255 @@
+"""Finds what the deletions of a sync change beyond their rows: by ON DELETE CASCADE, SET NULL or SET DEFAULT.
+
+No deletion may touch a record of the files. The server would delete or change a row that refers to a deleted one
+without a word, also if the load has just stored it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+
+from penstock.core.catalogue.staging import POSITION_COLUMNS
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import DataError, FileLocation
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows, table_identifier
+from penstock.core.values.table import TableName
+from penstock.loading.land.merge_errors import NameRecord, find_position
+from penstock.loading.land.merge_key import Key, find_key, same_key
+
+if TYPE_CHECKING:
+    from penstock.loading.land.context import TargetLanding
+
+# The actions that change a row which refers to a deleted one: pg_constraint.confdeltype.
+_ACTIONS: Final = {"c": "ON DELETE CASCADE", "n": "ON DELETE SET NULL", "d": "ON DELETE SET DEFAULT"}
+
+_AND: Final = sql.SQL(" AND ")
+_UNION: Final = sql.SQL(" UNION ALL ")
+
+# The rows that are deleted: their tables (partitions) and places.
+_DELETED: Final = """
+    WITH RECURSIVE penstock_deleted (penstock_table, penstock_row) AS MATERIALIZED (({missing}){cascades})
+"""
+# The first record of the files. The order also makes the server plan for all rows: it expects to find one soon, and
+# none exists.
+_FIRST: Final = " ORDER BY 1, 2, 3, 4 LIMIT 1"
+_CASCADES: Final = """
+    UNION
+    SELECT n.penstock_table, n.penstock_row
+      FROM penstock_deleted AS d
+     CROSS JOIN LATERAL ({cascades}) AS n (penstock_table, penstock_row)
+"""
+_CASCADE: Final = """
+    SELECT c.tableoid, c.ctid FROM {referenced} AS p JOIN {referencing} AS c ON {same} WHERE {is_deleted}
+"""
+_IS_DELETED: Final = "p.tableoid = d.penstock_table AND p.ctid = d.penstock_row"
+# A record, by its position, and the values of its key and of the row to which it refers.
+_TOUCHED: Final = """
+    SELECT {number}, {positions}, ARRAY[{values}], ARRAY[{referenced_values}]
+      FROM penstock_deleted AS d
+      JOIN {referenced} AS p ON {is_deleted}
+      JOIN {records} ON {same}
+"""
+# The rows of a key's table that belong to a target. Both may be partitions of one table.
+_BELONGS: Final = """
+    c.tableoid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree({oid}) AS t UNION SELECT {oid}::pg_catalog.regclass)
+"""
+
+
+@frozen
+class ForeignKeyRow:
+    """The row of foreign_keys_to.sql."""
+
+    name: str
+    # pg_constraint.confdeltype.
+    action: str
+    # Whether it refers to the table itself, not only to a table from which rows are deleted by ON DELETE CASCADE.
+    is_direct: bool
+    # The referencing table.
+    oid: int
+    schema: str
+    table: str
+    is_plain: bool
+    referenced_oid: int
+    referenced_schema: str
+    referenced_table: str
+    is_referenced_plain: bool
+    columns: list[str]
+    referenced_columns: list[str]
+    operators: list[str]
+    # The referencing table, its partitions and its parents.
+    line: list[int]
+
+    @property
+    def changes_rows(self) -> bool:
+        """Return whether deleting a row changes the rows that refer to it. If not, the deletion is refused."""
+        return self.action in _ACTIONS
+
+    @property
+    def deed(self) -> str:
+        """Return the action, as SQL writes it."""
+        return _ACTIONS[self.action]
+
+    def relation(self, *, is_referenced: bool) -> sql.Composed:
+        """Return one of the key's tables for FROM. Tables that inherit from it are not part of the key."""
+        if is_referenced:
+            only, name = self.is_referenced_plain, sql.Identifier(self.referenced_schema, self.referenced_table)
+        else:
+            only, name = self.is_plain, sql.Identifier(self.schema, self.table)
+        return sql.SQL("ONLY " if only else "") + name
+
+    def refers(self, alias: str) -> sql.Composed:
+        """Return the condition that a row `alias` refers to row p."""
+        terms = (
+            sql.SQL("{} {} {}").format(sql.Identifier("p", there), sql.SQL(operator), sql.Identifier(alias, here))
+            for there, operator, here in zip(self.referenced_columns, self.operators, self.columns, strict=True)
+        )
+        return _AND.join(terms)
+
+
+@frozen
+class TriggerRow:
+    """The row of user_triggers.sql."""
+
+    name: str
+
+
+@frozen
+class _Records:
+    """The staged records of a target. `key` is None if they are only inserted."""
+
+    landing: TargetLanding
+    staging: TableName
+    key: Key | None
+
+    def compose(self, foreign_key: ForeignKeyRow) -> tuple[sql.Composed, sql.Composed]:
+        """Return what follows JOIN, and the condition that a record's row refers to row p."""
+        staging = table_identifier(self.staging)
+        if self.key is None:
+            return sql.SQL("{} AS s").format(staging), foreign_key.refers("s")
+        rows = foreign_key.relation(is_referenced=False)
+        belongs = sql.SQL(_BELONGS).format(oid=sql.Literal(self.landing.facts.oid))
+        joined = sql.SQL("{} AS c ON {} JOIN {} AS s").format(rows, foreign_key.refers("c"), staging)
+        return joined, _AND.join([same_key(self.key, "s", "c"), belongs])
+
+    def shown(self, foreign_key: ForeignKeyRow) -> Sequence[str]:
+        """Return the columns by which an error names a record."""
+        return foreign_key.columns if self.key is None else self.key.names
+
+
+def find_foreign_keys(connection: Connection, oid: int) -> list[ForeignKeyRow]:
+    """Return the foreign keys by which deleting rows of a table is refused, or changes others. Raises ServerError."""
+    with translate_errors("looking up the foreign keys that refer to a table"):
+        return fetch_rows(connection, "loading/foreign_keys_to", ForeignKeyRow, oid=oid)
+
+
+def find_triggers(connection: Connection, oids: Iterable[int]) -> list[str]:
+    """Return the enabled triggers of tables and their partitions, without those of constraints. Raises ServerError."""
+    with translate_errors("looking up triggers"):
+        return [row.name for row in fetch_rows(connection, "loading/user_triggers", TriggerRow, oids=sorted(oids))]
+
+
+def describe_cascades(foreign_keys: Iterable[ForeignKeyRow]) -> tuple[str, ...]:
+    """Return the tables whose rows a deletion changes, each with the action."""
+    return tuple(dict.fromkeys(f"{key.schema}.{key.table} ({key.deed})" for key in foreign_keys if key.changes_rows))
+
+
+def refuse_touched(
+    connection: Connection,
+    missing: Sequence[tuple[sql.Composed, Sequence[ForeignKeyRow]]],
+    landings: Sequence[TargetLanding],
+    *,
+    name_record: NameRecord,
+) -> None:
+    """Raise DataError if deletions would delete or change the row of a record of the files.
+
+    `missing` has, for each table, the query for the table and place of the rows to be deleted, and the foreign keys by
+    which that changes other rows. Raises ServerError.
+    """
+    keys = list({(key.oid, key.name): key for _, found in missing for key in found if key.changes_rows}.values())
+    records = list(_find_records(connection, landings))
+    pairs = [(key, each) for key, each in product(keys, records) if _may_touch(key, each)]
+    if not pairs:
+        return
+    with translate_errors("looking for records that deletions would change"):
+        row = connection.execute(_compose(keys, [query for query, _ in missing], pairs)).fetchone()
+        if row is None:
+            return
+        number, *position, values, referenced_values = row
+        key, touched = pairs[number]
+        found = name_record(find_position(connection, touched.staging, *position))
+    error = DataError(
+        f'cannot sync table "{key.referenced_schema}.{key.referenced_table}": a record of the files refers to a row'
+        " that is to be deleted",
+        detail=f'{found}: record {_describe(touched.shown(key), values)} of table "{touched.landing.facts.name}"'
+        f' refers to row {_describe(key.referenced_columns, referenced_values)} by foreign key "{key.name}",'
+        f" {key.deed}: it would be {'deleted' if key.action == 'c' else 'changed'} with it.",
+        hint="Add the row to the files, or correct the record.",
+    )
+    error.location = found if isinstance(found, FileLocation) else None
+    raise error
+
+
+def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> Iterator[_Records]:
+    """Yield the records whose rows are known. The rows that a transform's statement stores are not."""
+    for landing in landings:
+        if landing.table is not None and landing.target.landing.statement == "merge":
+            key = find_key(connection, landing.facts, landing.target.job.key) if landing.target.job.key else None
+            yield _Records(landing=landing, staging=landing.table, key=key)
+
+
+def _may_touch(key: ForeignKeyRow, records: _Records) -> bool:
+    has_columns = set(key.columns) <= set(records.landing.target.column_map.columns)
+    return records.landing.facts.oid in key.line and (records.key is not None or has_columns)
+
+
+def _compose(
+    keys: Sequence[ForeignKeyRow], missing: Sequence[sql.Composed], pairs: Sequence[tuple[ForeignKeyRow, _Records]]
+) -> sql.Composed:
+    """Return the query for one record whose row would be deleted or changed."""
+    is_deleted = sql.SQL(_IS_DELETED)
+    cascades = [
+        sql.SQL(_CASCADE).format(
+            referenced=key.relation(is_referenced=True),
+            referencing=key.relation(is_referenced=False),
+            same=key.refers("c"),
+            is_deleted=is_deleted,
+        )
+        for key in keys
+        # Follow a cascade only if other keys refer to the rows that it deletes. Without recursion, the server can join
+        # all rows at once.
+        if key.action == "c" and any(other.referenced_oid in key.line for other in keys)
+    ]
+    touched = []
+    for number, (key, records) in enumerate(pairs):
+        joined, same = records.compose(key)
+        row = "s" if records.key is None else "c"
+        touched.append(
+            sql.SQL(_TOUCHED).format(
+                number=sql.Literal(number),
+                positions=sql.SQL(", ").join(sql.Identifier("s", name) for name in POSITION_COLUMNS),
+                values=_as_texts(row, records.shown(key)),
+                referenced_values=_as_texts("p", key.referenced_columns),
+                referenced=key.relation(is_referenced=True),
+                is_deleted=is_deleted,
+                records=joined,
+                same=same,
+            )
+        )
+    arms = sql.SQL(_CASCADES).format(cascades=_UNION.join(cascades)) if cascades else sql.SQL("")
+    deleted = sql.SQL(_DELETED).format(missing=_UNION.join(missing), cascades=arms)
+    return deleted + _UNION.join(touched) + sql.SQL(_FIRST)
+
+
+def _as_texts(alias: str, names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(alias, name)) for name in names)
+
+
+def _describe(names: Sequence[str], values: Sequence[str | None]) -> str:
+    shown = ", ".join("null" if value is None else value for value in values)
+    return f"({', '.join(names)})=({shown})"

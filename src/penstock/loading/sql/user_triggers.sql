@@ -1,0 +1,21 @@
+-- user_triggers.sql: the enabled triggers of tables and of their partitions, without those of constraints
+-- returns loading.land.cascades.TriggerRow; needs no privilege; PostgreSQL 14+
+-- psql -v oids={1259} -f user_triggers.sql
+SELECT DISTINCT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass) AS name
+  FROM pg_catalog.unnest(:'oids'::oid[]) AS r (oid)
+ CROSS JOIN LATERAL (
+       SELECT r.oid
+       UNION
+       SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(r.oid) AS p
+   ) AS tree (oid)
+  JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = tree.oid
+ WHERE NOT g.tgisinternal
+   AND g.tgparentid = 0
+   AND g.tgenabled IN (
+           'A',
+           CASE pg_catalog.current_setting('session_replication_role')
+               WHEN 'replica' THEN 'R'::"char"
+               ELSE 'O'::"char"
+           END
+       )
+ ORDER BY 1;

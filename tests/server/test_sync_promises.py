@@ -1,0 +1,298 @@
+"""--mode sync: a delete touches no record, a unique value may pass on, and what keeps a row or a record is an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.job import LoadJob
+from penstock.loading.views.outcome import describe_outcome
+from penstock.loading.views.plan import describe_plan
+from support.codes import has_code
+from support.files import write_to
+from support.loads import IMPATIENT, Loads, share_ledger
+from support.modes import mode_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
+
+pytestmark = pytest.mark.versions
+
+_REJECT = replace(IMPATIENT, on_error="reject")
+
+
+def _sync(path: Path, mode: str = "sync", **options: Any) -> TargetJob:
+    more = {"max_delete": 100} if mode == "sync" else {}
+    return mode_target(path, mode, **({"key": ("k",), "has_header": True, "format": "csv"} | more | options))
+
+
+def _append(path: Path, **options: Any) -> TargetJob:
+    return mode_target(path, "append", has_header=True, format="csv", **options)
+
+
+# ---------------------------------------------------------------- rows that refer to deleted ones
+
+_PARENT = "CREATE TABLE parent (k int PRIMARY KEY, v text); INSERT INTO parent VALUES (1), (2), (3);"
+_CHILD = "CREATE TABLE child (k int PRIMARY KEY, p int DEFAULT 1 REFERENCES parent ON DELETE {}, v text);"
+
+
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL", "SET DEFAULT"])
+def test_record_that_refers_to_a_row_to_be_deleted_is_an_error(database: str, tmp_path: Path, action: str) -> None:
+    """The error names the record, the row and the constraint; nothing is changed."""
+    loads = Loads(
+        database,
+        setup=f"CREATE TABLE e (k int PRIMARY KEY, boss int DEFAULT 1 REFERENCES e ON DELETE {action}, v text);"
+        "INSERT INTO e VALUES (1, NULL, 'old'), (2, 1, 'old'), (3, 2, 'old')",
+    )
+    before = loads.rows("e")
+    path = write_to(tmp_path / "f.csv", "k,boss,v\n1,,new\n3,2,new\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted") as caught:
+        loads.run(_sync(path, into="e"))
+    words = str(caught.value.detail)
+    assert all(part in words for part in ("f.csv line 3", "(k)=(3)", "(k)=(2)", '"e_boss_fkey"', f"ON DELETE {action}"))
+    assert loads.rows("e") == before
+    loads.run(_sync(write_to(tmp_path / "g.csv", "k,boss,v\n1,,new\n3,1,new\n"), into="e"))
+    assert loads.rows("e") == [(1, None, "new"), (3, 1, "new")]
+
+
+@pytest.mark.parametrize("mode", ["sync", "upsert", "insert-new"])
+def test_record_keeps_the_reference_that_the_file_does_not_name(database: str, tmp_path: Path, mode: str) -> None:
+    """The row of the record refers to a row that is to be deleted, although the record does not."""
+    loads = Loads(database, setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (1, 2), (2, 3)")
+    parents = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
+    children = write_to(tmp_path / "c.csv", "k,v\n1,new\n2,new\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted"):
+        loads.run(_sync(parents, into="parent"), _sync(children, mode, into="child"))
+    assert (loads.count("parent"), loads.rows("child")) == (3, [(1, 2, None), (2, 3, None)])
+
+
+def test_new_record_of_another_table_may_not_refer_to_a_row_to_be_deleted(database: str, tmp_path: Path) -> None:
+    """Also if the other table has no key, and its records are only inserted."""
+    loads = Loads(database, setup=_PARENT + _CHILD.format("CASCADE"))
+    parents = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
+    children = write_to(tmp_path / "c.csv", "k,p,v\n7,3,\n8,2,\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted") as caught:
+        loads.run(_sync(parents, into="parent"), _append(children, into="child"))
+    assert "c.csv line 3" in str(caught.value.detail)
+    assert (loads.count("parent"), loads.count("child")) == (3, 0)
+    children = write_to(tmp_path / "d.csv", "k,p,v\n7,3,\n8,1,\n")
+    outcome = loads.run(_sync(parents, into="parent"), _append(children, into="child"))
+    assert (outcome.deleted, loads.count("child")) == (1, 2)
+
+
+def test_chain_of_cascades_is_followed_to_the_record(database: str, tmp_path: Path) -> None:
+    """Through a table that the load does not fill, and partitions; rows without a record are deleted with theirs."""
+    loads = Loads(
+        database,
+        setup=_PARENT + "CREATE TABLE middle (m int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE)"
+        " PARTITION BY RANGE (m); CREATE TABLE middle_1 PARTITION OF middle FOR VALUES FROM (0) TO (15);"
+        "CREATE TABLE middle_2 PARTITION OF middle DEFAULT;"
+        "CREATE TABLE leaf (k int PRIMARY KEY, m int REFERENCES middle ON DELETE SET NULL, v text);"
+        "INSERT INTO middle VALUES (10, 1), (20, 2), (30, 3);"
+        "INSERT INTO leaf VALUES (1, 10), (2, 20), (3, 30)",
+    )
+    parents = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
+    leaves = write_to(tmp_path / "l.csv", "k,v\n1,new\n2,new\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted") as caught:
+        loads.run(_sync(parents, into="parent"), _sync(leaves, "upsert", into="leaf"))
+    assert "(m)=(20)" in str(caught.value.detail)
+    assert (loads.count("middle"), loads.rows("leaf")) == (3, [(1, 10, None), (2, 20, None), (3, 30, None)])
+    leaves = write_to(tmp_path / "m.csv", "k,v\n1,new\n3,new\n")
+    assert loads.run(_sync(parents, into="parent"), _sync(leaves, "upsert", into="leaf")).deleted == 1
+    assert loads.rows("leaf") == [(1, 10, "new"), (2, None, None), (3, 30, "new")]
+
+
+def test_tables_that_a_cascade_changes_are_named(database18: str, tmp_path: Path) -> None:
+    """By the plan, by the outcome and as JSON; not if no row is deleted, or if rows are only marked."""
+    loads = Loads(database18, setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (1, 2)")
+    path = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
+    with loads.loader() as loader:
+        plan = loader.plan(LoadJob(targets=(_sync(path, into="parent"),), rules=IMPATIENT))
+    assert "in public.child (ON DELETE CASCADE)" in "\n".join(describe_plan(plan))
+    for expected in ("public.child (ON DELETE CASCADE)",), ():
+        outcome = loads.run(_sync(path, into="parent"))
+        assert outcome.cascades == expected
+        assert any("public.child (ON DELETE CASCADE)" in line for line in describe_outcome(outcome)) == bool(expected)
+    marking = _sync(path, into="parent", sync_delete="SET v = 'gone'", constants={"v": "new"}, skip=("v",))
+    with loads.loader() as loader:
+        assert loader.plan(LoadJob(targets=(marking,), rules=IMPATIENT)).targets[0].cascades == ()
+
+
+# ---------------------------------------------------------------- unique values that pass on
+
+_UNIQUE = (
+    "CREATE TABLE t (k int PRIMARY KEY, u int {}, v text); INSERT INTO t SELECT n, n * 10 FROM generate_series(1, 9) n;"
+)
+_PASSED = "k,u\n" + "".join(f"{n},{n * 10}\n" for n in range(1, 9)) + "10,90\n"
+
+
+@pytest.mark.parametrize("kind", ["UNIQUE", "UNIQUE DEFERRABLE INITIALLY DEFERRED", "EXCLUDE USING btree (u WITH =)"])
+@pytest.mark.parametrize("rules", [IMPATIENT, _REJECT], ids=["stop", "reject"])
+def test_unique_value_passes_from_a_deleted_row_to_a_record(
+    database: str, tmp_path: Path, kind: str, rules: Any
+) -> None:
+    """The rows are deleted first, only because the merge would fail otherwise."""
+    parts = ("", f", {kind}") if kind.startswith("EXCLUDE") else (kind, "")
+    setup = f"CREATE TABLE t (k int PRIMARY KEY, u int {parts[0]}, v text{parts[1]});"
+    loads = Loads(database, setup=setup + "INSERT INTO t SELECT n, n * 10 FROM generate_series(1, 9) n")
+    outcome = loads.run(_sync(write_to(tmp_path / "f.csv", _PASSED)), rules=rules)
+    assert (outcome.inserted, outcome.updated, outcome.deleted, outcome.rejected or 0) == (1, 8, 1, 0)
+    assert sorted(row[:2] for row in loads.rows()) == [*((n, n * 10) for n in range(1, 9)), (10, 90)]
+
+
+def test_unique_value_of_a_row_that_stays_is_an_error_as_before(database: str, tmp_path: Path) -> None:
+    """The error names the record, and the deletions are undone."""
+    loads = Loads(database, setup=_UNIQUE.format("UNIQUE"))
+    before = loads.rows()
+    path = write_to(tmp_path / "f.csv", _PASSED + "11,10\n")
+    with pytest.raises(DataError, check=has_code("23505")) as caught:
+        loads.run(_sync(path))
+    assert "f.csv line 11" in str(caught.value.detail)
+    assert loads.rows() == before
+
+
+def test_reject_rolls_the_deletions_back_too(database: str, tmp_path: Path) -> None:
+    """A record is rejected all the same, so no row may be deleted: the record that needs the value is rejected too."""
+    loads = Loads(database, setup=_UNIQUE.format("UNIQUE"))
+    path = write_to(tmp_path / "f.csv", _PASSED + "11,10\n")
+    outcome = loads.run(_sync(path), rules=_REJECT)
+    assert (outcome.rejected, outcome.deleted, outcome.updated, loads.count()) == (2, 0, 8, 9)
+    assert "not-deleted" in [notice.code for notice in outcome.warnings]
+
+
+def test_rows_that_others_refer_to_are_never_deleted_first(database: str, tmp_path: Path) -> None:
+    """The children that move to another parent would be deleted with it, or keep it."""
+    loads = Loads(
+        database,
+        setup=_UNIQUE.format("UNIQUE") + "CREATE TABLE c (k int PRIMARY KEY, t int REFERENCES t ON DELETE CASCADE);"
+        "INSERT INTO c VALUES (1, 9)",
+    )
+    with pytest.raises(DataError, check=has_code("23505")):
+        loads.run(_sync(write_to(tmp_path / "f.csv", _PASSED)))
+    assert (loads.count(), loads.rows("c")) == (9, [(1, 9)])
+
+
+# ---------------------------------------------------------------- what keeps a row, or a record from its row
+
+_T = "CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t SELECT n, 'old' FROM generate_series(1, 5) n;"
+_ON = (
+    "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$; CREATE TRIGGER g {} EXECUTE FUNCTION"
+    " f();"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "event", "message"),
+    [
+        ("RETURN NULL;", "BEFORE DELETE ON t FOR EACH ROW", "2 rows that the files do not have could not be deleted"),
+        (
+            "INSERT INTO t VALUES (OLD.k); RETURN NULL;",
+            "AFTER DELETE ON t FOR EACH ROW",
+            "2 rows that the files do not have could not be deleted",
+        ),
+        ("NEW.k := NEW.k + 100; RETURN NEW;", "BEFORE INSERT ON t FOR EACH ROW", "would have no row with its key"),
+        (
+            "DELETE FROM t WHERE k = 1; RETURN NULL;",
+            "AFTER DELETE ON t FOR EACH ROW WHEN (OLD.k > 1)",
+            "1 record of the files would have no row",
+        ),
+    ],
+)
+def test_trigger_that_breaks_the_promise_of_a_sync_stops_it(
+    database: str, tmp_path: Path, body: str, event: str, message: str
+) -> None:
+    """After the deletions and before the commit; nothing is changed, and the trigger is named."""
+    loads = Loads(database, setup=_T + _ON.format(body, event))
+    before = loads.rows()
+    with pytest.raises(TargetError, match=message) as caught:
+        loads.run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n2,new\n3,new\n9,new\n")))
+    assert "g ON " in str(caught.value.detail)
+    assert loads.rows() == before
+
+
+def test_rows_that_a_trigger_adds_are_deleted_even_if_none_was_missing(database: str, tmp_path: Path) -> None:
+    """They are rows that the files do not have."""
+    loads = Loads(
+        database,
+        setup=_T + _ON.format("INSERT INTO t VALUES (77) ON CONFLICT DO NOTHING; RETURN NULL;", "AFTER UPDATE ON t"),
+    )
+    path = write_to(tmp_path / "f.csv", "k,v\n" + "".join(f"{n},new\n" for n in range(1, 6)))
+    assert loads.run(_sync(path)).deleted == 1
+    assert [k for k, _ in loads.rows()] == [1, 2, 3, 4, 5]
+
+
+def test_records_that_a_trigger_skips_are_no_error(database: str, tmp_path: Path) -> None:
+    """As documented: they are counted."""
+    body = "IF NEW.k > 5 THEN RETURN NULL; END IF; RETURN NEW;"
+    loads = Loads(database, setup=_T + _ON.format(body, "BEFORE INSERT ON t FOR EACH ROW"))
+    outcome = loads.run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n8,new\n9,new\n")))
+    assert (outcome.suppressed, outcome.updated, outcome.deleted, loads.rows()) == (2, 1, 4, [(1, "new")])
+
+
+def test_policy_that_hides_rows_from_a_delete_stops_a_sync(
+    database: str, user_name: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """The role sees the row, and may not delete it: DELETE itself says nothing."""
+    loads = Loads(
+        database,
+        setup=_T + "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY a ON t USING (true);"
+        "CREATE POLICY b ON t AS RESTRICTIVE FOR DELETE USING (k > 4);"
+        f'GRANT ALL ON t TO "{user_name}"',
+    )
+    share_ledger(loads, f'"{user_name}"')
+    loads.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')
+    with pytest.raises(TargetError, match="1 row that the files do not have could not be deleted") as caught:
+        Loads(user_conninfo).run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n2,new\n3,new\n")))
+    assert "row-level security" in str(caught.value.detail)
+    assert loads.count() == 5
+
+
+def test_row_keeps_its_key_if_the_record_writes_it_otherwise(database: str, tmp_path: Path) -> None:
+    """1 equals 1.0: setting it would fire ON UPDATE of referencing tables, and lock out inserts into them."""
+    loads = Loads(database, setup="CREATE TABLE t (k numeric PRIMARY KEY, v text); INSERT INTO t VALUES (1.0), (2.50)")
+    outcome = loads.run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n2.5,new\n")))
+    assert (outcome.updated, outcome.deleted) == (2, 0)
+    assert loads.execute("SELECT k::text, v FROM t ORDER BY k") == [("1.0", "new"), ("2.50", "new")]
+
+
+# ---------------------------------------------------------------- what a statement reports, and what was sent
+
+
+@pytest.mark.parametrize("mode", ["upsert", "sync", "insert-new", "truncate"])
+def test_records_that_are_gone_from_the_staging_table_stop_the_load(database18: str, tmp_path: Path, mode: str) -> None:
+    """The statement's count is held against the records that were sent, before the commit."""
+    loads = Loads(database18, setup=_T)
+    # Stop the load once, with its records staged.
+    options: dict[str, Any] = {"key": ("k",)} if mode != "truncate" else {}
+    options |= {"max_delete": 100} if mode == "sync" else {}
+    rules = replace(IMPATIENT, atomic=mode == "truncate")
+    loads.execute("ALTER TABLE t ADD CONSTRAINT c CHECK (v <> 'new') NOT VALID")
+    path = write_to(tmp_path / "f.csv", "k,v\n" + "".join(f"{n},new\n" for n in range(1, 9)))
+    job = mode_target(path, mode, has_header=True, format="csv", **options)
+    with pytest.raises(PenstockError, check=has_code("23514")):
+        loads.run(job, rules=rules)
+    ((staging,),) = loads.execute("SELECT landing_table FROM penstock.targets")
+    loads.execute(f"DELETE FROM penstock.{staging} WHERE k = 3; ALTER TABLE t DROP CONSTRAINT c")
+    before = loads.rows()
+    with pytest.raises(TargetError, match="7 of 8 records were stored"):
+        loads.run(job, rules=rules)
+    assert loads.rows() == before
+
+
+def test_small_partitions_that_a_merge_has_updated_are_vacuumed(database18: str, tmp_path: Path) -> None:
+    """Their pages and their counts of inserted rows stay the same."""
+    loads = Loads(
+        database18,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v int) PARTITION BY RANGE (k);"
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE TABLE t2 PARTITION OF t DEFAULT;"
+        "INSERT INTO t SELECT n, 0 FROM generate_series(1, 20) n",
+    )
+    for value in 1, 2:
+        path = write_to(tmp_path / f"{value}.csv", "k,v\n" + "".join(f"{n},{value}\n" for n in range(1, 10)))
+        outcome = loads.run(mode_target(path, "upsert", key=("k",), has_header=True), rules=IMPATIENT)
+        assert outcome.steps["upkeep"].vacuumed == ("public.t1",)  # type: ignore[attr-defined]
