@@ -242,6 +242,8 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
             column,
             type_name=change.type_name,
             type_oid=TYPE_OIDS[change.type_name],
+            base_name=None,
+            base_oid=None,
             is_json=change.type_name == "jsonb",
         )
         if column.name == change.column

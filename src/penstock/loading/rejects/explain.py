@@ -149,7 +149,7 @@ def _explain_notation(name: str, value: str, target: TargetPlan) -> str | None:
     notations = find_notations(_native.recognize(value.encode(), NOTATED)[0])
     if column is None or not notations or not format_of(target).is_delimited:
         return None
-    is_fit = column.type_oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
+    is_fit = column.base.oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
     return f"Use {notation_options(name, notations)}, or correct the value in the file." if is_fit else None
 
 
