@@ -13,7 +13,7 @@ use crate::fields::{Format, LineEnd};
 use crate::json::{show_name, JsonFault, Kind, Scanner, Value};
 use crate::kept::ColumnType;
 use crate::rewrite::{escape_text, Rewriter, Tail};
-use crate::types::{fitting, ColumnTypes, BOOLEAN, JSONB};
+use crate::types::{fitting, ColumnTypes, BOOLEAN, FLAGS, JSONB, KEPT};
 
 const NULL: &[u8] = b"\\N";
 
@@ -316,11 +316,11 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
     names.list.into_iter().zip(columns).collect()
 }
 
-/// Returns the types that a kind of value may have.
+/// Returns the types that a kind of value may have. Columns that exist are sent its text, which decides.
 fn of_kind(kind: Kind) -> u32 {
     match kind {
-        Kind::Nested => JSONB,
-        Kind::Boolean => BOOLEAN,
+        Kind::Nested => JSONB | KEPT | FLAGS,
+        Kind::Boolean => BOOLEAN | KEPT | FLAGS,
         _ => !JSONB,
     }
 }

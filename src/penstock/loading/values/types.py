@@ -26,6 +26,9 @@ TYPES: Final = (
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
 # If this bit is set, dates such as 01/02/2026 count as kept, because the user has chosen DateStyle for the load.
 KNOWN_ORDER: Final = 1 << 10
+# If this bit is set, a value that all columns of numbers, or of days and times, refuse changes none of them, because its
+# record is rejected.
+REJECTS: Final = 1 << 29
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
