@@ -3,6 +3,7 @@
 //! Each line is a record, because strings in JSON have no raw line feeds. Lines without a value belong to the next
 //! record.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use memchr::{memchr, memchr3};
@@ -309,7 +310,8 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
             if column.fits != 0 && value.kind != Kind::Null {
                 let text = Scanner::new(record).text(value);
                 let fits = column.fits & of_kind(value.kind);
-                column.take_value(&text, fitting(&text, fits), || LineEnd::Lf.count(&block[..start]));
+                let left = fitting(&text, fits);
+                column.take_value(|| Cow::Borrowed(&text), left, || LineEnd::Lf.count(&block[..start]));
             }
         }
     }

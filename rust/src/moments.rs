@@ -185,7 +185,8 @@ impl Moment {
         let length = text.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let word = &text[..length];
         let is_next_digit = || text[length..].trim_ascii_start().first().is_some_and(u8::is_ascii_digit);
-        let place = |names: &[&str]| names.iter().position(|name| word == name.as_bytes() || word == &name.as_bytes()[..3]);
+        let place =
+            |names: &[&str]| names.iter().position(|name| word == name.as_bytes() || word == &name.as_bytes()[..3]);
         match word {
             b"t" => self.refuse_if(!is_next_digit()),
             b"at" | b"on" => {}
@@ -335,7 +336,8 @@ pub(crate) fn read_moment(value: &[u8]) -> Option<Moment> {
             b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | b',' => 1,
             b'-' | b'/' | b'.' => {
                 // Between the parts of a day such as 31-Jan-2026.
-                let is_within = at > 0 && text[at - 1].is_ascii_alphanumeric() && next.is_some_and(u8::is_ascii_alphanumeric);
+                let is_within =
+                    at > 0 && text[at - 1].is_ascii_alphanumeric() && next.is_some_and(u8::is_ascii_alphanumeric);
                 moment.refuse_if(moment.has_day || !(is_within || rest == b"-infinity"));
                 moment.is_joined = true;
                 1

@@ -4,6 +4,7 @@
 //! they accept is also accepted by the server, with any settings, and the server stores the same value, with every
 //! digit of a number. A code such as 007 is not recognised as a number.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
@@ -148,7 +149,8 @@ pub fn find_types(
                 }
                 // COPY is not sent a record with a value that is not in the notation of its column.
                 if let Some(value) = plain_value(&rewriter.notations, &reader, index, field) {
-                    column.take_value(&value, fitting(&value, column.fits), || reader.line_at(field.start));
+                    let left = fitting(&value, column.fits);
+                    column.take_value(|| reader.value(field), left, || reader.line_at(field.start));
                 }
             }
         }
@@ -168,11 +170,17 @@ impl ColumnTypes {
         Self { fits: wanted, first: None, lost: Vec::new() }
     }
 
-    /// Takes a value. `left` are those of the types in `fits` that accept the value.
-    pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
+    /// Takes a value as it is written. `left` are those of the types in `fits` that accept the value.
+    pub(crate) fn take_value<'a>(
+        &mut self,
+        value: impl FnOnce() -> Cow<'a, [u8]>,
+        left: u32,
+        line: impl FnOnce() -> u64,
+    ) {
         if left == self.fits && self.first.is_some() {
             return;
         }
+        let value = value();
         let shown = Witness { line: line(), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
         if left != self.fits {
             self.lost.push((self.fits & !left, shown.clone()));

@@ -42,15 +42,20 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
     """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
     noted = [each for each in target.typed if each.notations]
     found = {each.name: ("stays", each.decided_by, each.notations) for each in noted if each.type_name == "text"}
+    given = _find_given(target)
     for change in target.changes:
         seen = change.decided_by
-        if change.column not in found and change.was is not None and change.type_name == "text" and seen is not None:
+        if (
+            change.column not in (*found, *given)
+            and change.was is not None
+            and change.type_name == "text"
+            and seen is not None
+        ):
             fits, _ = _native.recognize(seen.value.encode(), NOTATED)
             found[change.column] = ("becomes", seen, find_notations(fits))
     for name, (verb, seen, notations) in found.items():
         if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
             yield _compose(target, name, f"{verb} text", notations, seen, end=_ENDS[verb])
-    given = _find_given(target)
     if _has_commas(given, [each.notations for each in noted if each.type_name == "text"]):
         for each in noted:
             if each.type_name != "text" and each.name not in given and each.decided_by is not None:
