@@ -277,7 +277,7 @@ fn is_offset(text: &[u8], most_hours: u32) -> bool {
     let is_part = |part: &[u8]| to_number(part).is_some_and(|number| number < 60);
     to_number(hours).is_some_and(|hours| hours <= most_hours)
         && minutes.split(|&byte| byte == b':').all(is_part)
-        && minutes.iter().filter(|&&byte| byte == b':').count() < 2
+        && minutes.split(|&byte| byte == b':').count() <= 2
 }
 
 fn to_number(digits: &[u8]) -> Option<u32> {

@@ -484,7 +484,7 @@ fn kept_by_numbers(value: &[u8], wanted: u32) -> u32 {
     }
 }
 
-/// Returns whether a text that a column would not keep may be a number of some version of the server: 0x1F, 1_000, 007.
+/// Returns whether a text that a column would not keep may be a number to some version of the server, such as `1_000`.
 fn is_odd_number(rest: &[u8]) -> bool {
     match rest {
         [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digits @ ..] => {

@@ -104,7 +104,8 @@ def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: 
         wires = None
         if not (work.has_positions or column_map.constants or tools.rejects_torn or tools.sends_text):
             # The binary format has no encoder for domains.
-            wires = choose_wires(opened.types(names), [column and column.type_name for column in found], kept)
+            declared = [None if column is None else column.type_name for column in found]
+            wires = choose_wires(opened.types(names), declared, kept)
         if wires is not None:
             encoder = replace(encoder, spec=replace(encoder.spec, format="binary"), passes_all=True)
         ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)
