@@ -3,6 +3,7 @@
 //! Each line is a record, because strings in JSON have no raw line feeds. Lines without a value belong to the next
 //! record.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use memchr::{memchr, memchr3};
@@ -13,7 +14,7 @@ use crate::fields::{Format, LineEnd};
 use crate::json::{show_name, JsonFault, Kind, Scanner, Value};
 use crate::kept::ColumnType;
 use crate::rewrite::{escape_text, Rewriter, Tail};
-use crate::types::{fitting, ColumnTypes, BOOLEAN, JSONB};
+use crate::types::{fitting, ColumnTypes, BOOLEAN, FLAGS, JSONB, KEPT};
 
 const NULL: &[u8] = b"\\N";
 
@@ -309,18 +310,19 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
             if column.fits != 0 && value.kind != Kind::Null {
                 let text = Scanner::new(record).text(value);
                 let fits = column.fits & of_kind(value.kind);
-                column.take_value(&text, fitting(&text, fits), || LineEnd::Lf.count(&block[..start]));
+                let left = fitting(&text, fits);
+                column.take_value(|| Cow::Borrowed(&text), left, || LineEnd::Lf.count(&block[..start]));
             }
         }
     }
     names.list.into_iter().zip(columns).collect()
 }
 
-/// Returns the types that a kind of value may have.
+/// Returns the types that a kind of value may have. Columns that exist are sent its text, which decides.
 fn of_kind(kind: Kind) -> u32 {
     match kind {
-        Kind::Nested => JSONB,
-        Kind::Boolean => BOOLEAN,
+        Kind::Nested => JSONB | KEPT | FLAGS,
+        Kind::Boolean => BOOLEAN | KEPT | FLAGS,
         _ => !JSONB,
     }
 }

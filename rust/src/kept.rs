@@ -4,6 +4,7 @@
 //! The rules follow the server's input functions (src/backend/utils/adt). A value that these functions refuse counts as
 //! kept, because it is never stored.
 
+use crate::moments::{read_moment, Moment};
 use crate::types::{count_digits, is_zeros, parse_exponent, split_sign};
 
 /// The bits for the parts of a value that a column may not keep.
@@ -22,6 +23,9 @@ const FLOAT4_DIGITS: usize = 6;
 const FLOAT8_DIGITS: usize = 15;
 /// The most digits that fit 64 bits in any case.
 const LONG_NUMBER: usize = 19;
+/// The last years of the types (src/include/datatype/timestamp.h).
+const LAST_YEAR_OF_DATES: i64 = 5_874_897;
+const LAST_YEAR_OF_TIMESTAMPS: i64 = 294_276;
 /// The position of the decimals in a timestamp.
 const DECIMALS_AT: usize = "2026-01-31 23:59:59.".len();
 
@@ -403,174 +407,18 @@ fn change_blanks(value: &[u8], length: usize) -> u8 {
     }
 }
 
-// ---------------------------------------------------------------- days and times
-
-/// What a text for a day, a time or both contains, by the tokens of `ParseDateTime` (datetime.c).
-#[allow(clippy::struct_excessive_bools)] // each is found by itself
-#[derive(Default)]
-struct Moment {
-    has_day: bool,
-    /// Whether day, month and year may be read in more than one order.
-    is_unclear: bool,
-    has_time: bool,
-    has_zone: bool,
-    /// Whether the text is a word such as now or today.
-    is_word: bool,
-    is_leap_second: bool,
-    hour: u32,
-    /// Whether minutes and seconds are 0.
-    is_full_hour: bool,
-    /// The number of decimals of the seconds, without zeros at the end.
-    decimals: usize,
-    is_before_noon: bool,
-    has_month: bool,
-    /// How many numbers stand alone, such as the day and the year of "January 8, 1999".
-    numbers: usize,
-}
-
-impl Moment {
-    fn is_midnight(&self) -> bool {
-        self.is_full_hour && (self.hour == 0 || (self.hour == 12 && self.is_before_noon))
-    }
-
-    /// Reads a time such as 23:59, 23:59:59 or 23:59:59.5, and returns its length.
-    fn take_time(&mut self, text: &[u8]) -> Option<usize> {
-        let length = text.iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b':' || byte == b'.').count();
-        let (clock, fraction) = match text[..length].iter().position(|&byte| byte == b'.') {
-            Some(at) => (&text[..at], &text[at + 1..length]),
-            None => (&text[..length], &text[..0]),
-        };
-        let parts: Vec<u32> = clock.split(|&byte| byte == b':').map(to_number).collect::<Option<_>>()?;
-        if self.has_time || !(2..=3).contains(&parts.len()) || count_digits(fraction) < fraction.len() {
-            return None;
-        }
-        self.has_time = true;
-        self.hour = parts[0];
-        self.is_full_hour = parts[1..].iter().all(|&part| part == 0) && is_zeros(fraction);
-        self.decimals = fraction.iter().rposition(|&digit| digit != b'0').map_or(0, |last| last + 1);
-        self.is_leap_second = parts.get(2) == Some(&60);
-        Some(length)
-    }
-
-    /// Reads digits without a colon behind them, and returns the length of what they belong to: three numbers of a day,
-    /// a number that stands alone, or a day such as 20260131.
-    fn take_digits(&mut self, text: &[u8]) -> Option<usize> {
-        let length = count_digits(text);
-        if let Some((parts, taken)) = split_day(text) {
-            if self.has_day {
-                return None;
-            }
-            self.has_day = true;
-            self.is_unclear = is_unclear(parts);
-            return Some(taken);
-        }
-        match length {
-            8 if !self.has_day => self.has_day = true,
-            6 | 4 if self.has_day && !self.has_month => {
-                self.has_time = true;
-                self.hour = to_number(&text[..2])?;
-                self.is_full_hour = is_zeros(&text[2..length]);
-            }
-            6 => (self.has_day, self.is_unclear) = (true, true),
-            1..=5 => self.numbers += 1,
-            _ => return None,
-        }
-        Some(length)
-    }
-
-    fn take_word(&mut self, text: &[u8]) -> Option<usize> {
-        let length = text.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let word = &text[..length];
-        let begins_one_of = |names: &[&str]| length >= 3 && names.iter().any(|name| name.as_bytes().starts_with(word));
-        match word {
-            b"t" | b"at" | b"on" | b"pm" | b"ad" | b"bc" | b"weds" | b"tues" | b"thur" | b"thurs" => {}
-            b"am" => self.is_before_noon = true,
-            b"now" | b"today" | b"tomorrow" | b"yesterday" | b"epoch" => (self.is_word, self.has_day) = (true, true),
-            b"allballs" => self.is_word = true,
-            b"infinity" => self.has_day = true,
-            b"sept" => self.has_month = true,
-            _ if begins_one_of(&MONTHS) => self.has_month = true,
-            _ if begins_one_of(&WEEKDAYS) => {}
-            _ if self.has_day || self.has_time || self.has_month => {
-                self.has_zone = true;
-                let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || b"/_+-:".contains(byte);
-                return Some(text.iter().take_while(is_name).count());
-            }
-            _ => return None,
-        }
-        Some(length)
-    }
-}
-
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
-
-fn to_number(digits: &[u8]) -> Option<u32> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Returns three numbers with the same separator (-, / or .) between them, and their length.
-fn split_day(text: &[u8]) -> Option<([&[u8]; 3], usize)> {
-    let (one, rest) = text.split_at(count_digits(text));
-    let (&separator, rest) = rest.split_first().filter(|(byte, _)| b"-/.".contains(byte))?;
-    let (two, rest) = rest.split_at(count_digits(rest));
-    let rest = rest.strip_prefix(&[separator])?;
-    let three = &rest[..count_digits(rest)];
-    let is_day = !(two.is_empty() || three.is_empty());
-    is_day.then_some(([one, two, three], one.len() + two.len() + three.len() + 2))
-}
-
-/// Returns whether a day such as 01/02/2026 may be read in more than one order. A year of four digits is the first or
-/// the last number.
-fn is_unclear([one, two, three]: [&[u8]; 3]) -> bool {
-    if one.len() > 2 {
-        return false;
-    }
-    let may_be_month = |part: &[u8]| to_number(part).is_some_and(|number| number <= 12);
-    three.len() <= 2 || (to_number(one) != to_number(two) && may_be_month(one) && may_be_month(two))
-}
-
-fn read_moment(value: &[u8]) -> Option<Moment> {
-    let text = value.trim_ascii().to_ascii_lowercase();
-    let (mut moment, mut at) = (Moment::default(), 0);
-    while let Some(&byte) = text.get(at) {
-        let rest = &text[at..];
-        let is_before_digit = rest.get(1).is_some_and(u8::is_ascii_digit);
-        at += match byte {
-            b'0'..=b'9' if rest.get(count_digits(rest)) == Some(&b':') => moment.take_time(rest)?,
-            b'0'..=b'9' => moment.take_digits(rest)?,
-            b'a'..=b'z' => moment.take_word(rest)?,
-            b'+' | b'-' if (moment.has_time || moment.has_day) && is_before_digit => {
-                moment.has_zone = true;
-                1 + rest[1..].iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b':').count()
-            }
-            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | b',' | b'-' | b'/' | b'.' => 1,
-            _ => return None,
-        };
-    }
-    moment.has_day |= moment.has_month && moment.numbers > 0;
-    (moment.has_day || moment.has_time).then_some(moment)
-}
-
 /// Returns whether a column of days or times accepts a value and keeps it.
 #[must_use]
 pub fn keeps_moment(column: ColumnType, value: &[u8], knows_order: bool) -> bool {
-    let Some(moment) = read_moment(value).filter(|moment| moment.has_day) else { return false };
-    let change = column.change_moment(&moment, value);
-    change & !(if knows_order { ORDER } else { 0 }) == 0
+    let Some(moment) = accepted_moment(column, value) else { return false };
+    column.change_moment(&moment, value) & !(if knows_order { ORDER } else { 0 }) == 0
+}
+
+/// Returns the moment that a column of days reads in a value. None if the column refuses the value.
+#[must_use]
+pub(crate) fn accepted_moment(column: ColumnType, value: &[u8]) -> Option<Moment> {
+    let last_year = if column == ColumnType::Date { LAST_YEAR_OF_DATES } else { LAST_YEAR_OF_TIMESTAMPS };
+    read_moment(value).filter(|moment| moment.is_accepted(last_year))
 }
 
 #[cfg(test)]

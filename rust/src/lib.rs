@@ -17,6 +17,7 @@ pub mod json;
 pub mod json_lines;
 pub mod kept;
 pub mod lanes;
+mod moments;
 pub mod notation;
 pub mod plain;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use crate::fields::{Field, FieldReader};
+use crate::moments::is_zone;
 use crate::types::{count_digits, date, number_of, parse_exponent, timestamp, timestamptz, Fit, SHOWN_BYTES};
 
 /// How the numbers or the dates of a column are written.
@@ -150,7 +151,7 @@ fn plain_date(text: &[u8], places: [usize; 3]) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// Appends a time such as 9:05, 23:59:59.5, 11:59 PM or 23:59+02:00 to a date. None for any other text.
+/// Appends a time such as 9:05, 23:59:59.5, 11:59 PM, 23:59+02:00 or 23:59 CET to a date. None for any other text.
 fn write_time(text: &[u8], plain: &mut Vec<u8>) -> Option<()> {
     let (hour, rest) = text.split_at(count_digits(text));
     let (minutes, rest) = rest.split_at_checked(3)?;
@@ -168,10 +169,14 @@ fn write_time(text: &[u8], plain: &mut Vec<u8>) -> Option<()> {
     plain.extend_from_slice(format!(" {hour:02}").as_bytes());
     plain.extend_from_slice(&[minutes, seconds].concat());
     // The decimals are left out of the check, because the server accepts more of them than `timestamp` does.
-    let checked = [plain, zone].concat();
+    let is_time = timestamp(plain) != Fit::No;
+    let is_read = match zone.trim_ascii_start() {
+        [] => is_time,
+        name @ [b'a'..=b'z' | b'A'..=b'Z', ..] => is_time && is_zone(&name.to_ascii_lowercase()),
+        _ => timestamptz(&[plain, zone].concat()) != Fit::No,
+    };
     plain.extend_from_slice(&[decimals, zone].concat());
-    let is_time = timestamp(&checked) != Fit::No || timestamptz(&checked) != Fit::No;
-    (is_time && decimals.len() != 1).then_some(())
+    (is_read && decimals.len() != 1).then_some(())
 }
 
 #[cfg(test)]
@@ -236,6 +241,8 @@ mod tests {
             ("ymd", "2026/1/31", "2026-01-31"),
             ("ymd", "26-01-31T09:08:07.1234567Z", "2026-01-31 09:08:07.1234567Z"),
             ("dmy", "31.01.2026  9:08+05:30", "2026-01-31 09:08+05:30"),
+            ("dmy", "31.01.2026 9:08 CET", "2026-01-31 09:08 CET"),
+            ("dmy", "31.01.2026 9:08:07.5 America/New_York", "2026-01-31 09:08:07.5 America/New_York"),
         ] {
             assert_eq!(plain(order, &[], value).as_deref(), Some(expected), "{value}");
         }
@@ -260,7 +267,9 @@ mod tests {
             ("mdy", "12/31/2025 5"),
             ("mdy", "12/31/2025 10:60"),
             ("mdy", "12/31/2025 10:10:10."),
-            ("mdy", "12/31/2025 10:10 CET"),
+            ("mdy", "12/31/2025 10:10 foo"),
+            ("mdy", "12/31/2025 25:10 CET"),
+            ("mdy", "12/31/2025 CET"),
             ("ymd", "31.12.2025"),
             ("ymd", "2025-12"),
         ] {

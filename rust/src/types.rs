@@ -4,11 +4,12 @@
 //! they accept is also accepted by the server, with any settings, and the server stores the same value, with every
 //! digit of a number. A code such as 007 is not recognised as a number.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
-use crate::kept::{keeps_moment, rounds_back, ColumnType};
+use crate::kept::{accepted_moment, keeps_moment, rounds_back, ColumnType};
 use crate::notation::{plain_value, Notation};
 use crate::rewrite::Rewriter;
 
@@ -43,11 +44,16 @@ const WITH_POINT: u32 = 0b11_1000_0000 << FIRST_NOTATION;
 /// The bit for numbers, dates and timestamps that are plain already, whose notation does not matter.
 pub const PLAIN: u32 = 1 << (FIRST_NOTATION + 10);
 const NOTATIONS: u32 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
+/// This bit is not a type. It says that records with a value that their column refuses are rejected. So a value that all
+/// columns of numbers refuse changes none of them, and a value that all columns of days and times refuse none of those.
+pub const REJECTS: u32 = 1 << 29;
+pub(crate) const FLAGS: u32 = KNOWN_ORDER | REJECTS;
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
 const KEPT_NUMBERS: u32 = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
 const KEPT_TIMES: u32 = KEPT_DATE | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ;
+pub(crate) const KEPT: u32 = KEPT_NUMBERS | KEPT_TIMES;
 /// How many decimals of a second the server stores.
 const DECIMALS: usize = 6;
 
@@ -143,7 +149,8 @@ pub fn find_types(
                 }
                 // COPY is not sent a record with a value that is not in the notation of its column.
                 if let Some(value) = plain_value(&rewriter.notations, &reader, index, field) {
-                    column.take_value(&value, fitting(&value, column.fits), || reader.line_at(field.start));
+                    let left = fitting(&value, column.fits);
+                    column.take_value(|| reader.value(field), left, || reader.line_at(field.start));
                 }
             }
         }
@@ -163,11 +170,17 @@ impl ColumnTypes {
         Self { fits: wanted, first: None, lost: Vec::new() }
     }
 
-    /// Takes a value. `left` are those of the types in `fits` that accept the value.
-    pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
+    /// Takes a value as it is written. `left` are those of the types in `fits` that accept the value.
+    pub(crate) fn take_value<'a>(
+        &mut self,
+        value: impl FnOnce() -> Cow<'a, [u8]>,
+        left: u32,
+        line: impl FnOnce() -> u64,
+    ) {
         if left == self.fits && self.first.is_some() {
             return;
         }
+        let value = value();
         let shown = Witness { line: line(), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
         if left != self.fits {
             self.lost.push((self.fits & !left, shown.clone()));
@@ -180,7 +193,7 @@ impl ColumnTypes {
 /// Returns the types of `wanted` that accept a value.
 #[must_use]
 pub fn fitting(value: &[u8], wanted: u32) -> u32 {
-    let Some(&first) = value.first() else { return wanted & KNOWN_ORDER };
+    let Some(&first) = value.first() else { return wanted & if wanted & REJECTS == 0 { FLAGS } else { FLAGS | KEPT } };
     let mut found = 0;
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
     let number = if wanted & (NUMBERS | NOTATIONS) == 0 { None } else { Number::parse(value) };
@@ -223,12 +236,12 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
         found |= notations(value, wanted, number);
     }
     if wanted & KEPT_NUMBERS != 0 {
-        found |= kept_by_numbers(value);
+        found |= kept_by_numbers(value, wanted);
     }
     if wanted & KEPT_TIMES != 0 {
         found |= kept_by_times(value, wanted);
     }
-    (found | KNOWN_ORDER) & wanted
+    (found | FLAGS) & wanted
 }
 
 /// Returns the types whose canonical form a value has.
@@ -436,12 +449,12 @@ fn infinite(value: &[u8]) -> Fit {
 }
 
 /// Returns which columns of numbers accept a value by the server's own rules, and keep it.
-fn kept_by_numbers(value: &[u8]) -> u32 {
-    if ColumnType::Integer.change(value) != 0 {
-        return 0;
-    }
+fn kept_by_numbers(value: &[u8], wanted: u32) -> u32 {
     let text = value.trim_ascii();
     let (is_negative, rest) = split_sign(text);
+    if ColumnType::Integer.change(value) != 0 {
+        return if wanted & REJECTS == 0 || is_odd_number(rest) { 0 } else { KEPT_NUMBERS };
+    }
     let (whole, behind) = rest.split_at(count_digits(rest));
     let zeros = whole.iter().take_while(|&&byte| byte == b'0').count();
     let number = Number { is_negative, whole: &whole[zeros..], fraction: b"", exponent: None };
@@ -461,16 +474,32 @@ fn kept_by_numbers(value: &[u8]) -> u32 {
             [b'e' | b'E', digits @ ..] => parse_exponent(digits).is_some(),
             _ => false,
         };
-    let words: [&[u8]; 3] = [b"nan", b"inf", b"infinity"];
-    if is_number || words.iter().any(|word| rest.eq_ignore_ascii_case(word)) {
+    let is_infinite = [&b"inf"[..], b"infinity"].iter().any(|word| rest.eq_ignore_ascii_case(word));
+    if is_number || is_infinite || text.eq_ignore_ascii_case(b"nan") {
         KEPT_NUMERIC
+    } else if wanted & REJECTS != 0 {
+        KEPT_NUMBERS
     } else {
         0
     }
 }
 
+/// Returns whether a text that a column would not keep may be a number to some version of the server, such as `1_000`.
+fn is_odd_number(rest: &[u8]) -> bool {
+    match rest {
+        [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', digits @ ..] => {
+            digits.iter().all(|&byte| byte.is_ascii_hexdigit() || byte == b'_')
+        }
+        _ => rest.iter().all(|byte| byte.is_ascii_digit() || b"_.eE+-".contains(byte)),
+    }
+}
+
 /// Returns which columns of days and times accept a value, and keep it.
 fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
+    let widest = ColumnType::Timestamptz { decimals: DECIMALS };
+    if wanted & REJECTS != 0 && accepted_moment(widest, value).is_none() {
+        return KEPT_TIMES;
+    }
     let knows_order = wanted & KNOWN_ORDER != 0;
     let bit = |bit: u32, column: ColumnType| {
         if wanted & bit != 0 && keeps_moment(column, value, knows_order) {
@@ -481,7 +510,7 @@ fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
     };
     bit(KEPT_DATE, ColumnType::Date)
         | bit(KEPT_TIMESTAMP, ColumnType::Timestamp { decimals: DECIMALS })
-        | bit(KEPT_TIMESTAMPTZ, ColumnType::Timestamptz { decimals: DECIMALS })
+        | bit(KEPT_TIMESTAMPTZ, widest)
 }
 
 // ---------------------------------------------------------------- dates and times
@@ -775,6 +804,7 @@ mod tests {
             ("1e5", KEPT_NUMERIC),
             ("5.", KEPT_NUMERIC),
             ("nan", KEPT_NUMERIC),
+            ("-nan", 0),
             ("007", 0),
             ("-0", 0),
             ("0x1F", 0),
@@ -795,10 +825,47 @@ mod tests {
             ("2026-03-01T10:00:00.1234567Z", 0),
             ("01/02/2026", 0),
             ("x", 0),
+            ("0000-00-00", 0),
+            ("2026-02-29", 0),
+            ("2024-02-29", KEPT_TIMES),
+            ("2026-03-01 25:00", 0),
+            ("2026-03-01 24:30", 0),
+            ("2026-03-01 24:00", KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ),
+            ("2026-03-01 10:00+99", 0),
+            ("2026-03-01 foo", 0),
+            ("2026-03-01 10:00 Europe/Berlin", KEPT_TIMESTAMPTZ),
+            ("2026-03-01 10:00 utc+3", KEPT_TIMESTAMPTZ),
+            ("31/02/2026", 0),
+            ("31 Feb 2026", 0),
+            ("Jan 2026", 0),
+            ("294277-01-01", KEPT_DATE),
+            ("-infinity", KEPT_TIMES),
+            ("infinity 10:00", 0),
         ] {
             assert_eq!(fitting(value.as_bytes(), KEPT_TIMES), expected, "{value}");
         }
         assert_eq!(fitting(b"01/02/2026", KEPT_DATE | KNOWN_ORDER), KEPT_DATE | KNOWN_ORDER);
+    }
+
+    #[test]
+    fn where_records_are_rejected_a_value_that_all_columns_refuse_changes_none() {
+        let taken = |value: &str| fitting(value.as_bytes(), KEPT | REJECTS) & KEPT;
+        let whole = KEPT_NUMERIC | KEPT_BIGINT;
+        for (value, expected) in [
+            ("x", KEPT),
+            ("", KEPT),
+            ("1_x", KEPT),
+            ("0xG", KEPT),
+            ("3000000000", KEPT_TIMES | whole),
+            ("1_000", KEPT_TIMES),
+            ("007", KEPT_TIMES),
+            ("2026-02-29", KEPT),
+            ("2026-02-28", KEPT),
+            ("2026-02-28 10:00", KEPT_NUMBERS | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ),
+            ("now", KEPT_NUMBERS),
+        ] {
+            assert_eq!(taken(value), expected, "{value}");
+        }
     }
 
     #[test]

@@ -263,11 +263,21 @@ def test_lists_of_scalars_fill_jsonb_columns_as_json(loads: Loads, write_parquet
 
 @pytest.mark.parametrize("name", ["vector", "halfvec"])
 def test_lists_fill_columns_of_vectors(loads: Loads, write_parquet: Callable[..., Path], name: str) -> None:
-    """As pgvector reads them, whose types are played by domains here."""
-    loads.execute(f"CREATE DOMAIN {name} AS text; CREATE TABLE t (a {name}, b text[])")
+    """As pgvector reads them, whose types are played by types like text here, and in a domain over them."""
+    loads.execute(f"""
+        CREATE TYPE {name};
+        CREATE FUNCTION v_in(cstring) RETURNS {name} LANGUAGE internal IMMUTABLE STRICT AS 'textin';
+        CREATE FUNCTION v_out({name}) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
+        CREATE TYPE {name} (INPUT = v_in, OUTPUT = v_out, LIKE = text);
+        CREATE DOMAIN places AS {name};
+        CREATE TABLE t (a {name}, b text[], c places)
+    """)
     vectors = pa.array([[0.5, -1.0, 1e-7], None], pa.list_(pa.float32(), 3))
-    loads.run(target(write_parquet({"a": vectors, "b": [["x"], None]})))
-    assert loads.execute("SELECT a, b FROM t") == [("[0.5,-1,1e-7]", ["x"]), (None, None)]
+    loads.run(target(write_parquet({"a": vectors, "b": [["x"], None], "c": vectors})))
+    assert loads.execute("SELECT a::text, b, c::text FROM t") == [
+        ("[0.5,-1,1e-7]", ["x"], "[0.5,-1,1e-7]"),
+        (None, None, None),
+    ]
 
 
 def test_dates_beyond_four_digits_and_before_christ(loads: Loads, write_arrow: Callable[..., Path]) -> None:

@@ -513,3 +513,12 @@ def test_a_sequence_that_another_session_has_locked_does_not_stop_the_sampler(da
             other.rollback()
             (row,) = sampler.sample(reads_all=True).counters["sequences"]
             assert (row["sequencename"], row["last_value"], row["last_possible"]) == ("orders_id_seq", None, 2**31 - 1)
+
+
+def test_a_sequence_ends_where_the_domain_of_its_column_does(database: str) -> None:
+    """A domain over integer holds what integer does, whatever the sequence's own maximum."""
+    with psycopg.connect(database, autocommit=True) as other, sampling(database) as sampler:
+        other.execute("CREATE DOMAIN key AS int; CREATE DOMAIN code AS key; CREATE SEQUENCE s")
+        other.execute("CREATE TABLE t (id code DEFAULT nextval('s')); ALTER SEQUENCE s OWNED BY t.id")
+        (row,) = sampler.sample(reads_all=True).counters["sequences"]
+        assert (row["sequencename"], row["last_possible"]) == ("s", 2**31 - 1)

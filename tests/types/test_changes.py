@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.errors import DataError, TargetError, UsageError
+from penstock.core.errors import DataError, DeleteLimitError, TargetError, UsageError
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.loading.steps.columns import ColumnChanges
@@ -66,6 +67,30 @@ def test_column_is_widened_as_far_as_its_values_need(
     assert ("columns" in outcome.steps) == (type_name != expected)
 
 
+@pytest.mark.parametrize(
+    ("type_name", "value", "expected"),
+    [
+        *((each, "0000-00-00", "text") for each in ("date", "timestamp", "timestamptz")),
+        ("date", "2026-02-29", "text"),
+        ("date", "2024-02-29", "date"),
+        ("date", "2026-01-01 25:00", "text"),
+        ("date", "2026-01-01 24:30", "text"),
+        ("date", "2024-08-10 foo", "text"),
+        ("date", "2024-08-10 +99", "text"),
+        ("timestamp", "2024-08-10 10:00 +99", "text"),
+        ("timestamp", "2024-08-10 10:00 Europe/Berlin", "timestamp with time zone"),
+        ("timestamptz", "2024-08-10 10:00 EST", "timestamp with time zone"),
+    ],
+)
+def test_what_a_type_of_moments_refuses_makes_the_column_text(
+    loads: Loads, write: Write, type_name: str, value: str, expected: str
+) -> None:
+    """The load stores it, and no type in between is chosen."""
+    loads.execute(f"CREATE TABLE t (d {type_name})")
+    assert loads.run(_widen(write(f"d\n2026-01-05\n{value}\n"))).rows == 2
+    assert types_of(loads) == [expected]
+
+
 def test_nothing_is_looked_at_twice(loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is loaded is not read again for types; a new one beside it is."""
     loads.execute("CREATE TABLE t (a int)")
@@ -118,6 +143,75 @@ def test_word_for_null_makes_no_column_text(loads: Loads, write: Write, word: st
     assert caught.value.hint is not None
     assert caught.value.hint.startswith(f"Use --null {word} if it stands for null")
     assert types_of(loads) == ["integer"]
+
+
+@pytest.mark.parametrize("value", ["0000-00-00", "0000-00-00 00:00:00"])
+def test_a_date_that_stands_for_none_is_named_with_the_option(loads: Loads, write: Write, value: str) -> None:
+    """In the error of the load and of what may not be widened, and in the warning if the column becomes text."""
+    loads.execute("CREATE TABLE t (a int, d timestamp); CREATE TABLE u (d timestamp); CREATE INDEX i ON u (d)")
+    path, option = write(f"a,d\n1,{value}\n"), f"Use --null {shlex.quote(value)} if it stands for null"
+    assert option in (loads.refuse(make_target(path, create=False, types="text")).hint or "")
+    assert option in (loads.refuse(_widen(write(f"d\n{value}\n", "u.csv"), into="u")).hint or "")
+    loads.run(_widen(path))
+    assert [option in (each.hint or "") for each in loads.warnings] == [True]
+    assert types_of(loads) == ["integer", "text"]
+
+
+def test_the_hint_does_not_name_an_option_that_was_given(loads: Loads, write: Write) -> None:
+    """A column of a table with --types widen has its type because of what uses it, or since the look at the values."""
+    loads.execute("CREATE TABLE t (a uuid, d date)")
+    error = loads.refuse(make_target(write("a,d\n,2026-02-29\n"), create=False, types="text"))
+    assert "TYPE text; --types widen does so" in (error.hint or "")
+    error = loads.refuse(_widen(write("a,d\nx,2026-02-28\n")))
+    assert "--types widen" not in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("type_name", "good", "garbage"),
+    [
+        ("int", "7", "x"),
+        ("int", "7", "1_x"),
+        ("int", "7", "NA"),
+        ("numeric", "7", "2026-01-01"),
+        ("date", "2026-01-01", "2024-08-10 foo"),
+        ("timestamp", "2026-01-01 10:00", "0000-00-00"),
+        ("timestamptz", "2026-01-01 10:00Z", "x"),
+    ],
+)
+def test_a_value_that_is_rejected_alters_nothing(
+    loads: Loads, write: Write, type_name: str, good: str, garbage: str
+) -> None:
+    """Values that a wider type takes do, also beside it."""
+    loads.execute(f"CREATE TABLE t (a {type_name}, b int)")
+    before = types_of(loads)[0]
+    rules = LoadRules(retry_for=0.0, on_error="reject")
+    outcome = loads.run(_widen(write(f"a,b\n{good},3000000000\n{garbage},1\n")), rules=rules)
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    assert types_of(loads) == [before, "bigint"]
+
+
+def test_a_nested_value_that_is_rejected_alters_nothing(loads: Loads, write: Write) -> None:
+    """Objects, arrays and booleans of JSON Lines."""
+    loads.execute("CREATE TABLE t (a int, d date)")
+    lines = '{"a": 1, "d": "2026-01-01"}\n{"a": [1], "d": null}\n{"a": 2, "d": {"x": 1}}\n{"a": true, "d": null}\n'
+    outcome = loads.run(_widen(write(lines, "f.jsonl")), rules=LoadRules(retry_for=0.0, on_error="reject"))
+    assert (outcome.rows, outcome.rejected, types_of(loads)) == (1, 3, ["integer", "date"])
+
+
+def test_a_failed_load_names_the_columns_that_stay_changed(loads: Loads, write: Write) -> None:
+    """Of a load without rows, and of a sync that is stopped before it stores its records."""
+    loads.execute("CREATE TABLE t (a int, b int); CREATE TABLE u (id int PRIMARY KEY)")
+    loads.execute("INSERT INTO u SELECT generate_series(1, 40)")
+    error = loads.refuse(_widen(write("a,b\n3000000000,1\n4,x,y\n")))
+    stays = 'The columns that the load has changed stay so: ALTER TABLE "public"."{}" {}.'
+    assert stays.format("t", 'ALTER COLUMN "a" TYPE bigint') in (error.detail or "")
+    assert types_of(loads) == ["bigint", "integer"]
+    path = write("id,extra\n" + "".join(f"{number},x\n" for number in range(1, 20)), "u.csv")
+    with pytest.raises(DeleteLimitError) as caught:
+        loads.run(make_target(path, into="u", create=False, types="text", mode="sync", key=("id",), add_columns=True))
+    assert stays.format("u", 'ADD COLUMN "extra" text') in (caught.value.detail or "")
+    assert "No table was changed" not in (caught.value.detail or "")
+    assert types_of(loads, "u") == ["integer", "text"]
 
 
 def test_plan_of_a_table_that_exists_creates_none(loads: Loads, write: Write) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock import _native
-from penstock.loading.values.types import KEPT
+from penstock.loading.values.types import KEPT, REJECTS
 
 if TYPE_CHECKING:
     import random
@@ -203,6 +203,79 @@ def test_a_moment_is_kept_if_the_column_says_the_same(database: str, rng: random
         kept, changed = kept + is_kept, changed + (not is_kept)
     assert kept > 100
     assert changed > 100
+
+
+_NAMES = (
+    "UTC",
+    "EST",
+    "Z",
+    "Europe/Berlin",
+    "america/new_york",
+    "EST5EDT",
+    "utc+3",
+    "GMT-12:30",
+    "foo",
+    "BERLIN",
+    "Es",
+)
+_OFFSETS = ("+02", "-3", "+0530", "-930", "+05:30", "+15:59:59", "+16", "+99", "+12:60", "-05305", "+1:2:3:4")
+
+
+def _any_moment(rng: random.Random) -> str:
+    """Return a text shaped like a moment, with a day, a time or a zone that may not exist."""
+    year = rng.choice([0, 26, 99, 126, 2024, 2025, 2026, 9999, 10_000, 294_275, 294_278, 5_874_897, 5_874_898])
+    month, day = rng.choice([0, 1, 2, 2, 4, 7, 12, 13]), rng.choice([0, 1, 5, 28, 29, 30, 31, 32])
+    name = rng.choice(["Jan", "february", "APRIL", "Sept", "Dec"])
+    dated = rng.choice(
+        [
+            *(f"{year:04}-{month:02}-{day:02}", f"{year:04}-{month}-{day}", f"{year:04}/{month:02}/{day:02}"),
+            *(f"{day}.{month}.{year}", f"{month:02}/{day:02}/{year % 100:02}", f"{year % 10_000:04}{month:02}{day:02}"),
+            *(
+                f"{day}-{name}-{year:04}",
+                f"{name}-{day}-{year:04}",
+                f"{name} {day}, {year:04}",
+                f"{day} {name} {year:04}",
+                f"{name} {year:04}",
+            ),
+            *(f"Mon {name} {day} {year:04}", f"{year:04}.{month}", "infinity"),
+        ]
+    )
+    hour, minute, second = (
+        rng.choice([0, 9, 12, 13, 23, 24, 25]),
+        rng.choice([0, 0, 5, 59, 60]),
+        rng.choice([0, 5, 59, 60, 61]),
+    )
+    timed = rng.choice(
+        [
+            *("", "", f" {hour:02}:{minute:02}", f" {hour}:{minute:02}:{second:02}", f" {hour}:{minute}:{second}.25"),
+            *(f"T{hour:02}:{minute:02}:{second:02}", f" {hour}:{minute:02} PM", f" {hour}:{minute:02}am", " 10"),
+        ]
+    )
+    zone = rng.choice(["", "", "", rng.choice(_OFFSETS), f" {rng.choice(_OFFSETS)}", f" {rng.choice(_NAMES)}", " BC"])
+    is_apart = timed.lower().endswith("m") or (timed in ("", " 10") and any(map(str.isalpha, dated)))
+    zone = f" {zone}" if is_apart else zone
+    return dated if dated == "infinity" else f"{dated}{timed}{zone}"
+
+
+@pytest.mark.parametrize("type_name", ["date", "timestamptz"])
+def test_a_moment_is_refused_if_the_server_refuses_it(database: str, rng: random.Random, type_name: str) -> None:
+    """In each order of days. Of what is refused, a column keeps nothing, and rejected records alter no column."""
+    values = sorted({_any_moment(rng) for _ in range(6000)})
+    taken: set[str] = set()
+    with psycopg.connect(database, autocommit=True) as connection:
+        for order in _ORDERS:
+            connection.execute(f"SET datestyle = 'ISO, {order}'".encode())
+            pairs = zip(values, _read_all(connection, type_name, values), strict=True)
+            taken |= {value for value, read in pairs if read is not None}
+    every = sum(KEPT[name] for name in ("date", "timestamp", "timestamptz"))
+    for value in values:
+        kept = _native.recognize(value.encode(), every)[0]
+        is_refused = not kept and _native.recognize(value.encode(), every | REJECTS)[0] == every | REJECTS
+        if type_name == "date":
+            assert value in taken or not kept & KEPT["date"], value
+        else:
+            assert is_refused == (value not in taken) or kept == KEPT["date"], (value, value in taken)
+    assert 500 < len(taken) < len(values) - 500
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.steps.columns import ColumnChanges
 from support.loads import AGAIN
 from support.typed import make_target, types_of
 
@@ -95,6 +97,35 @@ def test_a_value_that_does_not_fit_is_rejected_and_never_guessed(
     assert (outcome.rows, outcome.rejected, types_of(loads)) == (1, 1, ["numeric", "date"])
     raw = f"{value};{sold}\n".encode()
     assert loads.execute("SELECT line, sqlstate, raw FROM penstock.rejects") == [(3, "22P04", raw)]
+
+
+def test_a_zone_may_follow_a_date(loads: Loads, write: Write) -> None:
+    """Its name, abbreviation or offset; another word is refused."""
+    loads.execute("CREATE TABLE t (at timestamptz)")
+    options = {"date_order": "at=dmy"}
+    values = ["01.02.2026 10:00 CET", "01.02.2026 04:00 America/New_York", "1/2/26 10:00:00.5+01"]
+    loads.run(_target(write("at\n" + "".join(f"{value}\n" for value in values)), options=options))
+    found = loads.execute("SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') FROM t ORDER BY 1")
+    assert [row[0] for row in found] == [
+        "2026-02-01 09:00:00.000",
+        "2026-02-01 09:00:00.000",
+        "2026-02-01 09:00:00.500",
+    ]
+    with pytest.raises(DataError, match="is not written as dmy"):
+        loads.run(_target(write("at\n01.02.2026 10:00 foo\n", "g.csv"), options=options))
+
+
+def test_an_error_quotes_the_value_with_its_notation(loads: Loads, write: Write) -> None:
+    """The server has seen the plain value; what decides a type is quoted as the file has it."""
+    loads.execute("CREATE TABLE t (n int)")
+    target = _target(write("n;m\n5,0;\n"), options={"decimal_comma": "n"}, skip=("m",))
+    assert 'column "n": "5.0" (in the file written as 1234,5).' in (loads.refuse(target).detail or "")
+    outcome = loads.run(replace(target, types="widen"))
+    part = outcome.steps["columns"]
+    assert isinstance(part, ColumnChanges)
+    seen = part.tables[0].changes[0].decided_by
+    assert seen is not None
+    assert seen.value == "5,0"
 
 
 def test_a_rejected_record_is_corrected_in_its_notation(loads: Loads, write: Write, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from copy import copy
 
 from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
 from penstock.core.files.local import STDIN_LOCATION
+from penstock.loading.plan.modes import compose_alter
 from penstock.loading.values.plan import LoadPlan
 
 
@@ -33,7 +34,12 @@ def add_what_stays(
     a later rebuild failed. If `is_complete` is true, the load had ended before the error. `emptied` are the tables that
     this run or an earlier one has truncated for the load.
     """
+    altered = {target.table: target.changes for target in plan.targets if target.changes}
     stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, emptied=emptied)
+    if altered:
+        # The columns were changed in the transaction that recorded the load.
+        made = "; ".join(compose_alter(table, changes) for table, changes in altered.items())
+        stays = f"{stays}\nThe columns that the load has changed stay so: {made}."
     resume = (
         "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
     )
@@ -81,7 +87,10 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
         return f"No rows were loaded; {names} {verb} empty." if names else "No rows were loaded."
     if plan.fills_tables:
         return f"{rows:,} rows are committed in load {load_id}."
-    return f"No table was changed; {rows:,} records are staged in load {load_id}."
+    is_altered = any(target.changes for target in plan.targets)
+    return (
+        f"No {'row of a table' if is_altered else 'table'} was changed; {rows:,} records are staged in load {load_id}."
+    )
 
 
 def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:

@@ -31,7 +31,7 @@ from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.order import order_load, stage_together
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
-from penstock.loading.types.notations import sample_notices
+from penstock.loading.types.notations import sample_notices, unread_notices
 from penstock.loading.values.plan import total_size
 from penstock.loading.warned import WarningLog
 
@@ -174,8 +174,9 @@ def _look_into_ledgers(
 
 
 def _note_samples(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
-    """Return the plan, with a notice for each column that does not take the values of its sample."""
+    """Return the plan, with a notice for each column that does not take its sample's values, or is left out."""
     notices = [notice for target in plan.targets for notice in sample_notices(target, connect.date_order)]
+    notices += [notice for target in plan.targets for notice in unread_notices(target)]
     return replace(plan, notices=(*plan.notices, *notices))
 
 

@@ -4,6 +4,27 @@
 --
 -- A partition's identity or serial column uses the sequence of the root of its tree. If a column owns several
 -- sequences, the identity's (deptype i) takes precedence over those of ALTER SEQUENCE ... OWNED BY.
+--
+-- The base type is the type without its domains, which may be over other domains. Of an array, its elements' domains are
+-- removed, too.
+WITH RECURSIVE types (number, oid, modifier, is_array, depth) AS (
+    SELECT attnum, atttypid, atttypmod, false, 0
+      FROM pg_catalog.pg_attribute
+     WHERE attrelid = :'oid'::oid
+     UNION ALL
+    SELECT y.number,
+           CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
+           CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE y.modifier END,
+           y.is_array OR t.typtype <> 'd',
+           y.depth + 1
+      FROM types AS y
+      JOIN pg_catalog.pg_type AS t ON t.oid = y.oid
+     WHERE t.typtype = 'd'
+        OR t.typinput = 'pg_catalog.array_in'::regproc
+),
+bases AS (
+    SELECT DISTINCT ON (number) * FROM types ORDER BY number, depth DESC
+)
 SELECT a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
        a.attnotnull AS is_not_null,
@@ -49,10 +70,16 @@ SELECT a.attname::text AS name,
        a.attnum AS number,
        a.atttypid AS type_oid,
        a.atttypmod AS type_modifier,
+       t.typtype = 'd' AS is_domain,
+       pg_catalog.format_type(b.oid, b.modifier) || CASE WHEN b.is_array THEN '[]' ELSE '' END AS base_name,
+       CASE WHEN b.is_array THEN e.typarray ELSE b.oid END AS base_oid,
+       b.modifier AS base_modifier,
        -- A domain has the output function of its base type.
        t.typoutput IN ('pg_catalog.json_out'::regproc, 'pg_catalog.jsonb_out'::regproc) AS is_json
   FROM pg_catalog.pg_attribute AS a
   JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+  JOIN bases AS b ON b.number = a.attnum
+  JOIN pg_catalog.pg_type AS e ON e.oid = b.oid
  WHERE a.attrelid = :'oid'::oid
    AND a.attnum > 0
    AND NOT a.attisdropped

@@ -20,6 +20,15 @@ class TableName:
 
 
 @frozen
+class BaseType:
+    """A type without its domains: its name, pg_type.oid and modifier."""
+
+    name: str
+    oid: int
+    modifier: int
+
+
+@frozen
 class Column:
     """One column of a table."""
 
@@ -38,8 +47,23 @@ class Column:
     number: int = 0
     type_oid: int = 0
     type_modifier: int = -1
+    is_domain: bool = False
+    # This and the next two fields are those of `base`, None if it is the type itself.
+    base_name: str | None = None
+    base_oid: int | None = None
+    base_modifier: int = -1
     # Whether the type is json or jsonb, or a domain over them.
     is_json: bool = False
+
+    @property
+    def base(self) -> BaseType:
+        """Return the type that decides how values are read: of a domain its base type, otherwise the type itself.
+
+        The base type of an array of domains is an array, too.
+        """
+        if self.base_oid is None or self.base_name is None:
+            return BaseType(name=self.type_name, oid=self.type_oid, modifier=self.type_modifier)
+        return BaseType(name=self.base_name, oid=self.base_oid, modifier=self.base_modifier)
 
 
 @frozen

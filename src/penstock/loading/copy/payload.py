@@ -26,7 +26,7 @@ from penstock.loading.values.block import Block, CopySpec
 KeptType = tuple[str, int]
 
 OTHER: Final[KeptType] = ("other", -1)
-# The names by pg_type.oid (pg_type.dat). Domains have other oids, and their values are not checked.
+# The names by pg_type.oid (pg_type.dat).
 _NAMES: Final = {
     20: "integer",
     21: "integer",
@@ -52,9 +52,9 @@ def find_kept_type(column: Column | None) -> KeptType:
     >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
     ('numeric', 2)
     """
-    if column is None or column.type_oid not in _NAMES:
+    if column is None or column.base.oid not in _NAMES:
         return OTHER
-    name, modifier = _NAMES[column.type_oid], column.type_modifier
+    name, modifier = _NAMES[column.base.oid], column.base.modifier
     if name == "numeric":
         return name, _NO_SCALE if modifier < 0 else _find_scale(modifier)
     if name == "varchar":

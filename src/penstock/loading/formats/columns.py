@@ -375,6 +375,11 @@ def _check_named(job: TargetJob, table: TableFacts) -> None:
 # pg_type.oid of the types of numbers, and of dates and timestamps (pg_type.dat)
 NUMBER_OIDS: Final = frozenset((20, 21, 23, 700, 701, 1700))
 DATE_OIDS: Final = frozenset((1082, 1114, 1184))
+# pg_type.oid of types with numbers or dates in their values that are not written again (pg_type.dat): arrays, ranges
+# and multiranges, and money, which the server reads by lc_monetary.
+_ARRAYS_OF_NUMBERS: Final = (1005, 1007, 1016, 1021, 1022, 1231)
+UNREAD_NUMBER_OIDS: Final = frozenset((790, 791, *_ARRAYS_OF_NUMBERS, 3904, 3906, 3926, 4451, 4532, 4536))
+UNREAD_DATE_OIDS: Final = frozenset((1115, 1182, 1185, 3908, 3910, 3912, 4533, 4534, 4535))
 
 
 def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts) -> tuple[str | None, ...]:
@@ -383,22 +388,35 @@ def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts
     commas = dict.fromkeys(options.decimal_comma, ",")
     given = (("--decimal-comma", commas, NUMBER_OIDS), ("--thousands", options.thousands, NUMBER_OIDS))
     for option, words, oids in (*given, ("--date-order", options.date_order, DATE_OIDS)):
-        if "*" in words and not any(column.type_oid in oids for column in table.columns):
+        _refuse_unread(option, words, table)
+        if "*" in words and not any(column.base.oid in oids for column in table.columns):
             name = "sold" if oids is DATE_OIDS else "price"
             example = name if words is commas else f"{name}={words['*']}"
+            yet, why = ("", "") if table.oid else (" yet", "; while types are inferred, columns have no type yet")
             raise UsageError(
                 f'{option} applies to no column of table "{table.name}": none has a type of '
-                f"{'dates' if oids is DATE_OIDS else 'numbers'} yet",
-                hint=f"Name the columns, as in {option} {example!r}; "
-                "while types are inferred, columns have no type yet.",
+                f"{'dates' if oids is DATE_OIDS else 'numbers'}{yet}",
+                hint=f"Name the columns, as in {option} {example!r}{why}.",
             )
     found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
     return found if any(found) else ()
 
 
+def _refuse_unread(option: str, names: Iterable[str], table: TableFacts) -> None:
+    """Raise UsageError if an option of notations names a column whose values are not written again."""
+    for name in names:
+        column = table.column(name)
+        if column is not None and column.base.oid in UNREAD_NUMBER_OIDS | UNREAD_DATE_OIDS:
+            raise UsageError(
+                f'{option} cannot be used with column "{name}" of type {column.type_name}',
+                detail="The server's rules and settings decide how values of this type are read.",
+                hint="Load the values into a column of numbers or dates first, or into one of type text.",
+            )
+
+
 def _notation(column: Column, options: DialectOptions) -> str | None:
     def choose(words: Mapping[str, str], oids: frozenset[int]) -> str | None:
-        return words.get(column.name, words.get("*") if column.type_oid in oids else None)
+        return words.get(column.name, words.get("*") if column.base.oid in oids else None)
 
     order = choose(options.date_order, DATE_OIDS)
     comma = choose(dict.fromkeys(options.decimal_comma, ","), NUMBER_OIDS)

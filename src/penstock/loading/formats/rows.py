@@ -94,7 +94,7 @@ def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: 
         encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
         table = table_after_creation(target)
         found = [table.column(name) for name in form.column_map.columns[: len(names)]]
-        types = [None if column is None else column.type_name for column in found]
+        types = [None if column is None else column.base.name for column in found]
         opened.read_as_text([name for name, kind in zip(names, types, strict=True) if _TEXT.fullmatch(kind or "")])
         kept = [find_kept_type(column) for column in found]
         pairs = zip(opened.types(names), kept, strict=True)
@@ -103,7 +103,9 @@ def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: 
             encoder = replace(encoder, kept=changing)
         wires = None
         if not (work.has_positions or column_map.constants or tools.rejects_torn or tools.sends_text):
-            wires = choose_wires(opened.types(names), types, kept)
+            # The binary format has no encoder for domains.
+            declared = [None if column is None else column.type_name for column in found]
+            wires = choose_wires(opened.types(names), declared, kept)
         if wires is not None:
             encoder = replace(encoder, spec=replace(encoder.spec, format="binary"), passes_all=True)
         ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)
@@ -143,7 +145,7 @@ class _RowWriter:
 
     # The file's columns.
     names: Sequence[str]
-    # The types of the table's columns that are filled from the file's columns.
+    # The base types of the table's columns that are filled from the file's columns.
     types: Sequence[str | None]
     wires: Sequence[Wire] | None
     uri: str

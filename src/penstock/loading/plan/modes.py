@@ -27,6 +27,7 @@ from penstock.loading.values.types import (
     ColumnFindings,
     find_notations,
     identify_type,
+    is_zero_date,
     wider_types,
 )
 
@@ -242,6 +243,8 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
             column,
             type_name=change.type_name,
             type_oid=TYPE_OIDS[change.type_name],
+            base_name=None,
+            base_oid=None,
             is_json=change.type_name == "jsonb",
         )
         if column.name == change.column
@@ -287,16 +290,17 @@ def refuse_widening(
     seen = change.decided_by
     assert seen is not None
     alter = f"run: {compose_alter(facts.name, [change])};"
+    is_null_word = is_delimited and change.type_name == "text" and seen.value in NULL_WORDS
     hint = f"To load it, {alter}"
+    if is_null_word or (is_delimited and is_zero_date(seen.value)):
+        hint = f"Use {null_option(seen.value, change.column, dialect)}. If it is text, {alter}"
     if dependents:
         hint += " PostgreSQL refuses that until views, generated columns, triggers and the like are dropped."
     why = f"Not altered, because it is used by: {'; '.join(dependents)}." if dependents else None
     if not facts.is_owner:
         why = "The role is not the owner of the table."
-    is_null_word = is_delimited and seen.value in NULL_WORDS
-    if why is None and change.type_name == "text" and is_null_word:
+    if why is None and is_null_word:
         why = "Not altered, because other programs write that for null."
-        hint = f"Use {null_option(seen.value, change.column, dialect)}. If it is text, {alter}"
     if why is not None:
         location = FileLocation(file=seen.uri, line=seen.line, column=change.column)
         raise DataError(

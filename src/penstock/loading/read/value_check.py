@@ -125,8 +125,11 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
             line=line,
             hint=f"{how} DateStyle for this load: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD.",
         )
-    kept = suggest_kept(type_name, found.value)
-    change = f"ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept}"
+    kept = suggest_kept("" if column is None else column.base.name, found.value)
+    change = f"run: ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept};"
+    if column is not None and column.is_domain:
+        # Another type would drop the domain's constraints, so the user must decide about them.
+        change = f"give the column a type or a domain that keeps it, such as {kept},"
     can_widen = target.facts is not None and found.column in widenable(target.facts) and not format_of(target).is_typed
     widen = " --types widen does so before a load." if can_widen and target.job.types != "widen" else ""
     lost = " and ".join(_LOST[each] for number, each in enumerate(CHANGES) if found.lost & 1 << number)
@@ -135,5 +138,5 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
         message=f"{name} does not keep {lost}, as its type is {type_name}: {seen}{more}",
         uri=uri,
         line=line,
-        hint=f"If that matters, run: {change}; and load the file again.{widen}",
+        hint=f"If that matters, {change} and load the file again.{widen}",
     )

@@ -25,7 +25,7 @@ from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
 from penstock.loading.formats.probe.mangling import explain_misfit
 from penstock.loading.plan.modes import compose_alter, notation_options, null_option, suggest_change
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, find_notations
+from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, find_notations, is_zero_date
 
 if TYPE_CHECKING:
     from penstock.loading.copy.copy import CopyFailed
@@ -99,6 +99,7 @@ def explain_failure(
     detail = ", ".join(facts)
     if detail and context.value is not None:
         detail += f': "{shorten(context.value)}"'
+        detail += "" if target is None else _name_notation(context.column, target)
     lines = [f"{detail}." if detail else "", shorten_message(rename(report.detail or "", working_names))]
     lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
     is_value = is_types_refusal(failure)
@@ -131,7 +132,8 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
         return None
-    if column is not None and found.is_delimited and value in NULL_WORDS and (sqlstate or "").startswith("22"):
+    may_be_null = value in NULL_WORDS or is_zero_date(value)
+    if column is not None and found.is_delimited and may_be_null and (sqlstate or "").startswith("22"):
         return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
     if column is not None and sqlstate in _UNFIT:
         return _explain_notation(column, value, target) or _suggest_type(column, value, target)
@@ -149,8 +151,15 @@ def _explain_notation(name: str, value: str, target: TargetPlan) -> str | None:
     notations = find_notations(_native.recognize(value.encode(), NOTATED)[0])
     if column is None or not notations or not format_of(target).is_delimited:
         return None
-    is_fit = column.type_oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
+    is_fit = column.base.oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
     return f"Use {notation_options(name, notations)}, or correct the value in the file." if is_fit else None
+
+
+def _name_notation(name: str | None, target: TargetPlan) -> str:
+    """Return words that say in which notation the file has a value of a column, "" if it is sent as it is."""
+    pairs = zip(target.column_map.columns, target.column_map.notations, strict=False)
+    notation = next((notation for column, notation in pairs if column == name), None)
+    return "" if notation is None else f" (in the file written as {notation})"
 
 
 def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
@@ -159,7 +168,7 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
     change = None if column is None else suggest_change(column, value)
     if change is None:
         return None
-    can_widen = change.was in KEPT and not format_of(target).is_typed
+    can_widen = change.was in KEPT and not format_of(target).is_typed and target.job.types != "widen"
     widen = " --types widen does so before the load." if can_widen else ""
     return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
 

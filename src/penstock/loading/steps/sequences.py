@@ -78,7 +78,7 @@ def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
 
 def _advance(connection: Connection, facts: TableFacts, column: Column, name: str) -> str | None:
     """Advance one sequence. Return a warning if that is not possible."""
-    if not column.type_name.startswith(_KEY_TYPES):
+    if not column.base.name.startswith(_KEY_TYPES):
         return f'sequence {name} was not advanced: column "{column.name}" is of type {column.type_name}'
     try:
         (sequence,) = fetch_rows(connection, "loading/sequence", SequenceRow, sequence=name)
@@ -110,7 +110,7 @@ def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_a
         sql.Identifier("max" if is_ascending else "min"),
         name,
         table_identifier(facts.name),
-        is_finite if column.type_name.startswith("numeric") else sql.SQL(""),
+        is_finite if column.base.name.startswith("numeric") else sql.SQL(""),
     )
     row = connection.execute(query).fetchone()
     return None if row is None or row[0] is None else int(row[0])

@@ -26,6 +26,7 @@ from penstock.loading.values.types import (
     Witness,
     find_notations,
     is_grouped,
+    is_zero_date,
 )
 
 _COLUMNS_SHOWN = 3
@@ -84,17 +85,19 @@ def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChang
 
 
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
-    """Return a warning for each word for null that made columns text, such as NULL or N/A.
+    """Return a warning for each word for null that made columns text, such as NULL, N/A or 0000-00-00.
 
     JSON Lines and names of folders have their own nulls, so no such warning is given for them.
     """
     if not format_of(target).is_delimited:
         return ()
     found: dict[str, list[tuple[str, Witness]]] = {}
-    for column in target.typed:
-        seen = column.decided_by
-        if column.type_name == "text" and seen is not None and seen.value in NULL_WORDS and seen.value:
-            found.setdefault(seen.value, []).append((column.name, seen))
+    decided = [(column.name, column.type_name, column.decided_by) for column in target.typed]
+    decided += [(change.column, change.type_name, change.decided_by) for change in target.changes if change.was]
+    for name, type_name, seen in decided:
+        is_word = seen is not None and ((seen.value in NULL_WORDS and seen.value) or is_zero_date(seen.value))
+        if seen is not None and type_name == "text" and is_word:
+            found.setdefault(seen.value, []).append((name, seen))
     return tuple(
         Notice(
             code="literal-null",

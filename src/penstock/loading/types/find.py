@@ -45,6 +45,7 @@ from penstock.loading.values.types import (
     KEPT,
     KNOWN_ORDER,
     NOTATED,
+    REJECTS,
     ColumnChange,
     ColumnFindings,
     Position,
@@ -216,6 +217,7 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
     With --types the objects are read to their end. Raises PenstockError.
     """
     usable = usable_types(server_encoding=plan.server.server_encoding) | NOTATED
+    usable |= REJECTS if plan.job.rules.on_error == "reject" else 0
     targets, notices = list(plan.targets), dict["Notice", None]()
     find_users = partial(_find_dependents, tools, plan.job.rules)
     from_files = (target for target in targets if target.job.types != "text" or target.job.add_columns)
@@ -359,7 +361,8 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
         if target.facts is None or target.takes_types or target.changes or may_extend:
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
-            wanted |= sum(KEPT.values()) | (KNOWN_ORDER if tools.connect.date_order.is_chosen else 0)
+            wanted |= sum(KEPT.values()) | usable & REJECTS
+            wanted |= KNOWN_ORDER if tools.connect.date_order.is_chosen else 0
     by_index = dict(zip(dict.fromkeys(work.target_index for work in works), group, strict=True))
     left = [
         replace(work, target=by_index[work.target_index])

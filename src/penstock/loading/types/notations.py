@@ -15,7 +15,7 @@ from penstock.core.values.server import DateOrder
 from penstock.core.values.table import Column
 from penstock.loading.copy.payload import make_encoder, python_codec
 from penstock.loading.formats import format_of
-from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
+from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS, UNREAD_DATE_OIDS, UNREAD_NUMBER_OIDS
 from penstock.loading.formats.probe.form import make_form
 from penstock.loading.plan.modes import notation_options
 from penstock.loading.values.plan import TargetPlan, table_after_creation
@@ -42,20 +42,43 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
     """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
     noted = [each for each in target.typed if each.notations]
     found = {each.name: ("stays", each.decided_by, each.notations) for each in noted if each.type_name == "text"}
+    given = _find_given(target)
     for change in target.changes:
         seen = change.decided_by
-        if change.column not in found and change.was is not None and change.type_name == "text" and seen is not None:
+        if (
+            change.column not in (*found, *given)
+            and change.was is not None
+            and change.type_name == "text"
+            and seen is not None
+        ):
             fits, _ = _native.recognize(seen.value.encode(), NOTATED)
             found[change.column] = ("becomes", seen, find_notations(fits))
     for name, (verb, seen, notations) in found.items():
         if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
             yield _compose(target, name, f"{verb} text", notations, seen, end=_ENDS[verb])
-    given = _find_given(target)
     if _has_commas(given, [each.notations for each in noted if each.type_name == "text"]):
         for each in noted:
             if each.type_name != "text" and each.name not in given and each.decided_by is not None:
                 state = f"is {each.type_name}"
                 yield _compose(target, each.name, state, each.notations, each.decided_by, is_told=False)
+
+
+def unread_notices(target: TargetPlan) -> Iterator[Notice]:
+    """Yield a warning for each column of numbers or dates that an option for all columns passes by, such as money."""
+    options, table = target.job.dialect, table_after_creation(target)
+    numbers = (("--decimal-comma", options.decimal_comma), ("--thousands", options.thousands))
+    dates = (("--date-order", options.date_order),)
+    for given, oids in ((numbers, UNREAD_NUMBER_OIDS), (dates, UNREAD_DATE_OIDS)):
+        names = [option for option, words in given if "*" in words]
+        for column in map(table.column, target.column_map.columns if names else ()):
+            if column is not None and column.base.oid in oids and column.name not in target.job.set:
+                kind = "dates" if oids is UNREAD_DATE_OIDS else "numbers"
+                where = f'column "{column.name}" of table "{target.table}"'
+                yield Notice(
+                    code="notation",
+                    message=f"{' and '.join(names)} leave out {where}, as its type is {column.type_name}",
+                    hint=f"If its values are written in that way, load them into a column of {kind} first.",
+                )
 
 
 def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
@@ -66,7 +89,7 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
     mapped, dialect, sample, table = target.column_map, target.dialect, target.sample, table_after_creation(target)
     fed = [table.column(name) for name in mapped.columns[: len(mapped.columns) - len(mapped.constants)]]
     is_known = target.facts is not None and bool(target.unloaded) and format_of(target).is_delimited
-    has_types = any(column is not None and column.type_oid in NUMBER_OIDS | DATE_OIDS for column in fed)
+    has_types = any(column is not None and column.base.oid in NUMBER_OIDS | DATE_OIDS for column in fed)
     if not is_known or not has_types or target.job.types == "widen":
         return
     form = make_form(dialect.format, dialect.delimiter, dialect)
@@ -110,10 +133,10 @@ def _has_commas(given: Mapping[str, str], notations: Iterable[tuple[str, ...]]) 
 
 def _takes(column: Column, notations: tuple[str, ...], order: DateOrder) -> bool:
     """Return whether a column takes the values in a notation, or whether that is not asked of its type."""
-    if column.type_oid in NUMBER_OIDS:
+    if column.base.oid in NUMBER_OIDS:
         return notations[0] in ORDERS
     is_told = notations in (("dmy",), ("mdy",)) and notations[0].upper() not in order.date_style
-    return not is_told or column.type_oid not in DATE_OIDS
+    return not is_told or column.base.oid not in DATE_OIDS
 
 
 def _compose(

@@ -26,6 +26,9 @@ TYPES: Final = (
 ALL_TYPES: Final = (1 << len(TYPES)) - 1
 # If this bit is set, dates such as 01/02/2026 count as kept, because the user has chosen DateStyle for the load.
 KNOWN_ORDER: Final = 1 << 10
+# If this bit is set, a value that all columns of numbers refuse, or all of days and times, changes none, because
+# its record is rejected.
+REJECTS: Final = 1 << 29
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
@@ -128,6 +131,17 @@ def find_notations(fits: int) -> tuple[str, ...]:
 
 # Words that other programs write for null.
 NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+# What MySQL writes for a date that is missing.
+_ZERO_DATE: Final = re.compile(r"0000-00-00([ T]00:00(:00(\.0*)?)?)?")
+
+
+def is_zero_date(value: str) -> bool:
+    """Return whether a value is the date that stands for none, with or without a time.
+
+    >>> is_zero_date("0000-00-00 00:00:00"), is_zero_date("0000-01-01")
+    (True, False)
+    """
+    return _ZERO_DATE.fullmatch(value) is not None
 
 
 @frozen

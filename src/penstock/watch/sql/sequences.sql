@@ -14,9 +14,10 @@ ending AS MATERIALIZED (
            c.relname AS sequencename,
            LEAST(
                q.seqmax,
-               CASE a.atttypid
-                   WHEN 'smallint'::regtype THEN 32767
-                   WHEN 'integer'::regtype THEN 2147483647
+               -- A domain has the output function of its base type.
+               CASE t.typoutput
+                   WHEN 'pg_catalog.int2out'::regproc THEN 32767
+                   WHEN 'pg_catalog.int4out'::regproc THEN 2147483647
                END
            ) AS last_possible
       FROM patience
@@ -30,11 +31,12 @@ ending AS MATERIALIZED (
        AND d.refobjsubid > 0
        AND d.deptype IN ('a', 'i')
       LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+      LEFT JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
      WHERE c.relpersistence = 'p'
        AND q.seqincrement > 0
        AND NOT q.seqcycle
        AND CASE c.relkind WHEN 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT,USAGE') END
-       AND (q.seqmax <= 2147483647 OR a.atttypid IN ('smallint'::regtype, 'integer'::regtype))
+       AND (q.seqmax <= 2147483647 OR t.typoutput IN ('pg_catalog.int2out'::regproc, 'pg_catalog.int4out'::regproc))
      LIMIT 500
 )
 SELECT pg_catalog.jsonb_build_object(
