@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lab.cluster import format_settings, initdb_argv
+from penstock.core.errors import LabError
+from penstock.lab.cluster import format_settings, initdb_argv, make_home
 from penstock.lab.embedded import default_home, format_conninfo
 from penstock.lab.installations import Installation
 from penstock.lab.layout import ClusterFiles
@@ -95,3 +96,12 @@ def test_import_of_lab_is_light() -> None:
         "importlib.metadata",
     }
     assert heavy.isdisjoint(finished.stdout.split())
+
+
+def test_a_home_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+    """In a shared PENSTOCK_HOME another user could choose where the server's files are."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "server-18").symlink_to(tmp_path / "theirs")
+    with pytest.raises(LabError) as raised:
+        make_home(ClusterFiles(tmp_path / "server-18"), user=None)
+    assert "symbolic link" in str(raised.value.detail)
