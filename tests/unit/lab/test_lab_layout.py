@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from penstock.core.errors import LabError
 from penstock.lab.cluster import format_settings, initdb_argv, make_home
-from penstock.lab.embedded import default_home, format_conninfo
+from penstock.lab.embedded import EmbeddedServer, default_home, format_conninfo
 from penstock.lab.installations import Installation
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.users import ServerUser, first_unreachable
@@ -98,10 +99,22 @@ def test_import_of_lab_is_light() -> None:
     assert heavy.isdisjoint(finished.stdout.split())
 
 
-def test_a_home_that_is_a_link_is_not_used(tmp_path: Path) -> None:
-    """In a shared PENSTOCK_HOME another user could choose where the server's files are."""
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "server-18").symlink_to(tmp_path / "theirs")
-    with pytest.raises(LabError) as raised:
+def test_a_home_that_another_user_has_chosen_is_not_used(tmp_path: Path) -> None:
+    """In a shared PENSTOCK_HOME a link could lead to that user's server. Neither its files nor it are used."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "server-18").symlink_to(theirs)
+    with pytest.raises(LabError, match="could not create"):
         make_home(ClusterFiles(tmp_path / "server-18"), user=None)
-    assert "symbolic link" in str(raised.value.detail)
+    installation = Installation(bin_dir=Path("/pg/bin"), major=18, origin="directory")
+    server = EmbeddedServer.create(tmp_path / "server-18", installation)
+    for use in (server.ensure_running, server.status, server.stop, server.conninfo):
+        with pytest.raises(LabError) as raised:
+            use()
+        assert "symbolic link" in str(raised.value.detail)
+    if os.geteuid() == 0:
+        os.chown(theirs, 1234, -1)
+        with pytest.raises(LabError) as raised:
+            EmbeddedServer.create(theirs, installation).status()
+        assert "belongs to another user" in str(raised.value.detail)
+    assert list(theirs.iterdir()) == []
