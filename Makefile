@@ -21,7 +21,7 @@ demo: $(STAMP)
 
 # Two processes for each processor: tests wait for servers half of their time. With PYTHONDONTWRITEBYTECODE, each of them,
 # and each command that a test runs, would compile all modules again: half of the time.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= .ci/isolated $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
 
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
+    from penstock.lab.embedded import EmbeddedServer
 
 
 @pytest.fixture
@@ -206,3 +207,18 @@ def test_brackets_are_no_markup() -> None:
     assert "[red]x[/red]" in screen
     assert "SELECT a[1];" in screen
     assert "[bold]" in screen
+
+
+def test_a_slot_beyond_its_limit_is_named_before_it_is_lost(
+    new_server: Callable[..., EmbeddedServer], penstock: Callable[..., Finished]
+) -> None:
+    """As watch names it: it keeps more than max_slot_wal_keep_size, until a checkpoint removes what it needs."""
+    conninfo = new_server(18, max_slot_wal_keep_size="64MB").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute("SELECT pg_create_physical_replication_slot('idle', true)")
+        for number in range(5):
+            admin.execute(f"CREATE TABLE t{number} (); SELECT pg_switch_wal()".encode())
+        assert admin.execute("SELECT wal_status <> 'lost' FROM pg_replication_slots").fetchone() == (True,)
+    shown = " ".join(penstock("doctor", "--to", conninfo).out.split())
+    assert "slots slot-keeps-wal: slot idle, not in use, has" in shown
+    assert "then the slot is lost" in shown

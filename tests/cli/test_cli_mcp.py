@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.errors import UsageError
-from penstock.mcp.command import TOOLS, Tools
+from penstock.mcp.command import TOOLS
 from support.loads import IMPATIENT, Loads, target, write_csv
 
 if TYPE_CHECKING:
@@ -125,23 +124,29 @@ def test_plan_takes_the_options_that_a_warning_names_and_no_others(database18: s
     assert '"to" is no option of a dialect' in texts[2]
 
 
-def test_sources_below_those_that_the_user_names_are_allowed(tmp_path: Path) -> None:
-    """Of folders and of prefixes of URLs, by their real places."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "link").symlink_to("/etc")
-    tools = Tools([str(tmp_path / "in"), "s3://bucket/a/", "https://host/b.csv"], {})
-    for source in (f"{tmp_path}/in/x.csv", f"{tmp_path}/in/*.csv", "s3://bucket/a/b.csv", "https://host/b.csv"):
-        assert tools.allowed(source) == source
-    outside = (
-        f"{tmp_path}/in/link/passwd",
-        f"{tmp_path}/inner",
-        "s3://bucket/a/../b",
-        "s3://bucket/b",
-        "https://host/b",
+def test_a_name_that_does_not_exist_is_an_error(database18: str, people: Path, tmp_path: Path) -> None:
+    """Of an argument, a table, a load or a file."""
+    Loads(database18, setup="CREATE TABLE t (a int, b text)").run(
+        target(people), rules=replace(IMPATIENT, on_error="reject")
     )
-    for source in outside:
-        with pytest.raises(UsageError):
-            tools.allowed(source)
+    _, answers = ask(
+        [str(people.parent), "--to", database18],
+        ("doctor", {"into": "none"}),
+        ("rejects", {"id": "none"}),
+        ("plan", {"source": str(people), "table": "t", "to": "host=elsewhere"}),
+        ("doctor", {"table": "none"}),
+        ("plan", {"source": str(people), "table": "none"}),
+        ("loads", {"table": "none"}),
+        ("rejects", {"load_id": "none"}),
+        ("plan", {"source": f"{people.parent}/none.csv", "table": "t"}),
+        ("plan", {"source": f"{people.parent}/none*", "table": "t"}),
+        ("storage_plan", {"volume": "none"}),
+        home=tmp_path,
+    )
+    assert [answer.is_error for answer in answers] == [True] * 10
+    texts = [answer.content[0].text for answer in answers]
+    assert all("Extra inputs are not permitted" in text for text in texts[:3])
+    assert all("none" in text for text in texts[3:])
 
 
 def test_standard_input_is_no_source(penstock: Callable[..., Finished]) -> None:

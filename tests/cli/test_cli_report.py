@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +221,17 @@ def test_hostile_names_stay_text(penstock: Callable[..., Finished], tmp_path: Pa
     assert "script" not in hostile.elements
     assert not [name for name, _ in hostile.attributes if name.startswith("on")]
     assert hostile.text.count("<script>document.title='broken'</script>") > 10
+
+
+def test_control_and_direction_characters_are_shown_as_escapes(
+    penstock: Callable[..., Finished], tmp_path: Path
+) -> None:
+    """Wherever a name is shown: the page has none of them."""
+    name = "x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066"
+    html = report(penstock, tmp_path, recorded(name, server=name, version=name))
+    raw = {character for character in html if unicodedata.category(character) in ("Cc", "Cf")}
+    assert raw == {"\n"}
+    assert html.count(r"x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066") > 10
 
 
 def test_page_loads_nothing(penstock: Callable[..., Finished], tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.errors import SourceError, TargetError
+from penstock.core.errors import SourceError, TargetError, UsageError
+from penstock.core.files.allowed import AllowedSources
 from penstock.core.files.remote import PART_BYTES
 from penstock.core.files.streams import SourceReader
 from penstock.core.values.dialect import DialectOptions
@@ -52,6 +53,19 @@ def test_ranges_are_pinned_to_the_etag(web: Web, reader: SourceReader) -> None:
 def test_other_servers_are_read_too(web: Web, reader: SourceReader, habits: str) -> None:
     """Without ranges, ETag or bytes, with a weak ETag or through a redirect, the content is the same."""
     assert _read(reader, web.url(habits)) == (b"" if habits == "empty" else web.body)
+
+
+def test_redirects_stay_below_what_is_allowed(web: Web) -> None:
+    """Of a reader whose sources another party names: one that leads out is refused before it is followed."""
+    with SourceReader(allowed=AllowedSources([web.url("")])) as reader:
+        assert _read(reader, web.url("redirect/data.csv")) == web.body
+    before = len(web.requests)
+    with (
+        SourceReader(allowed=AllowedSources([web.url("redirect/")])) as reader,
+        pytest.raises(UsageError, match="none of the sources"),
+    ):
+        reader.list([web.url("redirect/data.csv")])
+    assert [path for path, _ in web.requests[before:]] == ["/redirect/data.csv"]
 
 
 def test_content_encoding_is_left_to_us(web: Web, reader: SourceReader) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.errors import SourceError
+from penstock.core.errors import SourceError, UsageError
+from penstock.core.files.allowed import AllowedSources
 from penstock.core.files.remote import PART_BYTES, WINDOW_PARTS
 from penstock.core.files.streams import SourceReader
 from support.loads import Loads, target
@@ -296,3 +297,13 @@ def test_missing_profile_is_an_error(aws_environment: pytest.MonkeyPatch) -> Non
     with pytest.raises(SourceError, match="could not obtain AWS credentials") as caught:
         AwsCredentials(profile="nobody").s3_credentials()
     assert "nobody" in (caught.value.detail or "")
+
+
+def test_a_key_with_escapes_stays_below_an_allowed_prefix(s3: S3) -> None:
+    """It is the key itself: nothing decodes it, and no part of it leads upwards."""
+    s3.put("a/%2e%2e/x.csv", b"1,inside\n")
+    s3.put("x.csv", b"2,outside\n")
+    with SourceReader(credentials=AwsCredentials(), allowed=AllowedSources([f"{_ROOT}/a/"])) as reader:
+        assert _read(reader, f"{_ROOT}/a/%2e%2e/x.csv") == b"1,inside\n"
+        with pytest.raises(UsageError):
+            reader.list([f"{_ROOT}/a/../x.csv"])

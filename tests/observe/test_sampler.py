@@ -522,3 +522,27 @@ def test_a_sequence_ends_where_the_domain_of_its_column_does(database: str) -> N
         other.execute("CREATE TABLE t (id code DEFAULT nextval('s')); ALTER SEQUENCE s OWNED BY t.id")
         (row,) = sampler.sample(reads_all=True).counters["sequences"]
         assert (row["sequencename"], row["last_possible"]) == ("s", 2**31 - 1)
+
+
+def test_sequences_count_the_numbers_that_they_have_drawn(database: str) -> None:
+    """Upwards and downwards, to the end of the sequence or of its column."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        for name, options, value in (
+            ("up", "MAXVALUE 1000", 999),
+            ("down", "INCREMENT -1 MINVALUE -1000", -999),
+            ("upper", "MINVALUE 500 MAXVALUE 1000", 999),
+            ("endless", "INCREMENT -1", -999),
+            ("cycling", "INCREMENT -1 MINVALUE -1000 CYCLE", -999),
+            ("ofcolumn", "INCREMENT -1", -32000),
+        ):
+            admin.execute(f"CREATE SEQUENCE {name} {options}; SELECT setval('{name}', {value})".encode())
+        admin.execute("CREATE TABLE orders (id int2)")
+        admin.execute("ALTER SEQUENCE ofcolumn OWNED BY orders.id")
+    with sampling(database) as sampler:
+        rows = sampler.sample(reads_all=True).counters["sequences"]
+    assert {row["sequencename"]: (row["last_value"], row["last_possible"]) for row in rows} == {
+        "up": (999, 1000),
+        "down": (999, 1000),
+        "upper": (500, 501),
+        "ofcolumn": (32_000, 32_768),
+    }

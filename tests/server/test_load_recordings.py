@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -131,9 +132,47 @@ def test_last_twenty_recordings_are_kept(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     made = []
     for minute in range(25):
-        path = make_room(tmp_path, datetime.fromisoformat(f"2026-11-24T03:{minute:02}:00+00:00"))
-        path.write_bytes(b"")
-        made.append(path)
+        with make_room(tmp_path, datetime.fromisoformat(f"2026-11-24T03:{minute:02}:00+00:00")) as (name, _):
+            made.append(tmp_path / name)
+        made[-1].write_bytes(b"")
     assert list_recordings(tmp_path) == made[5:]
     assert newest_recording(tmp_path) == made[-1]
     assert (tmp_path / "notes.txt").exists()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Provide a folder with recordings, to which the folder of the user's recordings is a link."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for number in range(10, 40):
+        (theirs / f"2000{number}.recording").write_text("theirs")
+    (tmp_path / "recordings").symlink_to(theirs)
+    return theirs
+
+
+def test_a_folder_that_another_user_has_chosen_is_not_used(linked: Path) -> None:
+    """A link, or another user's folder: no recording there is removed or read."""
+    link = linked.parent / "recordings"
+    now = datetime.fromisoformat("2026-11-24T03:00:00+00:00")
+    with pytest.raises(SourceError, match="it is a symbolic link"), make_room(link, now):
+        pass
+    with pytest.raises(SourceError, match="it is a symbolic link"):
+        newest_recording(link)
+    if os.geteuid() == 0:
+        os.chown(linked, 1234, -1)
+        with pytest.raises(SourceError, match="it belongs to another user"), make_room(linked, now):
+            pass
+    assert len(list_recordings(linked)) == 30
+
+
+@pytest.mark.part("rest")
+def test_a_load_goes_on_if_the_folder_of_recordings_is_a_link(
+    database18: str, tmp_path: Path, linked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a warning, and without a recording."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    loads = Loads(database18, setup=SETUP, samples=True)
+    assert loads.run(target(slow_file(tmp_path, 1_500))).rows == 1_500
+    assert any("the load goes on without a recording" in notice for notice in loads.notices)
+    assert len(list_recordings(linked)) == 30

@@ -203,3 +203,33 @@ def test_planted_operators_and_functions_are_never_run(
     run("settings", "diff", exits=(0, 1))
     for load_id in ids:
         run("loads", "forget", load_id, exits=(0, 6))
+
+
+# The server calls the function when it plans a query of the table.
+ATTACH = """
+    CREATE SEQUENCE public.calls;
+    CREATE FUNCTION public.count_call(int) RETURNS int IMMUTABLE LANGUAGE plpgsql
+        AS $$BEGIN PERFORM pg_catalog.nextval('public.calls'); RETURN $1; END$$;
+    CREATE TABLE t (id int PRIMARY KEY, v text);
+    CREATE INDEX ON t (v) WHERE public.count_call(1) = 1;
+    CREATE STATISTICS ON (public.count_call(1) + id), v FROM t;
+"""
+
+
+def test_what_an_owner_has_attached_runs_in_the_statements_that_are_documented(database18: str, tmp_path: Path) -> None:
+    """SECURITY.md: the plan of an append runs none of it; a load, a verification and the plan of a merge do."""
+    path = write(tmp_path / "a.csv", "id,v\n1,a\n")
+    with psycopg.connect(database18, autocommit=True) as session:
+        session.execute(ATTACH.encode())
+
+        def is_called_by(*words: str) -> bool:
+            session.execute("SELECT pg_catalog.setval('public.calls', 1, false)")
+            assert main([*words, "--to", database18]) == 0
+            return session.execute("SELECT is_called FROM public.calls").fetchone() == (True,)
+
+        load = ("load", path, "--into", "t")
+        assert not is_called_by(*load, "--plan")
+        assert not is_called_by("doctor", "--into", "t", "--for", path)
+        assert is_called_by(*load)
+        assert is_called_by("verify", "latest")
+        assert is_called_by(*load, "--again", "--mode", "upsert", "--key", "id", "--plan")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import ConnectionFactory
+    from penstock.core.files.streams import SourceReader
     from penstock.core.values.table import TableName
     from penstock.ledger.rejects import RejectCause, RetryOutcome
     from penstock.ledger.values import LoadRecord
@@ -201,6 +202,18 @@ def doctor(
 
     If `source` is given, a load into table `into` is planned too, with the load's options. Raises ServerError.
     """
+    return examine(into, source, to=to, options=options)
+
+
+def examine(
+    into: str | TableName | None,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    to: str | None,
+    options: Mapping[str, Any],
+    reader: SourceReader | None = None,
+) -> DoctorResult:
+    """Do what `doctor` does. `reader` reads the sources, and is closed."""
     from penstock.preflight.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
 
     named = [source] if isinstance(source, (str, os.PathLike)) else source
@@ -222,6 +235,7 @@ def doctor(
             publishes=bool(options.get("publish_ledger")),
             is_repeating=LoadRules(**pick(LoadRules, options)).is_repeating,
             uses_iam=is_iam,
+            sources=reader,
         )
     except ServerError as error:
         raise (explain_refused_token(error, to=to, now=now) if is_iam else error) from error.__cause__

@@ -131,6 +131,16 @@ def visible_lines(text: str) -> str:
     return text if text.isprintable() else text.translate(_ON_LINES).replace("\n", "\n    ")
 
 
+def visible_page(text: str) -> str:
+    r"""Return a text of several lines with the same escapes. Its lines stay as they are.
+
+    >>> print(visible_page("<p>a\x1b[31m\n</p>"))
+    <p>a\x1b[31m
+    </p>
+    """
+    return text.translate(_ON_LINES)
+
+
 def width_of(text: str) -> int:
     """Return how many cells of a terminal a text takes. A wide character takes two cells, a combining one none."""
     if text.isascii():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
+from penstock.core.files.owned import open_own_folder
 from penstock.lab.layout import SUPERUSER, ClusterFiles
 from penstock.lab.programs import run_program
 from penstock.lab.users import ServerUser, first_unreachable, give_to
@@ -26,9 +27,13 @@ _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 
 def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Create the server's home. Raises LabError if it cannot be created or the server's account cannot reach it."""
+    """Create the server's home. Raises LabError if it cannot be created or the server's account cannot reach it.
+
+    A home that exists must be a folder of this user. In a shared PENSTOCK_HOME it could be another user's link.
+    """
     try:
         _make_dirs(files.home, mode=0o700 if user is None else 0o755)
+        os.close(open_own_folder(files.home))
     except OSError as error:
         raise LabError(
             "could not create the embedded server's directory",

@@ -190,7 +190,8 @@ class EmbeddedServer:
             raise LabError("could not run psql", detail=f"{argv[0]}: {error.strerror}") from error
 
     def _running(self) -> Postmaster:
-        postmaster = find_running(self.data_dir)
+        with naming_file_failure(self.spec.files):
+            postmaster = find_running(self.data_dir)
         if postmaster is None:
             raise LabError(
                 "the embedded server is not running",

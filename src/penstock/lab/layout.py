@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
+from penstock.core.files.owned import open_own_folder
 from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -105,8 +106,13 @@ class ServerSpec:
 
 @contextmanager
 def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
-    """Turn an error of the file system, such as a full or read-only disk, into LabError."""
+    """Turn an error of the file system, such as a full or read-only disk, into LabError.
+
+    A home that is a symbolic link or another user's is such an error: its server would be that user's.
+    """
     try:
+        if files.home.exists():
+            os.close(open_own_folder(files.home))
         yield
     except OSError as error:
         raise LabError(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import wraps
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +19,8 @@ import typer
 from penstock import __version__
 from penstock.cli.options import SERVER, takes, warn_of_secrets
 from penstock.cli.output import complete_commands, compose_json, compose_message, remember_target
-from penstock.core.errors import PenstockError, UsageError
+from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.files.allowed import AllowedSources
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Access, Types
 from penstock.core.values.mode import Mode
@@ -28,6 +28,9 @@ from penstock.core.values.options import option_fields, pick
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from penstock.core.files.streams import SourceReader
+    from penstock.preflight.doctor import DoctorResult
 
 # A client waits for a tool's answer, and may end the wait after a minute.
 _LONGEST_S = 50
@@ -69,9 +72,8 @@ def _serve(tools: list[Callable[..., Mapping[str, object] | DataclassInstance]])
     """Serve until the client closes standard input."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools import Tool
     from mcp_types import ToolAnnotations
-
-    server = MCPServer("penstock", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def answering(tool: Callable[..., Mapping[str, object] | DataclassInstance]) -> Callable[..., str]:
         @wraps(tool)
@@ -84,9 +86,18 @@ def _serve(tools: list[Callable[..., Mapping[str, object] | DataclassInstance]])
 
         return answer
 
-    for tool in tools:
-        server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)(answering(tool))
-    server.run()
+    def strict(tool: Tool) -> Tool:
+        """Return a tool that refuses arguments of unknown names, which the SDK would drop."""
+        model = tool.fn_metadata.arg_model
+        model.model_config["extra"] = "forbid"
+        model.model_rebuild(force=True)
+        return tool.model_copy(update={"parameters": model.model_json_schema(by_alias=True)})
+
+    annotations = ToolAnnotations(read_only_hint=True)
+    served = [
+        strict(Tool.from_function(answering(tool), annotations=annotations, structured_output=False)) for tool in tools
+    ]
+    MCPServer("penstock", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", tools=served).run()
 
 
 TOOLS = ("doctor", "plan", "loads", "rejects", "watch", "diagnose", "temp_usage", "storage_plan")
@@ -96,15 +107,14 @@ class Tools:
     """The tools, which are the methods that TOOLS names. The model reads their docstrings."""
 
     def __init__(self, sources: list[str], options: Mapping[str, Any]) -> None:
-        self._sources = sources
+        self._allowed = AllowedSources(sources)
         self._options = dict(options)
 
     def doctor(self, table: str | None = None) -> dict[str, object]:
         """Show what the server is, what the role may do, and whether a load into a table could begin."""
-        from penstock.api.functions import doctor
         from penstock.preflight.command.doctor import as_object
 
-        return as_object(doctor(into=table, **self._options))
+        return as_object(self._examine(table, None, {}))
 
     def plan(
         self,
@@ -120,7 +130,8 @@ class Tools:
 
         `dialect` has options that a warning's hint names, such as {"delimiter": ";", "decimal_comma": "price"}.
         """
-        from penstock.api.functions import doctor
+        from penstock.core.aws.credentials import AwsCredentials
+        from penstock.core.files.streams import SourceReader
         from penstock.preflight.command.doctor import as_object
 
         chosen: dict[str, Any] = {"create": create, "mode": mode, "types": types} | ({"key": key} if key else {})
@@ -129,14 +140,20 @@ class Tools:
             if name not in known:
                 raise UsageError(f'"{name}" is no option of a dialect', hint=f"Use {', '.join(known)}.")
         chosen |= dialect or {}
-        return as_object(doctor(into=table, source=self.allowed(source), **chosen, **self._options))
+        with SourceReader(credentials=AwsCredentials(), allowed=self._allowed) as reader:
+            # A source that does not exist is an error, as one that is not allowed.
+            reader.list([source])
+            return as_object(self._examine(table, source, chosen, reader))
 
     def loads(self, limit: int = 20, table: str | None = None) -> dict[str, object]:
         """List the newest loads that the database records: state, rows, rate, what failed."""
         from penstock.api.functions import loads
         from penstock.loading.views.outcome import load_object
 
-        return {"loads": [load_object(each) for each in loads(limit=limit, into=table, **self._options)]}
+        found = loads(limit=limit, into=table, **self._options)
+        if table is not None and not found:
+            raise TargetError(f'no load into table "{table}" is recorded', hint="Ask for loads without a table.")
+        return {"loads": [load_object(each) for each in found]}
 
     def rejects(self, load_id: str = "latest") -> dict[str, object]:
         """Show why records of a load were rejected, by cause, with the first record of each."""
@@ -191,18 +208,20 @@ class Tools:
         to = None if volume else self._options.get("to")
         return report_object(make_report(None, to, None, volume, None, None, needs_use=True))
 
-    def allowed(self, source: str) -> str:
-        """Return a source that the command line names, or that is in a folder which it names. Raises UsageError."""
-        for named in self._sources:
-            is_url = "://" in named
-            if source == named or (is_url and named.endswith("/") and source.startswith(named) and ".." not in source):
-                return source
-            if not is_url and "://" not in source and Path(source).resolve().is_relative_to(Path(named).resolve()):
-                return source
-        raise UsageError(
-            f'"{source}" is none of the sources that penstock mcp may read',
-            hint="The user names them when the server starts: penstock mcp SOURCE...",
-        )
+    def _examine(
+        self, table: str | None, source: str | None, chosen: Mapping[str, Any], reader: SourceReader | None = None
+    ) -> DoctorResult:
+        """Return what doctor finds. Raise TargetError if the table does not exist and is not to be created."""
+        from penstock.api.functions import examine
+
+        options = {**chosen, **self._options}
+        found = examine(table, source or (), to=options.pop("to", None), options=options, reader=reader)
+        inspected = found.inspection.table
+        if inspected is not None and inspected.facts is None and not chosen.get("create"):
+            raise TargetError(
+                f'table "{inspected.asked}" does not exist', hint="Name a table that exists, or plan with create."
+            )
+        return found
 
 
 def _limit(seconds: float, *, least: int = 0) -> float:

@@ -78,6 +78,7 @@ from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
+    from penstock.core.files.streams import SourceReader
     from penstock.core.values.job import Request
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
@@ -352,13 +353,14 @@ def diagnose(
     publishes: bool = False,
     is_repeating: bool = False,
     uses_iam: bool = False,
+    sources: SourceReader | None = None,
 ) -> DoctorResult:
     """Return the facts of a server, and whether a load into a table would work. Changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
     the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
     `publishes` is true, publications may include the ledger's tables. If `is_repeating` is true, other ledgers may know
-    the load's files. Raises ServerError.
+    the load's files. The planned load reads and closes `sources`, by default a reader of its own. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
@@ -376,7 +378,7 @@ def diagnose(
         findings.append(found_refusal)
     if request is not None and would_load(findings):
         try:
-            planned = examine_load(connect, request, described)
+            planned = examine_load(connect, request, described, sources)
         except PenstockError as error:
             findings.append(refusal_of(error, "plan"))
         else:
@@ -455,12 +457,14 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
         return error
 
 
-def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
+def examine_load(
+    connect: ConnectionFactory, request: Request, aws: RdsDescription | None, sources: SourceReader | None = None
+) -> LoadExamination:
     """Plan a load, and return the disk space and the routes that it needs.
 
     The load does not begin. Raises PenstockError.
     """
-    with Loader(connect, request.housekeeping) as loader:
+    with Loader(connect, request.housekeeping, sources=sources) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:

@@ -26,7 +26,7 @@ from penstock.watch.risks import describe_risk
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
-    from penstock.core.values.inspection import Encryption, Inspection, Slot, StandbyRow, TableInspection
+    from penstock.core.values.inspection import Encryption, Inspection, StandbyRow, TableInspection
     from penstock.core.values.source import S3Bucket
     from penstock.loading.values.plan import LoadPlan
     from penstock.watch.risks import Risk
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 # delay is longer than the second value.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
-
-# An unused slot that keeps more WAL than this is reported. Any slot may keep less than this for a short time.
-_RETAINED_BYTES = GIB
 
 # A disk with a smaller free share than this is reported as nearly full.
 _FREE_SHARE = 0.1
@@ -57,11 +54,16 @@ _SERVICE_PARAMETERS = {
 
 
 def find_followers(found: Inspection) -> Iterator[Finding]:
-    """Return findings about standbys and replication slots."""
+    """Return findings about standbys and lost replication slots."""
     for standby in found.standbys or ():
         yield from _judge_standby(standby)
     for slot in found.slots or ():
-        yield from _judge_slot(slot, is_limited=found.value("max_slot_wal_keep_size") not in (None, "-1"))
+        if slot.wal_status == "lost":
+            yield warning(
+                "slots",
+                f"slot {slot.name} has lost WAL it needs: its consumer must be created again",
+                f"SELECT pg_drop_replication_slot({_quote_text(slot.name)});",
+            )
     names = found.value("synchronous_standby_names")
     standbys = found.standbys
     if not names or found.server.is_in_recovery or standbys is None:
@@ -88,24 +90,6 @@ def _judge_standby(standby: StandbyRow) -> Iterator[Finding]:
         name = standby.name or f"process {standby.pid}"
         text = f"standby {name} is {' and '.join(behind)} behind, and a load writes more WAL"
         yield warning("standbys", text)
-
-
-def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
-    name = slot.name
-    if slot.wal_status == "lost":
-        yield warning(
-            "slots",
-            f"slot {name} has lost WAL it needs: its consumer must be created again",
-            f"SELECT pg_drop_replication_slot({_quote_text(name)});",
-        )
-    elif not slot.is_active and slot.retained_bytes is not None and slot.retained_bytes > _RETAINED_BYTES:
-        end = "until max_slot_wal_keep_size" if is_limited else "until the disk is full"
-        yield warning(
-            "slots",
-            f"slot {name} is not in use and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
-            f"that, {end}",
-            f"Start its consumer, or: SELECT pg_drop_replication_slot({_quote_text(name)});",
-        )
 
 
 def find_wal(found: Inspection) -> Iterator[Finding]:
@@ -170,10 +154,10 @@ def find_space(found: Inspection) -> Iterator[Finding]:
 
 
 def judge_risks(risks: Iterable[Risk]) -> Iterator[Finding]:
-    """Yield a warning for each risk, except risks of slots and of the archiver, which have findings of their own."""
+    """Yield a warning for each risk, except that of the archiver, which has findings of its own."""
     for risk in risks:
-        if not risk.code.endswith("-keeps-wal"):
-            yield warning("risks", describe_risk(risk), risk.remedy)
+        if risk.code != "archiver-keeps-wal":
+            yield warning("slots" if risk.code == "slot-keeps-wal" else "risks", describe_risk(risk), risk.remedy)
 
 
 def find_managers(found: Inspection) -> Iterator[Finding]:

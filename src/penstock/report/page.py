@@ -15,6 +15,7 @@ from penstock.core.errors import UsageError
 from penstock.core.files.newfile import check_writable, write_file
 from penstock.core.frozen import frozen
 from penstock.core.units import MB
+from penstock.core.words import visible_page
 from penstock.report import looks as shown
 from penstock.report.looks import Look, Table, look_at, say
 from penstock.report.timeline import (
@@ -116,7 +117,7 @@ def render(looks: Sequence[Look]) -> str:
     )
     # The drawings contain no recorded text, so they need no escaping.
     environment.filters["drawing"] = Markup
-    return environment.get_template("page.html.j2").render(
+    page = environment.get_template("page.html.j2").render(
         looks=looks,
         facts=shown.facts,
         verdict=shown.verdict,
@@ -124,6 +125,8 @@ def render(looks: Sequence[Look]) -> str:
         differences=shown.compare(looks),
         sections=[section for section in (*_charts(looks), *_tables(looks)) if section is not None],
     )
+    # The template has no such characters itself, so those of the page are of recorded text.
+    return visible_page(page)
 
 
 def _tables(looks: Sequence[Look]) -> list[Section | None]:

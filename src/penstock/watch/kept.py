@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from penstock.core.errors import SourceError
+from penstock.core.files.owned import open_own_folder
 
 # How many recordings are kept.
 _KEPT = 20
@@ -27,31 +28,54 @@ def recordings_folder(environment: Mapping[str, str]) -> Path:
     return base / "penstock" / "recordings"
 
 
-def make_room(folder: Path, now: datetime) -> Path:
-    """Return the path of a new recording. Remove the oldest recordings, so that 20 are kept. Raises SourceError.
+@contextmanager
+def make_room(folder: Path, now: datetime) -> Iterator[tuple[str, int]]:
+    """Provide the name of a new recording, and a descriptor of its folder. The folder must be this user's own.
 
-    The names begin with the time, so they sort by age.
+    Remove the oldest recordings, so that 20 are kept. Raises SourceError. The names begin with the time, so they sort
+    by age.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in list_recordings(folder)[: 1 - _KEPT]:
+    with _opening(folder, "keep a recording in", creates=True) as opened:
+        for old in _recordings_in(opened)[: 1 - _KEPT]:
             # Another load may have removed the recording.
             with suppress(FileNotFoundError):
-                old.unlink()
-    except OSError as exc:
-        raise SourceError(f'could not keep a recording in "{folder}": {exc.strerror}') from exc
-    return folder / f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}{SUFFIX}"
+                os.unlink(old, dir_fd=opened)
+        yield f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}{SUFFIX}", opened
 
 
 def newest_recording(folder: Path) -> Path:
-    """Return the newest recording in the folder. Raises SourceError if there is none."""
-    found = list_recordings(folder)
+    """Return the newest recording in a folder of this user's own. Raises SourceError if there is none."""
+    found: list[str] = []
+    if folder.exists():
+        with _opening(folder, "read recordings in", creates=False) as opened:
+            found = _recordings_in(opened)
     if not found:
         raise SourceError(
             f'there is no recording in "{folder}"',
             hint="A load that takes longer than two seconds leaves one; penstock watch --record FILE writes others.",
         )
-    return found[-1]
+    return folder / found[-1]
+
+
+@contextmanager
+def _opening(folder: Path, what: str, *, creates: bool) -> Iterator[int]:
+    opened = None
+    try:
+        if creates:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = open_own_folder(folder)
+        yield opened
+    except OSError as exc:
+        raise SourceError(
+            f'could not {what} "{folder}": {exc.strerror}', hint="Name a folder of yours with PENSTOCK_HOME."
+        ) from exc
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def _recordings_in(opened: int) -> list[str]:
+    return sorted(name for name in os.listdir(opened) if name.endswith(SUFFIX) and not name.startswith("."))
 
 
 def list_recordings(folder: Path) -> list[Path]:

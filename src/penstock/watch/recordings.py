@@ -63,16 +63,25 @@ _TYPES: dict[type, Mapping[str, frozenset[type]]] = {}
 class Recorder:
     """Writes a recording to a new file that only the owner may read. The constructor and methods raise SourceError.
 
+    If `folder` is given, it is a descriptor of the path's folder, and the path is only shown.
     Use it as a context manager. If the block ends without an error, or by Ctrl-C, the recording is marked as complete.
     """
 
-    def __init__(self, path: Path, header: RecordingHeader, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: RecordingHeader,
+        *,
+        folder: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._clock = clock
         self._flushed_s = clock()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = path if folder is None else path.name
         try:
-            self._file = os.fdopen(os.open(path, flags, 0o600), "wb")
+            self._file = os.fdopen(os.open(file, flags, 0o600, dir_fd=folder), "wb")
         except FileExistsError as exc:
             raise SourceError(f'"{path}" already exists', hint="Name a new file for the recording.") from exc
         except OSError as exc:
@@ -84,7 +93,7 @@ class Recorder:
         except SourceError:
             with suppress(OSError):
                 self._file.close()
-            path.unlink()
+            os.unlink(file, dir_fd=folder)
             raise
 
     def __enter__(self) -> Self:

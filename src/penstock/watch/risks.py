@@ -43,6 +43,10 @@ _LEAST_MISSES_PER_S = 100.0
 # The planner reads tables with fewer rows well even without statistics.
 _LEAST_ROWS = 10_000
 
+# An unused slot that keeps more WAL than this is reported even if it is not seen to grow. Any slot may keep less than
+# this for a short time.
+_MUCH_WAL_BYTES = 1024 * MIB
+
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
 # For each column of database_ages.sql, the column of pg_class that gives the same age for a table.
@@ -297,9 +301,10 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         # A logical slot keeps WAL for some time after its consumer has confirmed it. So what is not confirmed shows
         # whether the slot is read, even if the consumer only calls pg_logical_slot_get_changes now and then.
         unread = kept if row.get("unconfirmed_bytes") is None else read_int(row, "unconfirmed_bytes")
-        is_growing = not row.get("is_active") and usual and unread >= _LEAST * usual and (rate > 0 or kept > usual)
+        is_growing = usual and unread >= _LEAST * usual and (rate > 0 or kept > usual)
+        is_unused = not row.get("is_active") and (is_growing or unread > _MUCH_WAL_BYTES)
         is_near = limit is not None and _is_near(kept, limit, left_s, seen_s=seen.seen_s("slots"))
-        if row.get("wal_status") != "lost" and (is_growing or is_near):
+        if row.get("wal_status") != "lost" and (is_unused or is_near):
             what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
             then = "the slot is lost" if most else _end_of_wal(limit, rate)
             name = str(row.get("name")).replace("'", "''")

@@ -327,7 +327,10 @@ class Beside:
                 self._notice(f"{error.message}: the load goes on without a recording")
 
         def open_file() -> Recorder:
-            return Recorder(self._path or make_room(self._folder, datetime.now(UTC)), header)
+            if self._path is not None:
+                return Recorder(self._path, header)
+            with make_room(self._folder, datetime.now(UTC)) as (name, opened):
+                return Recorder(self._folder / name, header, folder=opened)
 
         def write(sample: Sample) -> Recorder | None:
             if recorder is not None:

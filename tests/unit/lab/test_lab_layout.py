@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.lab.cluster import format_settings, initdb_argv
-from penstock.lab.embedded import default_home, format_conninfo
+from penstock.core.errors import LabError
+from penstock.lab.cluster import format_settings, initdb_argv, make_home
+from penstock.lab.embedded import EmbeddedServer, default_home, format_conninfo
 from penstock.lab.installations import Installation
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.users import ServerUser, first_unreachable
@@ -95,3 +97,24 @@ def test_import_of_lab_is_light() -> None:
         "importlib.metadata",
     }
     assert heavy.isdisjoint(finished.stdout.split())
+
+
+def test_a_home_that_another_user_has_chosen_is_not_used(tmp_path: Path) -> None:
+    """In a shared PENSTOCK_HOME a link could lead to that user's server. Neither its files nor it are used."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "server-18").symlink_to(theirs)
+    with pytest.raises(LabError, match="could not create"):
+        make_home(ClusterFiles(tmp_path / "server-18"), user=None)
+    installation = Installation(bin_dir=Path("/pg/bin"), major=18, origin="directory")
+    server = EmbeddedServer.create(tmp_path / "server-18", installation)
+    for use in (server.ensure_running, server.status, server.stop, server.conninfo):
+        with pytest.raises(LabError) as raised:
+            use()
+        assert "symbolic link" in str(raised.value.detail)
+    if os.geteuid() == 0:
+        os.chown(theirs, 1234, -1)
+        with pytest.raises(LabError) as raised:
+            EmbeddedServer.create(theirs, installation).status()
+        assert "belongs to another user" in str(raised.value.detail)
+    assert list(theirs.iterdir()) == []

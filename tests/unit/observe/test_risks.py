@@ -127,6 +127,8 @@ def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
         ([slot(300), slot(2100, wal_status="lost")], {}, None),
         ([slot(300), slot(2100)], {}, "not in use, has 2.10 GB; it grows by 30.0 MB/s until the disk is full"),
         ([slot(2100)], {}, "not in use, has 2.10 GB; it grows until the disk is full"),
+        ([slot(1050)], {"max_wal_size": "100GB"}, None),
+        ([slot(1100)], {"max_wal_size": "100GB"}, "not in use, has 1.10 GB; it grows until the disk is full"),
         (
             [slot(300), slot(2100)],
             {"max_slot_wal_keep_size": "4GB"},

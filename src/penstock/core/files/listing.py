@@ -116,7 +116,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
         scheme, _, rest = source.partition("://")
         yield from list_remote(f"{scheme.lower()}://{rest}", stores(), on_notice=on_notice)
     elif _scheme(source) == "file":
-        yield from _list_path(_path_of_file_url(source), on_notice)
+        yield from _list_path(local_path(source), on_notice)
     elif _is_no_path(source) and not os.path.lexists(source):
         raise SourceError(
             f'"{_shown(source)}" has an unknown type',
@@ -129,7 +129,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
 def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield the objects of a local path. If the path exists, its characters * and ? are not wildcards."""
     if glob.has_magic(path) and not os.path.lexists(path):
-        names = sorted(_expand(path))
+        names = sorted(expand(path))
         found_each = [stat_object(name, uri=_printable(name)) for name in names]
         if not any(found_each):
             raise SourceError(f'"{_shown(path)}" matches no file')
@@ -144,7 +144,7 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
         yield from _list_directory(path, on_notice)
 
 
-def _expand(pattern: str) -> set[str]:
+def expand(pattern: str) -> set[str]:
     """Return the paths that match a pattern; hidden names, and the contents of hidden directories, are skipped.
 
     `**` matches any number of directories and follows symbolic links. glob is not used for `**`, because glob follows a
@@ -157,7 +157,7 @@ def _expand(pattern: str) -> set[str]:
     rest = "/".join(parts[at + 1 :])
     roots = glob.glob("/".join(parts[:at]) + "/") if at else [""]  # noqa: PTH207
     found = {
-        name for root in roots for folder in _folders(root) for name in _expand(glob.escape(folder) + (rest or "*"))
+        name for root in roots for folder in _folders(root) for name in expand(glob.escape(folder) + (rest or "*"))
     }
     return found if rest else {name for name in found if not is_skipped(name.rpartition("/")[2])}
 
@@ -211,10 +211,15 @@ def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:
         on_notice(Notice(code="folder-skipped", message=f'folder "{path}" is skipped{more}', uri=path, hint=hint))
 
 
-def _path_of_file_url(url: str) -> str:
-    host, slash, path = url.partition("://")[2].partition("/")
+def local_path(source: str) -> str:
+    """Return the path of a local source: the source itself, or what a file URL names. Raises SourceError."""
+    if _scheme(source) != "file":
+        return source
+    host, slash, path = source.partition("://")[2].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise SourceError(f'"{_shown(url)}" does not name a file of this machine', hint="Write file:///path/to/file.")
+        raise SourceError(
+            f'"{_shown(source)}" does not name a file of this machine', hint="Write file:///path/to/file."
+        )
     return os.fsdecode(unquote_to_bytes("/" + path))
 
 
@@ -228,8 +233,7 @@ def lasting_name(source: str) -> str:
         return source
     if _scheme(source) is not None and _scheme(source) != "file":
         return _shown(source)
-    path = _path_of_file_url(source) if _scheme(source) == "file" else source
-    return _printable(os.path.abspath(path))  # noqa: PTH100 (pathlib does not take .. away)
+    return _printable(os.path.abspath(local_path(source)))  # noqa: PTH100 (pathlib does not take .. away)
 
 
 def recorded_name(source: SourceObject) -> str:

@@ -22,6 +22,10 @@ from penstock.core.values.source import SourceObject
 
 STDIN_LOCATION = "-"
 
+_READING = os.O_RDONLY | os.O_CLOEXEC
+# Linux opens a folder by O_PATH without the right to list it.
+_FOLDER = _READING | os.O_DIRECTORY | getattr(os, "O_PATH", 0)
+
 # How many bytes are read at a time. With this many, system calls take little time compared with igzip. With more, the
 # bytes would not stay in the second-level cache.
 READ_BYTES = 256 * KIB
@@ -35,9 +39,9 @@ class LocalObject:
     wait.
     """
 
-    def __init__(self, source: SourceObject, *, is_for_others: bool = False) -> None:
+    def __init__(self, source: SourceObject, *, is_for_others: bool = False, follows_links: bool = True) -> None:
         self._source = source
-        self._fd = _open(source)
+        self._fd = _open(source, follows_links=follows_links)
         self._wake = os.pipe() if source.version is None else None
         # This lock keeps `interrupt` from writing to the pipe after it was closed: the descriptor's number may be
         # reused.
@@ -149,13 +153,29 @@ def stat_object(path: str, *, uri: str) -> SourceObject | None:
     return SourceObject(uri=uri, location=path, size_bytes=status.st_size, version=file_version(status))
 
 
-def _open(source: SourceObject) -> int:
+def _open(source: SourceObject, *, follows_links: bool) -> int:
     if source.location == STDIN_LOCATION:
         return 0
     try:
-        return os.open(source.location, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(source.location, _READING) if follows_links else open_without_links(source.location)
     except OSError as exc:
         raise SourceError(f'could not open "{source.uri}": {exc.strerror}') from exc
+
+
+def open_without_links(path: str, *, flags: int = _READING | os.O_NONBLOCK) -> int:
+    """Open an absolute path of which no part is a symbolic link. Raises OSError.
+
+    The folders are opened one in another, so that no other process can put a link in their way.
+    """
+    *folders, name = path.strip("/").split("/")
+    opened = os.open("/", _FOLDER)
+    try:
+        for folder in folders:
+            outer, opened = opened, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(outer)
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=opened)
+    finally:
+        os.close(opened)
 
 
 def _check_public(source: SourceObject, opened: os.stat_result) -> None:

@@ -80,7 +80,7 @@ class Stores:
         # obstore must not retry: remote.py does, because it knows which bytes have arrived.
         retry: RetryConfig = {"max_retries": 0}
         if scheme in ("http", "https"):
-            url, headers = _split_userinfo(root)
+            url, headers = split_userinfo(root)
             options = _client_options(allows_http=True, headers=headers)
             return _connect_http(url, options, retry)
         try:
@@ -237,7 +237,7 @@ def _client_options(*, allows_http: bool = False, headers: dict[str, str] | None
     return options
 
 
-def _split_userinfo(url: str) -> tuple[str, dict[str, str]]:
+def split_userinfo(url: str) -> tuple[str, dict[str, str]]:
     """Return the URL without user and password, and the header that sends them, because obstore would drop them."""
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")

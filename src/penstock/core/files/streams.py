@@ -41,6 +41,7 @@ from penstock.core.values.source import (
 )
 
 if TYPE_CHECKING:
+    from penstock.core.files.allowed import AllowedSources
     from penstock.core.files.columnar.ranged import RangedFile, RangedObject
     from penstock.core.files.columnar.reader import ColumnarFile
     from penstock.core.files.stores import CredentialSource, Stores
@@ -223,7 +224,8 @@ class SourceReader:
     """Lists, samples and opens sources. Keeps connections, and the bytes of pipes that samples have read.
 
     If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is true, another
-    user chose the sources, so a local file is read only if every user may read it. `credentials` provides the access to
+    user chose the sources, so a local file is read only if every user may read it. With `allowed`, another party names
+    them, and nothing else is read. `credentials` provides the access to
     S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
     Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample reads.
     If `skips_unreadable` is true, samples of several objects skip the objects that cannot be read.
@@ -235,6 +237,7 @@ class SourceReader:
         credentials: CredentialSource | None = None,
         spools: bool = False,
         is_for_others: bool = False,
+        allowed: AllowedSources | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._credentials = credentials
@@ -245,6 +248,7 @@ class SourceReader:
         self._kept_bytes = 0
         self._spools = spools
         self._is_for_others = is_for_others
+        self._allowed = allowed
         self.max_record_bytes = MAX_RECORD_BYTES
         self.skips_unreadable = False
         self._spool: Spool | None = None
@@ -268,6 +272,8 @@ class SourceReader:
         """
         if self._is_for_others:
             refuse_remote(sources)
+        if self._allowed is not None:
+            return self._list_allowed(self._allowed, sources, on_notice)
         if on_failed is not None and self.skips_unreadable:
             sources = self._find_listable(sources, on_failed)
         objects = list_objects(sources, stores=self._connect, on_notice=on_notice) if sources else ()
@@ -278,6 +284,15 @@ class SourceReader:
         return tuple(
             self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
             for source in objects
+        )
+
+    def _list_allowed(
+        self, allowed: AllowedSources, sources: Sequence[str], on_notice: Callable[[Notice], None]
+    ) -> tuple[SourceObject, ...]:
+        return tuple(
+            allowed.hold(each, source)
+            for source in sources
+            for each in list_objects([allowed.resolve(source)], stores=self._connect, on_notice=on_notice)
         )
 
     def _find_listable(self, sources: Sequence[str], on_failed: Callable[[str, SourceError], None]) -> Sequence[str]:
@@ -425,7 +440,7 @@ class SourceReader:
 
     def _open_ranged(self, source: SourceObject) -> RangedObject:
         if not is_remote(source.location):
-            return LocalObject(source, is_for_others=self._is_for_others)
+            return self._open_local(source)
         from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
 
         store, path = self._connect().find(source.location)
@@ -464,11 +479,14 @@ class SourceReader:
         if is_remote(source.location):
             return self._open_remote(source, is_sample=is_sample)
         if source.version is not None or self._is_for_others:
-            return LocalObject(source, is_for_others=self._is_for_others)
+            return self._open_local(source)
         if source.location not in self._pipes:
             self._pipes[source.location] = _Pipe(source)
         pipe = self._pipes[source.location]
         return pipe.sample() if is_sample else pipe.open()
+
+    def _open_local(self, source: SourceObject) -> LocalObject:
+        return LocalObject(source, is_for_others=self._is_for_others, follows_links=self._allowed is None)
 
     def _open_remote(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)

@@ -2,9 +2,11 @@
 -- returns (counters); needs USAGE or SELECT on a sequence, others are left out; PostgreSQL 14+
 -- psql -f sequences.sql
 --
--- A sequence ends at its own maximum, or at the maximum of the column that owns it if that is lower. Reading a
--- sequence's last value takes a lock that conflicts with TRUNCATE RESTART IDENTITY. So the query waits at most 0.1 s
--- for a lock, and reads at most 500 sequences.
+-- A sequence ends at its own maximum, or at the maximum of the column that owns it if that is lower; one that descends
+-- ends at the minimum. last_value and last_possible count the numbers from the first one on, so that they grow either
+-- way. Of a sequence from 1 on, they are the last value and the last possible value themselves. Reading a sequence's
+-- last value takes a lock that conflicts with TRUNCATE RESTART IDENTITY. So the query waits at most 0.1 s for a lock,
+-- and reads at most 500 sequences.
 WITH patience AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', '100ms', true)
 ),
@@ -12,14 +14,11 @@ ending AS MATERIALIZED (
     SELECT q.seqrelid,
            n.nspname AS schemaname,
            c.relname AS sequencename,
-           LEAST(
-               q.seqmax,
-               -- A domain has the output function of its base type.
-               CASE t.typoutput
-                   WHEN 'pg_catalog.int2out'::regproc THEN 32767
-                   WHEN 'pg_catalog.int4out'::regproc THEN 2147483647
-               END
-           ) AS last_possible
+           CASE WHEN q.seqincrement > 0 THEN q.seqmin ELSE q.seqmax END::numeric AS first,
+           CASE WHEN q.seqincrement > 0
+                THEN LEAST(q.seqmax, l.most)
+                ELSE GREATEST(q.seqmin, -l.most - 1)
+           END AS last
       FROM patience
      CROSS JOIN pg_catalog.pg_sequence AS q
       JOIN pg_catalog.pg_class AS c ON c.oid = q.seqrelid
@@ -32,17 +31,26 @@ ending AS MATERIALIZED (
        AND d.deptype IN ('a', 'i')
       LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
       LEFT JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+     CROSS JOIN LATERAL (
+               -- A domain has the output function of its base type.
+               SELECT CASE t.typoutput
+                          WHEN 'pg_catalog.int2out'::regproc THEN 32767
+                          WHEN 'pg_catalog.int4out'::regproc THEN 2147483647
+                      END AS most
+           ) AS l
      WHERE c.relpersistence = 'p'
-       AND q.seqincrement > 0
        AND NOT q.seqcycle
        AND CASE c.relkind WHEN 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT,USAGE') END
-       AND (q.seqmax <= 2147483647 OR t.typoutput IN ('pg_catalog.int2out'::regproc, 'pg_catalog.int4out'::regproc))
+       AND (
+               CASE WHEN q.seqincrement > 0 THEN q.seqmax <= 2147483647 ELSE q.seqmin >= -2147483648 END
+            OR l.most IS NOT NULL
+           )
      LIMIT 500
 )
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', e.schemaname,
            'sequencename', e.sequencename,
-           'last_value', pg_catalog.pg_sequence_last_value(e.seqrelid),
-           'last_possible', e.last_possible
+           'last_value', pg_catalog.abs(pg_catalog.pg_sequence_last_value(e.seqrelid) - e.first) + 1,
+           'last_possible', pg_catalog.abs(e.last - e.first) + 1
        ) AS counters
   FROM ending AS e;
