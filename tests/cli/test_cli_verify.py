@@ -85,3 +85,24 @@ def test_rows_of_others_are_mentioned_only_if_there_may_be_some(penstock: Run, d
         connection.execute("INSERT INTO t VALUES (3, 'z')")
     line = "  public.t: 2 stored; the table has 3 rows, which may include rows of others"
     assert line in penstock("verify", "latest", *to).out.splitlines()
+
+
+def test_counts_that_differ_are_a_warning(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """The exit code is 0, because others may have deleted the rows, and the word is neither agree nor verified."""
+    to = ("--to", database18)
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"a,b\n1,{name}\n2,{name}\n")
+        assert penstock("load", str(path), "--into", "t", "--create", *to).code == 0
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("DELETE FROM t WHERE b = 'first' AND a = '1'")
+    warning = "warning: public.t has 3 rows, and all loads together have left 4 there: others may have deleted rows"
+    counted = penstock("verify", "latest", "--quiet", *to)
+    assert (counted.code, counted.out.splitlines()[2:4]) == (0, ["counts differ", warning])
+    compared = penstock("verify", "latest", "--values", *to)
+    assert compared.code == 0
+    assert compared.out.splitlines()[-2] == "counts differ"
+    assert compared.out.splitlines()[-1].startswith(f"{warning}, or a row may stand for equal records")
+    described = penstock("verify", "latest", "--values", "--json", *to).object
+    assert (described["is_verified"], described["agrees"], described["problems"]) == (False, False, [])
+    assert described["tables"][0]["floor_of_all"] == 4

@@ -405,7 +405,7 @@ def test_sync_waits_for_a_writer_of_the_row_that_it_deletes(loads18: Loads, tmp_
 def test_role_without_delete_is_refused_before_anything_is_staged(
     loads: Loads, user_name: str, user_conninfo: str, tmp_path: Path
 ) -> None:
-    """By the server, as for any privilege."""
+    """The plan looks it up, so nothing is staged."""
     loads.execute(f'GRANT SELECT, INSERT, UPDATE ON t TO "{user_name}"')
     share_ledger(loads, f'"{user_name}"')
     loads.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')

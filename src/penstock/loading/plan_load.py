@@ -112,13 +112,7 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         notices = tuple(notice for _, of_target in planned for notice in of_target)
         plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
         if world.stores and plan.needs_more_than_copy:
-            from penstock.loading.land.landing import (  # noqa: PLC0415 (20 ms, for merges and replacements)
-                check_landings,
-                note_cascades,
-            )
-
-            read_definitions(partial(check_landings, plan, connection, ledger_schema=world.ledger_schema))
-            plan = note_cascades(plan, connection)
+            plan = read_definitions(partial(_check_landings, plan, connection, world))
         plan = _choose_route(plan, question, connection, world)
     refuse_joint(plan)
     plan = _note_refusal(_note_samples(plan, world.connect), world.connect)
@@ -127,6 +121,14 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
 
         plan = find_columns(plan, _reading_tools(plan, world))
     return choose_freeze(choose_formats(plan))
+
+
+def _check_landings(plan: LoadPlan, connection: Connection, world: World) -> LoadPlan:
+    """Raise TargetError if a table cannot be filled as planned. Return the plan with what deletions change."""
+    from penstock.loading.land.landing import check_landings, note_cascades  # noqa: PLC0415 (20 ms, for who merges)
+
+    check_landings(plan, connection, ledger_schema=world.ledger_schema)
+    return note_cascades(plan, connection)
 
 
 def _begin_asking(

@@ -17,7 +17,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, FileLocation
 from penstock.core.frozen import frozen
-from penstock.core.sql import fetch_rows, table_identifier
+from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_errors import NameRecord, find_position
 from penstock.loading.land.merge_key import Key, find_key, same_key
@@ -113,13 +113,6 @@ class ForeignKeyRow:
 
 
 @frozen
-class TriggerRow:
-    """The row of user_triggers.sql."""
-
-    name: str
-
-
-@frozen
 class _Records:
     """The staged records of a target. `key` is None if they are only inserted."""
 
@@ -151,7 +144,7 @@ def find_foreign_keys(connection: Connection, oid: int) -> list[ForeignKeyRow]:
 def find_triggers(connection: Connection, oids: Iterable[int]) -> list[str]:
     """Return the enabled triggers of tables and their partitions, without those of constraints. Raises ServerError."""
     with translate_errors("looking up triggers"):
-        return [row.name for row in fetch_rows(connection, "loading/user_triggers", TriggerRow, oids=sorted(oids))]
+        return fetch_names(connection, "loading/user_triggers", oids=sorted(oids))
 
 
 def describe_cascades(foreign_keys: Iterable[ForeignKeyRow]) -> tuple[str, ...]:

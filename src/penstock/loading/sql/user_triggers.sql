@@ -1,5 +1,5 @@
 -- user_triggers.sql: the enabled triggers of tables and of their partitions, without those of constraints
--- returns loading.land.cascades.TriggerRow; needs no privilege; PostgreSQL 14+
+-- returns (name); needs no privilege; PostgreSQL 14+
 -- psql -v oids={1259} -f user_triggers.sql
 SELECT DISTINCT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass) AS name
   FROM pg_catalog.unnest(:'oids'::oid[]) AS r (oid)
