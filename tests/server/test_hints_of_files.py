@@ -13,6 +13,7 @@ import pytest
 
 from penstock.core.errors import DataError, PenstockError, UsageError
 from penstock.core.values.job import LoadRules
+from penstock.core.values.mode import LANDINGS
 from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 
@@ -241,6 +242,19 @@ def test_upsert_warns_of_records_that_omit_a_column(loads: Loads, path: Path) ->
         subprocess.run(["jq", "-c", 'select(has("b"))', str(path)], check=True, stdout=written)
     assert not loads.run(mode_target(other, "upsert", key=("id",))).warnings
     assert loads.execute("SELECT a, b FROM t ORDER BY id") == [("x", "B"), ("A", "y")]
+
+
+def test_sync_is_never_told_to_load_a_part_of_its_records(loads: Loads, path: Path) -> None:
+    """A sync of a part deletes the rows of the other records; so do a truncation and a replacement."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a text, b text); INSERT INTO t VALUES (1,'A','B'), (2,'A','B')")
+    path.write_text('{"id":1,"a":"x"}\n{"id":2,"b":"y"}\n')
+    (notice,) = loads.run(mode_target(path, "sync", key=("id",))).warnings
+    assert notice.code == "omitted-names"
+    assert "in every record" in str(notice.hint)
+    assert "jq" not in str(notice.hint)
+    for mode in "sync", "truncate", "replace":
+        assert "separately" not in LANDINGS[mode].alone
+    assert "separately" in LANDINGS["upsert"].alone
 
 
 @pytest.mark.parametrize("strict", [False, True])
