@@ -307,7 +307,7 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
         columns.resize_with(names.list.len(), || ColumnTypes::new(wanted));
         for &(number, value) in &found {
             let column = &mut columns[number];
-            if column.fits != 0 && value.kind != Kind::Null {
+            if column.fits & !FLAGS != 0 && value.kind != Kind::Null {
                 let text = Scanner::new(record).text(value);
                 let fits = column.fits & of_kind(value.kind);
                 let left = fitting(&text, fits);

@@ -4,7 +4,7 @@
 //! The rules follow the server's input functions (src/backend/utils/adt). A value that these functions refuse counts as
 //! kept, because it is never stored.
 
-use crate::moments::{read_moment, Moment};
+use crate::moments::{read_moment, DayOrder, Moment};
 use crate::types::{count_digits, is_zeros, parse_exponent, split_sign};
 
 /// The bits for the parts of a value that a column may not keep.
@@ -409,16 +409,16 @@ fn change_blanks(value: &[u8], length: usize) -> u8 {
 
 /// Returns whether a column of days or times accepts a value and keeps it.
 #[must_use]
-pub fn keeps_moment(column: ColumnType, value: &[u8], knows_order: bool) -> bool {
-    let Some(moment) = accepted_moment(column, value) else { return false };
+pub(crate) fn keeps_moment(column: ColumnType, value: &[u8], order: DayOrder, knows_order: bool) -> bool {
+    let Some(moment) = accepted_moment(column, value, order) else { return false };
     column.change_moment(&moment, value) & !(if knows_order { ORDER } else { 0 }) == 0
 }
 
 /// Returns the moment that a column of days reads in a value. None if the column refuses the value.
 #[must_use]
-pub(crate) fn accepted_moment(column: ColumnType, value: &[u8]) -> Option<Moment> {
+pub(crate) fn accepted_moment(column: ColumnType, value: &[u8], order: DayOrder) -> Option<Moment> {
     let last_year = if column == ColumnType::Date { LAST_YEAR_OF_DATES } else { LAST_YEAR_OF_TIMESTAMPS };
-    read_moment(value).filter(|moment| moment.is_accepted(last_year))
+    read_moment(value).filter(|moment| moment.is_accepted(last_year, order))
 }
 
 #[cfg(test)]

@@ -15,6 +15,36 @@ const LARGEST_NAMED_OFFSET_HOURS: u32 = 24;
 /// The year before the first one that all types have, as a year of the common era.
 const FIRST_YEAR: i64 = -4712;
 
+/// The order of `DateStyle` in which the server reads the three numbers of a day.
+#[derive(Clone, Copy)]
+pub(crate) enum DayOrder {
+    Any,
+    Mdy,
+    Dmy,
+    Ymd,
+}
+
+impl DayOrder {
+    pub(crate) fn numbered(number: u32) -> Self {
+        match number {
+            1 => Self::Mdy,
+            2 => Self::Dmy,
+            3 => Self::Ymd,
+            _ => Self::Any,
+        }
+    }
+
+    /// Returns the days among `days` (see `order_day`) that have this order.
+    fn choose(self, days: &[[Digits; 3]]) -> &[[Digits; 3]] {
+        match self {
+            Self::Mdy if days.len() > 1 => &days[..1],
+            Self::Dmy if days.len() > 1 => &days[1..2],
+            Self::Ymd if days.len() > 1 => &days[2..],
+            _ => days,
+        }
+    }
+}
+
 /// A number in a text, and how many digits it has.
 #[derive(Clone, Copy)]
 struct Digits {
@@ -64,16 +94,16 @@ impl Moment {
         self.is_full_hour && (self.hour == 0 || (self.hour == 12 && self.is_before_noon))
     }
 
-    /// Returns whether a column accepts the text. A day in numbers is accepted if it exists in one of the orders.
-    pub(crate) fn is_accepted(&self, last_year: i64) -> bool {
+    /// Returns whether a column accepts the text.
+    pub(crate) fn is_accepted(&self, last_year: i64, order: DayOrder) -> bool {
         let is_half_hour = !self.is_half || (self.has_time && self.hour <= 12);
         let has_numbers = self.numbers.len() == if self.month.is_some() { 2 } else { 0 };
-        let exists = self.is_word || self.is_infinite || self.all_days().any(|day| self.exists(day, last_year));
+        let exists = self.is_word || self.is_infinite || self.all_days(order).any(|day| self.exists(day, last_year));
         self.has_day && exists && has_numbers && is_half_hour && !self.is_refused
     }
 
     /// Returns the days that the text may mean, by year, month and day.
-    fn all_days(&self) -> impl Iterator<Item = [Digits; 3]> + '_ {
+    fn all_days(&self, order: DayOrder) -> impl Iterator<Item = [Digits; 3]> + '_ {
         let named = match (self.month, self.numbers.as_slice()) {
             (Some(value), &[first, second]) => {
                 let (year, day) = if first.length > 2 { (first, second) } else { (second, first) };
@@ -81,7 +111,7 @@ impl Moment {
             }
             _ => None,
         };
-        self.days.iter().copied().chain(named)
+        order.choose(&self.days).iter().copied().chain(named)
     }
 
     /// Returns whether a day is one of the calendar (`ValidateDate`).
@@ -299,7 +329,7 @@ fn split_day(text: &[u8]) -> Option<([&[u8]; 3], usize)> {
     is_day.then_some(([one, two, three], one.len() + two.len() + three.len() + 2))
 }
 
-/// Returns the days that three numbers may be, by year, month and day. A year of three or more digits is the first or the
+/// Returns the days that three numbers may be, by year, month and day, in the orders mdy, dmy and ymd. A year of three or more digits is the first or the
 /// last number.
 fn order_day(parts: [&[u8]; 3]) -> Option<Vec<[Digits; 3]>> {
     let [one, two, three] = [to_digits(parts[0])?, to_digits(parts[1])?, to_digits(parts[2])?];

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use crate::fields::{Field, FieldReader, Format, LineEnd};
 use crate::json::Scanner;
 use crate::kept::{accepted_moment, keeps_moment, rounds_back, ColumnType};
+use crate::moments::DayOrder;
 use crate::notation::{plain_value, Notation};
 use crate::rewrite::Rewriter;
 
@@ -47,7 +48,9 @@ const NOTATIONS: u32 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
 /// This bit is not a type. It says that records with a value that their column refuses are rejected. So a value that all
 /// columns of numbers refuse changes none of them, and a value that all columns of days and times refuse none of those.
 pub const REJECTS: u32 = 1 << 29;
-pub(crate) const FLAGS: u32 = KNOWN_ORDER | REJECTS;
+/// Two bits that say which order of the three numbers of a day the server reads (`DayOrder::numbered`).
+const ORDER_SHIFT: u32 = 30;
+pub(crate) const FLAGS: u32 = KNOWN_ORDER | REJECTS | 0b11 << ORDER_SHIFT;
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
@@ -138,7 +141,7 @@ pub fn find_types(
                 columns.resize_with(count, || ColumnTypes::new(wanted));
             }
             for (index, column) in columns.iter_mut().enumerate() {
-                if column.fits == 0 {
+                if column.fits & !FLAGS == 0 {
                     continue;
                 }
                 let field = &fields[rewriter.keep.as_ref().map_or(index, |keep| keep[index])];
@@ -497,12 +500,13 @@ fn is_odd_number(rest: &[u8]) -> bool {
 /// Returns which columns of days and times accept a value, and keep it.
 fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
     let widest = ColumnType::Timestamptz { decimals: DECIMALS };
-    if wanted & REJECTS != 0 && accepted_moment(widest, value).is_none() {
+    if wanted & REJECTS != 0 && accepted_moment(widest, value, DayOrder::numbered(wanted >> ORDER_SHIFT)).is_none() {
         return KEPT_TIMES;
     }
     let knows_order = wanted & KNOWN_ORDER != 0;
+    let order = DayOrder::numbered(wanted >> ORDER_SHIFT);
     let bit = |bit: u32, column: ColumnType| {
-        if wanted & bit != 0 && keeps_moment(column, value, knows_order) {
+        if wanted & bit != 0 && keeps_moment(column, value, order, knows_order) {
             bit
         } else {
             0
@@ -845,6 +849,9 @@ mod tests {
             assert_eq!(fitting(value.as_bytes(), KEPT_TIMES), expected, "{value}");
         }
         assert_eq!(fitting(b"01/02/2026", KEPT_DATE | KNOWN_ORDER), KEPT_DATE | KNOWN_ORDER);
+        for (number, expected) in [(0, KEPT_TIMES), (1, 0), (2, KEPT_TIMES), (3, 0)] {
+            assert_eq!(fitting(b"31.12.2025", KEPT_TIMES | number << ORDER_SHIFT) & KEPT, expected, "{number}");
+        }
     }
 
     #[test]

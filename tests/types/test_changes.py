@@ -75,6 +75,7 @@ def test_column_is_widened_as_far_as_its_values_need(
         ("date", "2024-02-29", "date"),
         ("date", "2026-01-01 25:00", "text"),
         ("date", "2026-01-01 24:30", "text"),
+        ("date", "31.12.2025 10:00", "text"),
         ("date", "2024-08-10 foo", "text"),
         ("date", "2024-08-10 +99", "text"),
         ("timestamp", "2024-08-10 10:00 +99", "text"),

@@ -42,6 +42,7 @@ from penstock.loading.types.notations import notation_notices
 from penstock.loading.values.plan import LoadPlan, TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
+    DAY_ORDERS,
     KEPT,
     KNOWN_ORDER,
     NOTATED,
@@ -362,7 +363,9 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
             wanted |= sum(KEPT.values()) | usable & REJECTS
-            wanted |= KNOWN_ORDER if tools.connect.date_order.is_chosen else 0
+            order = tools.connect.date_order
+            wanted |= KNOWN_ORDER if order.is_chosen else 0
+            wanted |= sum(bits for name, bits in DAY_ORDERS.items() if name in order.date_style)
     by_index = dict(zip(dict.fromkeys(work.target_index for work in works), group, strict=True))
     left = [
         replace(work, target=by_index[work.target_index])

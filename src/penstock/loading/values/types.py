@@ -29,6 +29,8 @@ KNOWN_ORDER: Final = 1 << 10
 # If this bit is set, a value that all columns of numbers refuse, or all of days and times, changes none, because
 # its record is rejected.
 REJECTS: Final = 1 << 29
+# The order in which the server reads the numbers of a day, as two bits. Without them, a day in any order counts.
+DAY_ORDERS: Final = {"MDY": 1 << 30, "DMY": 2 << 30, "YMD": 3 << 30}
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
