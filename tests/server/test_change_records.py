@@ -138,6 +138,6 @@ def test_the_shape_lock_is_waited_for(loads: Loads, connection: Connection) -> N
             told.append("slept")
             inner.__exit__(None, None, None)
 
-        with shape_lock(connection, 4_000_000_000, on_wait=lambda: told.append("told"), sleep=let_go):
+        with shape_lock(connection, 4_000_000_000, on_wait=lambda _holder: told.append("told"), sleep=let_go):
             delete_holds(connection, "penstock", [_LOAD], 4_000_000_000)
         assert told == ["told", "slept"]

@@ -63,7 +63,8 @@ def test_lock_that_others_hold_is_told(loads: Loads, tmp_path: Path) -> None:
                 other.rollback()
                 released.append(progress.rows)
 
-        assert loads.run(target(path), sessions=2, on_progress=release_when_told).rows == 100
+        rules = LoadRules(retry_for=60.0)
+        assert loads.run(target(path), sessions=2, on_progress=release_when_told, rules=rules).rows == 100
         told = [notice for notice in loads.notices if "waiting for a lock" in notice]
     assert released
     assert len(told) == 1

@@ -14,6 +14,7 @@ import pytest
 from penstock.changes.records import TableStore
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.change import SERVER, Hold
 from penstock.core.values.temp_place import TABLESPACE, Placement, Scope
@@ -312,6 +313,34 @@ def test_check_finds_what_another_user_put_in_place_of_the_directory(
     assert report.mended == ()
     assert any("other users may read or replace" in problem.what for problem in report.problems)
     assert (list(victim.iterdir()), victim.stat().st_uid) == ([], 0)
+
+
+def test_directory_that_was_given_away_is_named_and_the_setting_restored(placed: PlacedServer) -> None:
+    """The file system refuses it with the SQLSTATE of a privilege, and no GRANT helps."""
+    if os.geteuid() != 0:
+        pytest.skip("needs the right to give directories away")
+    before = placed.snapshot()
+    placed.place()
+    owner = placed.directory.stat().st_uid
+    os.chown(placed.directory, _NOBODY, -1)
+    assert any("may not read" in problem.what and "chown" in problem.remedy for problem in placed.check().problems)
+    with ConnectionFactory(placed.server.conninfo).connect() as session:
+        with pytest.raises(TargetError, check=has_code("42501")) as caught, translate_errors("staging"):
+            session.execute("CREATE TEMPORARY TABLE mine (a int)")
+        assert "penstock temp check" in str(caught.value.hint)
+    for _ in range(2):
+        with pytest.raises(TargetError, check=has_code("42501")) as caught:
+            placed.remove()
+        assert "temp_tablespaces of the server is restored" in str(caught.value.hint)
+        assert _setting(placed) == []
+    os.chown(placed.directory, owner, -1)
+    with Repairer(ConnectionFactory(placed.server.conninfo)) as repairer:
+        assert repairer.run().errors == []
+    assert placed.snapshot() == before
+
+
+def _setting(placed: PlacedServer) -> list[tuple[object, ...]]:
+    return placed.server.execute("SELECT setting FROM pg_file_settings WHERE name = 'temp_tablespaces'")
 
 
 def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.connect.connection import ConnectionFactory, has_connection_settings, over_own_socket
 from penstock.core.connect.route import TokenMaker, parse_tunnel
 from penstock.core.errors import UsageError
@@ -30,7 +31,7 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
         from penstock.lab.embedded import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
 
         to = over_own_socket(default_server(access.pg_bin).ensure_running())
-    return ConnectionFactory(
+    factory = ConnectionFactory(
         to or "",
         role=access.role,
         tunnel=None if access.tunnel is None else parse_tunnel(access.tunnel),
@@ -39,6 +40,8 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
         read_write=access.read_write,
         is_embedded=is_embedded,
     )
+    watch_locks(factory)
+    return factory
 
 
 def _token_maker() -> TokenMaker:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.changes.records import shape_lock
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.values.accounts import StepProgress
     from penstock.core.values.server import ServerIdentity
     from penstock.core.values.temp_place import PlaceReport
+    from penstock.ledger.locks import LockHolder
 
 
 class Store(Protocol):
@@ -192,7 +192,11 @@ class Context:
     def lock(self, oid: int) -> AbstractContextManager[None]:
         """Hold the lock for changing a table or the server while the block runs. Raises ServerError."""
         waiting = _WAITING_SERVER if oid == SERVER else _WAITING
-        return shape_lock(self.connection, oid, on_wait=partial(self.notice, waiting), sleep=self.sleep)
+
+        def tell(holder: LockHolder) -> None:
+            self.notice(f"{waiting} ({holder})")
+
+        return shape_lock(self.connection, oid, schema=self.schema, on_wait=tell, sleep=self.sleep)
 
     def with_locks(
         self,

@@ -30,7 +30,14 @@ from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
 from penstock.ledger.committed import BE_DURABLE
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.locks import compose_query, find_lock_holder, try_shape_lock, unlock_shape
+from penstock.ledger.locks import (
+    LockHolder,
+    LockPatience,
+    compose_query,
+    find_lock_holder,
+    try_shape_lock,
+    unlock_shape,
+)
 from penstock.ledger.schema import has_ledger, naming_ledger
 from penstock.ledger.upgrade import open_ledger
 
@@ -129,18 +136,21 @@ def shape_lock(
     connection: Connection,
     target_oid: int,
     *,
-    on_wait: Callable[[], None] | None = None,
+    schema: str = "penstock",
+    on_wait: Callable[[LockHolder], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Hold the advisory lock for changing a table, or the server if `target_oid` is SERVER, while the block runs.
 
     Another session can hold the lock for hours while it rebuilds indexes. If this session has to wait, `on_wait` is
-    called once. The lock ends with the session. Raises ServerError.
+    called once with that session. The lock ends with the session. Raises ServerError, also if a session that cannot be
+    penstock's holds the lock for too long.
     """
-    has_reported = False
+    patience, has_reported = LockPatience(connection, schema, target_oid=target_oid), False
     while not try_shape_lock(connection, target_oid):
-        if on_wait is not None and not has_reported:
-            on_wait()
+        holder = patience.look()
+        if holder is not None and on_wait is not None and not has_reported:
+            on_wait(holder)
             has_reported = True
         sleep(_LOOK_INTERVAL_S)
     try:

@@ -145,10 +145,12 @@ class Ledger:
         is_joint: bool = False,
         job: str | None = None,
         is_own_job: bool = True,
+        is_patient: bool = False,
     ) -> Claim | None:
         """Take over a load: raise its epoch, and end its members. If `is_joint`, end only members that have died.
 
-        Returns None if sessions of an earlier loader still lock the load's rows after a second. Rows that these
+        Returns None if other sessions, such as those of an earlier loader, still lock the load's rows after a second,
+        unless `is_patient` is true. Rows that these
         sessions are committing count as loaded; later transactions of the sessions fail. `job` replaces the recorded
         job, since options that are not part of the identity may differ now. `is_own_job` is whether this login chose
         the job; it is false if the job was read from the ledger. Raises TargetError if the load does not exist, has
@@ -161,7 +163,8 @@ class Ledger:
         member: tuple[Any, ...] | None = None
         try:
             with refusing_older(), in_transaction(connection, "taking the load over"):
-                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+                if not is_patient:
+                    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
                 # Flush the new epoch to disk. With synchronous_commit off, a crash could restore the old epoch after
                 # rows were committed under the new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")

@@ -11,15 +11,20 @@ same database. If a row's origin is not the present one, its oids are not valid 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Final, LiteralString
 
 from psycopg import sql
 
+from penstock.core.catalogue.lock_watch import find_limit_s
+from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import translate_errors
-from penstock.core.sql import run_query
+from penstock.core.connect.errors import END_HOLDERS, translate_errors
+from penstock.core.errors import ServerError
+from penstock.core.frozen import frozen
+from penstock.core.sql import fetch_rows, run_query
 
 TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
 
@@ -74,12 +79,72 @@ def try_lock_here(connection: Connection, identity: str) -> bool:
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
 
 
+@frozen
+class LockHolder:
+    """The row of lock_holder.sql: a backend that has an advisory lock."""
+
+    pid: int | None
+    role: str | None
+    # Whether the backend cannot be one of penstock's.
+    is_stranger: bool
+
+    def __str__(self) -> str:
+        who = "a prepared transaction" if self.pid is None else f"backend {self.pid}"
+        return who if self.role is None else f"{who}, user {self.role}"
+
+
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
     """Return the backend that has the lock on a load, or None if no backend has it."""
-    key = _lock_key(identity) & (2**64 - 1)
-    with translate_errors("looking for the load's lock"):
-        row = run_query(connection, "ledger/lock_holder", high=key >> 32, low=key & 0xFFFFFFFF).fetchone()
-    return None if row is None else int(row[0])
+    holder = _find_holder(connection, "", _lock_keys(identity))
+    return None if holder is None else holder.pid
+
+
+def _find_holder(connection: Connection, schema: str, keys: tuple[int, int, int]) -> LockHolder | None:
+    high, low, count = keys
+    with translate_errors("looking for the holder of a lock"):
+        rows = fetch_rows(
+            connection, "ledger/lock_holder", LockHolder, high=high, low=low & 0xFFFFFFFF, keys=count, schema=schema
+        )
+    return next(iter(rows), None)
+
+
+class LockPatience:
+    """The wait for one advisory lock that is tried again and again.
+
+    Another load may have the lock for hours, and is waited for. Any role that may connect can take the lock too: a wait
+    for such a stranger ends as the wait for any other lock does.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        schema: str,
+        *,
+        # The load whose lock is tried, or the table whose lock for changing it is tried.
+        identity: str | None = None,
+        target_oid: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._keys = (_SHAPE, target_oid, 2) if identity is None else _lock_keys(identity)
+        self._clock = clock
+        self._since_s: float | None = None
+
+    def look(self) -> LockHolder | None:
+        """Return who has the lock. Raises ServerError if a stranger has it and the time for waits is over."""
+        holder = _find_holder(self._connection, self._schema, self._keys)
+        now_s, limit_s = self._clock(), find_limit_s(self._connection)
+        if holder is None or not holder.is_stranger or self._since_s is None:
+            self._since_s = now_s
+        elif now_s - self._since_s >= limit_s:
+            raise ServerError(
+                f"could not get a lock within {limit_s:g} s",
+                detail=f"It is held by {holder}, which may not write to the ledger.",
+                hint=END_HOLDERS,
+                sqlstate=LOCK_NOT_AVAILABLE,
+            )
+        return holder
 
 
 def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:
@@ -125,6 +190,12 @@ def unlock_shape(connection: Connection, target_oid: int) -> None:
     """Release the lock of `try_shape_lock`. Raises ServerError."""
     with translate_errors("unlocking a table's indexes, keys and triggers"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
+
+
+def _lock_keys(identity: str) -> tuple[int, int, int]:
+    """Return the two halves of the advisory lock's key for a load, and that it is one key."""
+    key = _lock_key(identity) & (2**64 - 1)
+    return key >> 32, key & 0xFFFFFFFF, 1
 
 
 def _lock_key(identity: str) -> int:

@@ -20,7 +20,6 @@ from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.pace import Pace, next_pace
 from penstock.loading.read.feed import Abandoned, BlockFeed
 from penstock.loading.send.blocks import BlockUnit
-from penstock.loading.send.session import ConflictWatch
 from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:
@@ -85,7 +84,6 @@ class LoadAttempt:
         self._unit = self._choose_unit()
         self._feed = self._unit.feed
         self._size_bytes = claimed.member.size_bytes
-        self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.indexes.dropped) for target in plan.targets)
         self._pace = Pace(sessions=given.sessions.initial)
@@ -125,7 +123,6 @@ class LoadAttempt:
         try:
             self._stream()
         finally:
-            self._watch.close()
             self._unit.close()
         self._commit()
 
@@ -224,11 +221,10 @@ class LoadAttempt:
         self._raise_failure()
 
     def _wait(self, pending: set[Future[None]]) -> set[Future[None]]:
-        """Wait for a moment, check failures, progress, locks and throughput, and return the sessions not done yet."""
+        """Wait for a moment, check failures, progress and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
         self.report()
-        self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
         self._unit.look(list(self._sessions))
         elapsed_s = self._tools.clock() - self._paced_s
         is_adaptive = self._given.sessions.is_adaptive and not self.is_stopped and not self._is_full

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
 from penstock.core.errors import TableExistsError
 from penstock.core.files.listing import recorded_name
@@ -73,6 +74,7 @@ class Loader(Closing):
             if housekeeping.settings not in PROFILES:
                 raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")
         self._connect = connect
+        self._locks = watch_locks(connect)
         self._resumes = resumes
         self._tuning = tuning
         self._housekeeping = housekeeping
@@ -92,6 +94,7 @@ class Loader(Closing):
         After the first successful connection, transient faults are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
+        self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
         self._sources.max_record_bytes = job.rules.max_record
         self._sources.skips_unreadable = job.rules.skips_unreadable
         plan = self._patiently(lambda: self._look(job))
@@ -296,6 +299,7 @@ class Loader(Closing):
         on_notice: Callable[[str], None] | None = None,
     ) -> LoadTools:
         rules, server = plan.job.rules, plan.server
+        self._locks.limit_s, self._locks.notice = rules.retry_for, on_notice or log_notice
         return LoadTools(
             connect=self._connect,
             sources=self._sources,

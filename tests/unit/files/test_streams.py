@@ -217,7 +217,7 @@ def test_pipe_without_a_folder_for_its_copy_is_refused(monkeypatch: pytest.Monke
     def fail(prefix: str) -> None:
         raise FileNotFoundError(errno.ENOENT, f"No usable temporary directory found for {prefix}")
 
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", fail)
+    monkeypatch.setattr(tempfile, "mkdtemp", fail)
     with (
         SourceReader(spools=True) as reader,
         pytest.raises(SourceError, match=r"could not copy .* No usable temporary directory") as caught,

@@ -68,6 +68,7 @@ def make_index(name: str, *, is_unique: bool = False, kind: str | None = None, *
     )
     described = IndexFacts(
         relation_oid=1,
+        oid=1,
         name=name,
         method="btree",
         is_valid=True,

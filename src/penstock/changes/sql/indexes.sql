@@ -7,6 +7,7 @@
 -- `parent_oid` is that table. Functions and operators of an expression, a condition or an exclusion constraint are
 -- dependencies, unless they came with the server.
 SELECT i.indrelid AS relation_oid,
+       i.indexrelid AS oid,
        c.relname::text AS name,
        m.amname::text AS method,
        i.indisvalid AND i.indisready AND i.indislive AS is_valid,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.changes.tables.rebuild_plan import RebuildPlan, choose_memory, choose_workers, find_share
+from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, find_share
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
@@ -109,11 +109,12 @@ class Builders:
         self._context = context
         self._plan = plan
         self._changes = tuple(changes)
-        self._waiting = list(changes)
+        self._waiting = chain_rivals(changes)
         self._sizes = sizes
         self._build = build
         self._note = note
         self._look = look
+        self._is_stopped = False
         self._done = 0
         self._building: dict[int, Change] = {}
         self._lock = threading.Lock()
@@ -148,11 +149,14 @@ class Builders:
 
     def _stop(self) -> None:
         with self._lock:
-            self._waiting.clear()
+            self._is_stopped = True
 
-    def _take(self) -> Change | None:
+    def _take(self, chain: list[Change]) -> Change | None:
+        """Return the next index of a chain, or the first index of the next chain. Each thread has a chain."""
         with self._lock:
-            return self._waiting.pop(0) if self._waiting else None
+            if not chain and self._waiting:
+                chain += self._waiting.pop(0)
+            return chain.pop(0) if chain and not self._is_stopped else None
 
     def _work(self, number: int) -> None:
         assert self._context.connect is not None, "who restores tables can open sessions"
@@ -169,7 +173,8 @@ class Builders:
             with connection:
                 self._connections.append(connection)
                 pid = connection.info.backend_pid
-                while (change := self._take()) is not None:
+                chain: list[Change] = []
+                while (change := self._take(chain)) is not None:
                     with self._lock:
                         self._building[pid] = change
                     self._set_memory(connection, change)

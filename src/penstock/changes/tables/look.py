@@ -82,10 +82,13 @@ def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
     if found is None:
         return "absent"
     now = found.record()
-    if now | {"parent": None} == {**change.record, "parent": None}:
+    # A foreign key over the same columns by another unique index is the same foreign key: if several match, the server
+    # takes the one with the lowest OID when the key is added.
+    ignored = {"parent": None, "references_index": None}
+    if now | ignored == {**change.record, **ignored}:
         return _there_or_made(parts, found, change)
     # The foreign key exists, but is not validated.
-    same = {"is_validated", "definition", "comment", "columns", "parent"}
+    same = {"is_validated", "definition", "comment", "columns", *ignored}
     if all(now[key] == value for key, value in change.record.items() if key not in same) and not found.is_validated:
         return "begun"
     raise _is_another(change)

@@ -125,6 +125,7 @@ class IndexFacts:
     """The row of indexes.sql."""
 
     relation_oid: int
+    oid: int
     name: str
     method: str
     is_valid: bool
@@ -250,6 +251,8 @@ class IndexPart:
             "index": asdict(self.row),
             "constraint": None if self.constraint is None else asdict(self.constraint),
             "columns": dict(self.facts.columns),
+            "key_columns": list(self.facts.key_columns),
+            "oid": self.facts.oid,
             "method": self.facts.method,
             "width_bytes": self.facts.width_bytes,
         } | _parent_record(self.parent_id)

@@ -108,6 +108,20 @@ def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = N
     return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
 
 
+def chain_rivals(changes: Iterable[Change]) -> list[list[Change]]:
+    """Return indexes in chains, in the order of their first index. The indexes of a chain are built in turn.
+
+    A chain has the unique indexes of a table over the same columns, in the order of the OIDs that they had. A foreign
+    key that is added takes the one with the lowest OID. Records of older versions have no OIDs.
+    """
+    chains: dict[object, list[Change]] = {}
+    for change in changes:
+        columns = change.record.get("key_columns")
+        rivals = frozenset(columns) if columns and change.record["index"]["is_unique"] else change.name
+        chains.setdefault((change.relation_oid, rivals), []).append(change)
+    return [sorted(chain, key=lambda change: change.record.get("oid", 0)) for chain in chains.values()]
+
+
 def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
     """Return an index's share of the cost of all indexes. `sizes` are the bytes of their tables by OID."""
     return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)

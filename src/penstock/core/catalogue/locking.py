@@ -15,7 +15,7 @@ from typing import TypeVar
 import psycopg
 
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.connect.errors import END_HOLDERS, in_transaction, translate_errors
 from penstock.core.errors import PenstockError, ServerError
 from penstock.core.frozen import frozen
 from penstock.core.sql import change_setting, fetch_rows
@@ -137,6 +137,6 @@ def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
     return ServerError(
         f"could not get a lock within {deadline_s:g} s",
         detail="\n".join(lines),
-        hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again.",
+        hint=END_HOLDERS,
         sqlstate=LOCK_NOT_AVAILABLE,
     )

@@ -52,6 +52,7 @@ from penstock.core.connect.route import (
 )
 from penstock.core.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
 from penstock.core.connect.tls import compose_is_direct, find_roots, tls_defaults
+from penstock.core.connect.waiting import SessionWatch, WatchedConnection
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.values.server import DateOrder, Finding, PoolerFacts, refuse
 
@@ -160,7 +161,7 @@ class ConnectionFactory:
     first connection and set on every later one. Only a few statements run with the user's IntervalStyle and search_path
     (search_path.py). Opening a session takes about nine round trips, so a borrowed session is kept for the next use;
     `close` ends the kept session. The attribute `on_warning` is called with each warning that a server sends; by
-    default warnings are logged.
+    default warnings are logged. The attribute `watch` looks at the sessions that wait.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class ConnectionFactory:
         self._knows_server = False
         self._lock = threading.Lock()
         self.on_warning: Callable[[str], None] = _log_warning
+        self.watch: SessionWatch | None = None
 
     def __repr__(self) -> str:
         return f"ConnectionFactory({self.safe_description!r}, role={self._role!r})"
@@ -321,6 +323,9 @@ class ConnectionFactory:
         defaults = self._defaults(given, label)
         settings = {**self._settings, **defaults, "client_encoding": encoding}
         connection = self._open_first(settings, defaults, given=given)
+        if self.watch is not None and isinstance(connection, WatchedConnection):
+            self.watch.add(connection)
+            connection.watch = self.watch
         try:
             self._prepare(connection)
         except psycopg.Error as error:
@@ -514,7 +519,7 @@ def describe_driver() -> dict[str, str]:
 
 def _connect(settings: dict[str, str]) -> Connection:
     # Statements are not prepared: each runs once, and poolers in transaction mode may not support prepared statements.
-    return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+    return WatchedConnection.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
 
 
 def _user(given: Mapping[str, str]) -> str:

@@ -36,6 +36,16 @@ TOO_MANY_CONNECTIONS = "53300"
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
+# The server's source files that report what the file system refuses. It does so with the SQLSTATE of a privilege.
+_FILE_SOURCES = frozenset(("copydir.c", "dbsize.c", "fd.c", "genfile.c", "md.c", "misc.c", "tablespace.c"))
+_FILE_HINT = (
+    "The file system refuses this to the server's account: check owner and mode of the directory. If it is that of "
+    "temporary work, see penstock temp check."
+)
+
+# The hint of an error that names the sessions which hold a lock.
+END_HOLDERS = "Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again."
+
 # The hint for a missing privilege on an object for which no other hint is written, such as a function or a tablespace.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
 
@@ -89,11 +99,26 @@ class ServerReport:
     column: str | None = None
     constraint: str | None = None
     datatype: str | None = None
+    # The server's own source file that reported the error.
+    source_file: str | None = None
+
+
+class LockWaitOver(psycopg.errors.QueryCanceled):
+    """A statement was cancelled because it had waited for a lock of other sessions for longer than allowed.
+
+    It is no transient error: the time for which the user wants to wait is over.
+    """
+
+    def __init__(self, limit_s: float, holders: Iterable[str]) -> None:
+        super().__init__(f"could not get a lock within {limit_s:g} s")
+        self.detail = "\n".join(f"It is held by {holder}." for holder in holders)
 
 
 def read_report(error: psycopg.Error) -> ServerReport:
     """Return the fields of the server's error, or libpq's own message if no server sent one."""
     diag = error.diag
+    if isinstance(error, LockWaitOver):
+        return ServerReport(message=str(error), sqlstate=error.sqlstate, detail=error.detail, hint=END_HOLDERS)
     return ServerReport(
         message=diag.message_primary or " ".join(str(error).split()) or type(error).__name__,
         sqlstate=diag.sqlstate or error.sqlstate,
@@ -105,6 +130,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
         column=diag.column_name,
         constraint=diag.constraint_name,
         datatype=diag.datatype_name,
+        source_file=diag.source_file,
     )
 
 
@@ -130,8 +156,10 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 def hint_right(report: ServerReport) -> str | None:
     """Return the hint for a missing privilege on an object other than a table, None for any other error.
 
-    Only English messages are recognised.
+    Only English messages are recognised, but for what the file system refuses.
     """
+    if report.sqlstate == _INSUFFICIENT_PRIVILEGE and report.source_file in _FILE_SOURCES:
+        return _FILE_HINT
     lacking = "permission denied for "
     is_other = report.message.startswith(lacking) and not report.message.startswith(
         tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view"))
@@ -235,8 +263,15 @@ def hint_missing_right(error: PenstockError, hint: str) -> None:
     """If an error of `to_penstock_error` reports a missing privilege, set its hint, unless the server sent a hint."""
     cause = error.__cause__
     has_own = isinstance(cause, psycopg.Error) and bool(cause.diag.message_hint)
-    if error.sqlstate == _INSUFFICIENT_PRIVILEGE and not has_own:
+    if error.sqlstate == _INSUFFICIENT_PRIVILEGE and not has_own and not is_of_file_system(error):
         error.hint = hint
+
+
+def is_of_file_system(error: PenstockError) -> bool:
+    """Return whether an error of `to_penstock_error` reports that the file system denies the server a file."""
+    cause = error.__cause__
+    is_denied = error.sqlstate == _INSUFFICIENT_PRIVILEGE
+    return is_denied and isinstance(cause, psycopg.Error) and cause.diag.source_file in _FILE_SOURCES
 
 
 def describe_report(report: ServerReport, what: str) -> str:

@@ -6,13 +6,16 @@ SourceError says so. Pipes and standard input have no size and can be read only 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import select
+import shutil
 import stat
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,11 +219,63 @@ def _changed(source: SourceObject, detail: str) -> SourceError:
     )
 
 
-class Spool:
-    """A temporary folder in TMPDIR that only its owner can read; `close` removes it."""
+_SPOOL_PREFIX = "penstock-spool-"
+
+
+class _SpoolFolder:
+    """A temporary folder in TMPDIR that only its owner can read. A lock on it shows that its process runs.
+
+    First the folders of this user's killed processes are removed. Raises OSError.
+    """
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        _remove_left_spools(tempfile.gettempdir())
+        self.path, self._lock = "", -1
+        while not self.path:
+            # This raises FileNotFoundError if TMPDIR, /tmp and the other temporary folders are all full.
+            path = tempfile.mkdtemp(prefix=_SPOOL_PREFIX)
+            # None if another process has removed the folder before it was locked.
+            if (lock := _lock_folder(path)) is not None:
+                self.path, self._lock = path, lock
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left_spools(parent: str) -> None:
+    with suppress(OSError), os.scandir(parent) as entries:
+        names = [each.path for each in entries if each.name.startswith(_SPOOL_PREFIX)]
+        for path in names:
+            if (lock := _lock_folder(path)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock_folder(path: str) -> int | None:
+    """Return a descriptor with a lock on this user's folder, or None if the folder is gone or its process runs."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        is_own = os.fstat(opened).st_uid == os.geteuid()
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The path may name another folder by now.
+        if is_own and os.path.samestat(os.fstat(opened), Path(path).lstat()):
+            return opened
+    except OSError:
+        pass
+    os.close(opened)
+    return None
+
+
+class Spool:
+    """Copies of pipes in a temporary folder; `close` removes it."""
+
+    def __init__(self) -> None:
+        self._folder: _SpoolFolder | None = None
         # The copies so far, by location. A load may be planned again, but a pipe can be read only once.
         self._copied: dict[str, SourceObject] = {}
 
@@ -232,9 +287,8 @@ class Spool:
         path = None
         try:
             if self._folder is None:
-                # This raises FileNotFoundError if TMPDIR, /tmp and the other temporary folders are all full.
-                self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
-            path = Path(self._folder.name) / str(len(self._copied))
+                self._folder = _SpoolFolder()
+            path = Path(self._folder.path) / str(len(self._copied))
             with path.open("xb") as file:
                 for piece in stored.pieces():
                     file.write(piece)
@@ -255,4 +309,4 @@ class Spool:
         """Remove the copies."""
         folder, self._folder = self._folder, None
         if folder is not None:
-            folder.cleanup()
+            folder.close()

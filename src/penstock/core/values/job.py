@@ -262,7 +262,7 @@ class LoadRules:
         300.0,
         TIME,
         "How long to retry without progress if a connection is lost, the server restarts, a disk is full or the "
-        "like: 30s, 5min, 1h, or 0 (default: 5min).",
+        "like, and how long to wait for a lock of other sessions: 30s, 5min, 1h, or 0 (default: 5min).",
     )
     ignore_space: bool = _ledger(False, SWITCH, "Load even if a local disk may fill.")
     on_error: OnError = _rejects(

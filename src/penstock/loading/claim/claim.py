@@ -21,7 +21,7 @@ from penstock.core.host import host_name
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import find_others
 from penstock.ledger.ledger import confirm
-from penstock.ledger.locks import find_lock_holder, try_lock
+from penstock.ledger.locks import LockPatience, try_lock
 from penstock.ledger.lookup import read_meaning
 from penstock.ledger.members import find_joinable, register
 from penstock.ledger.schema import check_creation, check_staging
@@ -225,19 +225,22 @@ def _enter_alone(reader: FactsReader) -> Member:
 
     If another process has the lock, wait for it, unless the job forbids it. Raises TargetError, ServerError.
     """
-    tools, connection, lock, looks = reader.tools, reader.connection, reader.lock, 0
+    tools, connection, lock = reader.tools, reader.connection, reader.lock
+    looks, is_shown = 0, False
     is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    patience = LockPatience(connection, tools.ledger.schema, identity=lock, clock=tools.clock)
     while not is_locked:
-        pid = find_lock_holder(connection, lock)
+        holder = patience.look()
         if not reader.plan.job.rules.wait:
             raise TargetError(
                 "another process is running this load",
-                detail=f"One of its sessions is backend {pid}.",
+                detail=f"One of its sessions is {holder or 'just ended'}.",
                 hint="Wait for it, or end it with pg_terminate_backend.",
             )
         looks += 1
-        if looks == _LOOKS_BEFORE_NOTICE:
-            tools.notice(f"waiting for another process that is running this load (backend {pid})")
+        if looks >= _LOOKS_BEFORE_NOTICE and holder is not None and not is_shown:
+            tools.notice(f"waiting for another process that is running this load ({holder})")
+            is_shown = True
         tools.sleep(_WAIT_S)
         is_locked = try_lock(connection, lock)
     return Member(tools, lock=lock)
@@ -251,14 +254,16 @@ def _enter_jointly(reader: FactsReader) -> JointMember:
     tools, connection, lock, looks = reader.tools, reader.connection, reader.lock, 0
     seen, is_open = None, False
     is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    patience = LockPatience(connection, tools.ledger.schema, identity=lock, clock=tools.clock)
     while not is_locked:
+        holder = patience.look()
         if (found := find_joinable(connection, tools.ledger.schema, lock)) is not None:
             seen, is_open = found
             if is_open:
                 break
         looks += 1
         if looks == _LOOKS_TO_JOIN:
-            tools.notice("waiting for the process that leads this load")
+            tools.notice(f"waiting for the process that leads this load ({holder or 'just ended'})")
         tools.sleep(_WAIT_S)
         is_locked = try_lock(connection, lock)
     session = tools.connect.connect(label="member")

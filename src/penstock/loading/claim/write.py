@@ -171,7 +171,8 @@ class ClaimWriter:
             job=self._reader.job_text(),
             is_own_job=self._tools.resumes is None,
         )
-        while (claim := take()) is None:
+        claim = take()
+        while claim is None:
             workers = find_workers(self._connection, load_id)
             calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
             if not self._plan.job.rules.wait:
@@ -185,6 +186,8 @@ class ClaimWriter:
                     f"waiting for sessions of load {load_id} that are still running; to end them: {calls}"
                 )
                 is_shown = True
+            # Without such sessions, a session of somebody else has locked the load's row: wait as for any other lock.
+            claim = take(is_patient=not workers)
         return claim
 
     # ---------------------------------------------------------------- tables

@@ -22,6 +22,7 @@ from penstock.core.catalogue.tables import LoadedTable, check_look, compose_look
 from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.core.connect.errors import CopyContext, ServerReport, parse_copy_context, read_report
 from penstock.core.connect.search_path import SETTINGS_RESULTS, TO_OWN_SETTINGS, TO_USERS_SETTINGS
+from penstock.core.connect.waiting import waiting
 from penstock.core.sql import list_identifiers
 from penstock.core.values.table import TableName
 
@@ -209,6 +210,8 @@ class CopySession:
         self._is_copying = False
         self._has_input = False
         self._cancelled_s: float | None = None
+        # Whether the session was cancelled because it waited for another session of the load.
+        self.is_in_conflict = False
         self.round_trip_s = 0.0
         self.commit_s = 0.0
 
@@ -449,6 +452,10 @@ class CopySession:
         with contextlib.suppress(psycopg.Error):
             self._connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
+    def _cancel_conflict(self) -> None:
+        self.is_in_conflict = True
+        self.cancel()
+
     def abandon(self) -> None:
         """End a COPY in progress with an error and close the connection, which rolls back.
 
@@ -512,7 +519,8 @@ class CopySession:
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
         try:
-            yield
+            with waiting(self._connection, self._cancel_conflict):
+                yield
         except psycopg.Error as error:
             report = read_report(self._find_final_error() or error)
             spec = self._spec

@@ -182,7 +182,6 @@ class ObjectSession:
         self.number = number
         self.session = session
         self.totals = SessionTotals()
-        self.is_in_conflict = False
         # The object that is imported now, and whether its import was cancelled because it showed no progress.
         self.current: ImportedObject | None = None
         self.is_silent = False
@@ -266,7 +265,7 @@ class ObjectSession:
             where=FileLocation(file=work.source.uri, line=failure.context.line),
             working_names=work.working_names,
             target=work.target,
-            is_in_conflict=self.is_in_conflict,
+            is_in_conflict=self.session.is_in_conflict,
         )
 
 

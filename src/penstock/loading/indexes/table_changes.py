@@ -7,6 +7,7 @@ the changes. A table is changed only under its lock, and only if it has not chan
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,12 +54,31 @@ class TableChanges:
         self._schema = tools.ledger.schema
         # The tables that this load has to restore.
         self._held: set[int] = set()
+        # The locks of `reserve`.
+        self._reserved = ExitStack()
         # Whether the rebuild after the last row has failed.
         self.has_failed = False
         rules = plan.job.rules
         self._is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
 
     # ---------------------------------------------------------------- before the first row
+
+    def reserve(self, connection: Connection, *, changed_by: Collection[int]) -> None:
+        """Take the locks of the tables that `before` will change, in the order of their oids. `before` releases them.
+
+        Call this before a table is truncated, so that a wait for such a lock does not leave the table empty. Raises
+        ServerError.
+        """
+        self._reserved.close()
+        targets = [target for target in self._plan.targets if target.facts is not None and not target.is_replaced]
+        oids = {
+            target.facts.oid
+            for target in targets
+            if target.facts is not None
+            and (target.indexes.dropped or self._is_switching or target.facts.oid in changed_by)
+        }
+        for oid in sorted(oids):
+            self._reserved.enter_context(self._context(connection).lock(oid))
 
     def before(
         self,
@@ -78,18 +98,21 @@ class TableChanges:
         """
         left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
         if left:
+            # A restore takes the locks of other tables too, so hold none meanwhile.
+            self._reserved.close()
             self.restore_left(left, connection)
-        for target in self._plan.targets:
-            facts = target.facts
-            if facts is None and self._is_switching and target.table in created:
-                facts = find_table(connection, created[target.table].name)
-            # A table to be replaced is not changed, because its definition is copied.
-            if facts is None or target.is_replaced:
-                continue
-            is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
-            if is_dropping or self._is_switching:
-                # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
-                self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
+        with self._reserved:
+            for target in self._plan.targets:
+                facts = target.facts
+                if facts is None and self._is_switching and target.table in created:
+                    facts = find_table(connection, created[target.table].name)
+                # A table to be replaced is not changed, because its definition is copied.
+                if facts is None or target.is_replaced:
+                    continue
+                is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
+                if is_dropping or self._is_switching:
+                    # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
+                    self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
 
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
         """Restore what loads have left changed at tables to be replaced, because the new tables copy their indexes.

@@ -1,4 +1,4 @@
-"""Runs one session: sends blocks in COPY commands and commits batches. Finds sessions that block each other."""
+"""Runs one session: sends blocks in COPY commands and commits batches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
-from penstock.core.catalogue.catalog import BlockedRow, find_blocked
-from penstock.core.errors import FileLocation, PenstockError, ServerError
+from penstock.core.errors import FileLocation, PenstockError
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.ledger.committed import insert_ranges, lacks_object
 from penstock.ledger.ledger import Ledger, taken_over
-from penstock.loading.context import LoadTools, RefusedEncodedError
+from penstock.loading.context import RefusedEncodedError
 from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.loading.formats.blocks import make_cutter, record_error
 from penstock.loading.formats.sent import explain_line
@@ -25,13 +24,11 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount
 from penstock.loading.send.chunk import Batch, Chunk
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
     from penstock.core.tuning import BatchPlan
     from penstock.core.values.table import TableName
     from penstock.ledger.ledger import Ledger
     from penstock.ledger.rejects import Reject
     from penstock.ledger.values import Claim
-    from penstock.loading.imports.objects import ObjectSession
     from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper
     from penstock.loading.values.block import Block, CopySpec, LineEnd
@@ -84,7 +81,6 @@ class LoadSession:
         self.number = number
         self.session = session
         self.totals = SessionTotals()
-        self.is_in_conflict = False
         self._feed = feed
         self._ledger = ledger
         self._claim = claim
@@ -353,7 +349,7 @@ class LoadSession:
             constants=self._current.target.job.set if self._current is not None else (),
             working_names=self._current.work.working_names if self._current is not None else (),
             target=self._current.target if self._current is not None else None,
-            is_in_conflict=self.is_in_conflict,
+            is_in_conflict=self.session.is_in_conflict,
         )
 
     def _where(self, line: int | None) -> FileLocation | str | None:
@@ -371,69 +367,3 @@ class LoadSession:
             if len(uris) == 1
             else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
         )
-
-
-# While no byte is sent, locks are looked up once in this many seconds (blocked.sql). Each look-up costs the server
-# about a millisecond.
-_STALL_S = 1.0
-
-
-class ConflictWatch:
-    """Checks the backends of a stalled load.
-
-    Cancels a backend that waits for another backend of the load. Reports the sessions outside the load that block it.
-    Opens its own connection at the first stall.
-    """
-
-    def __init__(self, tools: LoadTools) -> None:
-        self._tools = tools
-        self._connection: Connection | None = None
-        self._bytes_sent = -1
-        self._blocked: frozenset[int] = frozenset()
-        self._reported: tuple[str, ...] = ()
-        self._looked_s = 0.0
-
-    def look(self, sessions: Sequence[LoadSession | ObjectSession], *, bytes_sent: int) -> None:
-        """Check once a second while no byte is sent."""
-        now_s = self._tools.clock()
-        if bytes_sent != self._bytes_sent:
-            self._bytes_sent, self._looked_s, self._blocked = bytes_sent, now_s, frozenset()
-            return
-        if now_s - self._looked_s < _STALL_S:
-            return
-        self._looked_s = now_s
-        waiting = self._find_blocked([running.session.backend_pid for running in sessions])
-        blocked = frozenset(row.pid for row in waiting)
-        # A backend counts as blocked after two checks in a row. A shorter wait is neither cancelled nor reported.
-        lasting, self._blocked = blocked & self._blocked, blocked
-        self._report([row for row in waiting if row.pid in lasting])
-        stuck = {row.pid for row in waiting if row.pid in lasting and row.waits_for_own}
-        for running in sessions:
-            if running.session.backend_pid in stuck:
-                running.is_in_conflict = True
-                running.session.cancel()
-                return
-
-    def _report(self, waiting: Sequence[BlockedRow]) -> None:
-        """Report the sessions outside the load that hold the locks, unless they were reported last time."""
-        others = tuple(sorted({other for row in waiting for other in row.others}))
-        if others and others != self._reported:
-            self._tools.notice(f"waiting for a lock of {'; '.join(others)}")
-            self._reported = others
-
-    def _find_blocked(self, pids: Sequence[int]) -> list[BlockedRow]:
-        """Return the blocked backends, or none if the server has no free connection for this check."""
-        try:
-            if self._connection is None:
-                self._connection = self._tools.connect.connect(label="watch")
-            return find_blocked(self._connection, pids)
-        except ServerError as error:
-            _log.info("cannot read the load's sessions: %s", error.message)
-            self.close()
-            return []
-
-    def close(self) -> None:
-        """Close the connection, if one was opened."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

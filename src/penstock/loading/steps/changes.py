@@ -68,6 +68,13 @@ class Changes(Step):
         """Return what is done with each table."""
         return describe_changes(facts.plan)
 
+    def reserve(self, load: RunningLoad, connection: Connection) -> None:
+        """Take the locks that `before` needs, if it has to change a table that is truncated first."""
+        changed_by = load.claimed.changed_by
+        is_emptying = any(target.is_truncated_first for target in self._plan.targets)
+        if is_emptying and (changed_by or self._plan.changes_shape):
+            self._open().reserve(connection, changed_by=changed_by)
+
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Restore what other loads have left changed. Then record the changes of this load, and make them."""
         if load.claimed.changed_by or self._plan.changes_shape:

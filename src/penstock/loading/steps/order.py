@@ -30,6 +30,17 @@ class Truncation(Step):
             truncate_first(context, load.claimed.landings)
 
 
+class ShapeLocks(Step):
+    """Takes the locks for dropping indexes and keys, which other processes may hold."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Wait for the locks. The step Changes releases them."""
+        self._changes.reserve(load, connection)
+
+
 class References(Step):
     """Retries the records that a foreign key rejected, after the last record is sent."""
 
@@ -46,6 +57,7 @@ class References(Step):
 
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     """Return the steps of one load."""
+    changes = Changes(plan, tools)
     return (
         # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
         SettingsStep(tools),
@@ -62,9 +74,11 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
         Sequences(plan, tools),
         # SpaceCheck runs before tables are truncated, so that a load that it refuses has changed nothing.
         SpaceCheck(),
+        # ShapeLocks runs before tables are truncated, so that no table is empty while the load waits for a lock.
+        ShapeLocks(changes),
         # Truncation runs before indexes are dropped, because by default they are dropped only if the table is empty.
         Truncation(),
-        Changes(plan, tools),
+        changes,
         # References is last here, so it is the first after the rows. The rejected records that it stores must be in the
         # tables before keys are rebuilt.
         References(),

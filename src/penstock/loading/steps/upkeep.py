@@ -199,7 +199,7 @@ def _read_before(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
         with limited_lock_wait(connection, plan.tuning.vacuum_lock_timeout_s):
             return {relation.oid: relation for relation in read_relations(connection, oids)}
     except PenstockError as error:
-        if error.sqlstate != _LOCK_NOT_AVAILABLE:
+        if error.sqlstate not in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
             raise
         return {}
 

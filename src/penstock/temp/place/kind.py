@@ -11,8 +11,8 @@ from psycopg import sql
 from penstock.changes.context import Context, Kind, Restored
 from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import Connection, ConnectionFactory
-from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.errors import TargetError
+from penstock.core.connect.errors import in_transaction, is_of_file_system, translate_errors
+from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, run_query
 from penstock.core.values.change import SERVER, Change, RepairAction, server_change
@@ -211,8 +211,21 @@ def _look(context: Context, placement: Placement) -> RemovalFacts:
         elsewhere=found.location if found is not None and not is_ours else None,
         renamed=find_name_at(connection, placement.location) if found is None else None,
         setting=read_setting(connection, placement.scope),
-        occupants=find_occupants(_connect(context), connection, found.oid) if found is not None and is_ours else [],
+        occupants=_find_readable(context, found.oid) if found is not None and is_ours else [],
     )
+
+
+def _find_readable(context: Context, oid: int) -> list[Occupant]:
+    """Return the objects in a tablespace, or none if the server cannot read its directory.
+
+    The setting can be restored all the same. DROP TABLESPACE then needs the directory.
+    """
+    try:
+        return find_occupants(_connect(context), context.connection, oid)
+    except PenstockError as error:
+        if not is_of_file_system(error):
+            raise
+        return []
 
 
 def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
@@ -257,8 +270,16 @@ def _refuse_permanent(found: RemovalFacts) -> None:
 
 
 def _refuse_temporary(context: Context, found: TablespaceRow, placement: Placement) -> None:
-    occupants = find_occupants(_connect(context), context.connection, found.oid)
-    occupants += find_spilling(context.connection, found.oid)
+    try:
+        occupants = find_occupants(_connect(context), context.connection, found.oid)
+        occupants += find_spilling(context.connection, found.oid)
+    except PenstockError as error:
+        if is_of_file_system(error):
+            error.hint = (
+                f"{SETTING} of {placement.scope} is restored. Give {found.location} back to the server's account, with "
+                "mode 0700, and run it again."
+            )
+        raise
     hint = (
         f"{SETTING} of {placement.scope} is restored; run it again when these are gone: temporary files end with their "
         "statements, temporary tables with their sessions."

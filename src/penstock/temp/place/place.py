@@ -22,6 +22,7 @@ from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
+from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.host import measure_disk
@@ -84,18 +85,24 @@ def check_placement(
     if untrusted is not None:
         problems.append(untrusted)
     if found is not None:
-        folder = f"{found.location}/{place.version_folder}"
-        # Do not suggest creating the directory if its disk is not mounted: it would be created on the data's disk.
-        if not shared and untrusted is None and not folder_exists(control, folder):
-            if is_local and _mend(found.location, place):
-                mended.append(f"created {folder}")
-            else:
-                problems.append(_missing(found.location, folder))
-        problems += [
-            TempPlaceProblem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
-            for each in find_occupants(connect, control, found.oid)
-            if each.move is not None
-        ]
+        try:
+            # Do not suggest creating the directory if its disk is not mounted: it would be created on the data's disk.
+            if not shared and untrusted is None:
+                folder = f"{found.location}/{place.version_folder}"
+                if not folder_exists(control, folder):
+                    if is_local and _mend(found.location, place):
+                        mended.append(f"created {folder}")
+                    else:
+                        problems.append(_missing(found.location, folder))
+            problems += [
+                TempPlaceProblem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
+                for each in find_occupants(connect, control, found.oid)
+                if each.move is not None
+            ]
+        except PenstockError as error:
+            if not is_of_file_system(error):
+                raise
+            problems.append(_unreadable(found.location, place, error))
         problems += _judge_rights(placement, found)
     disk = measure_disk(Path(placement.location)) if is_local else None
     if disk is not None and disk.free_bytes < _LEAST_FREE * disk.size_bytes:
@@ -149,6 +156,16 @@ def _missing(location: str, folder: str) -> TempPlaceProblem:
         what=f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
         "tables fail",
         remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
+    )
+
+
+def _unreadable(location: str, place: PlaceRow, error: PenstockError) -> TempPlaceProblem:
+    directory = shlex.quote(location)
+    owner = "to the server's account" if place.data_directory is None else f"--reference={place.data_directory}"
+    return TempPlaceProblem(
+        what=f"the server may not read {location}, so work that spills fails: its owner or mode was changed "
+        f"({error.message})",
+        remedy=f"As root: chown {owner} {directory}; chmod 700 {directory}",
     )
 
 
