@@ -597,6 +597,19 @@ fn find_doubts(
     Ok(kinds.map(|doubt| (doubt.count, doubt.line)))
 }
 
+/// `segments` are (buffer, start, end) runs that together hold whole records.
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, line_end))]
+fn find_controls(
+    py: Python<'_>,
+    segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    line_end: &str,
+) -> PyResult<(u64, u64)> {
+    let (runs, line_end) = (to_runs(&segments)?, to_line_end(line_end)?);
+    Ok(py.detach(|| doubts::find_controls(&runs, line_end)))
+}
+
 impl From<ValueError> for PyErr {
     fn from(error: ValueError) -> Self {
         RecordError::new_err((error.to_string(), error.row, error.column))
@@ -742,6 +755,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
+    module.add_function(wrap_pyfunction!(find_controls, module)?)?;
     module.add_function(wrap_pyfunction!(read_footer, module)?)?;
     module.add_function(wrap_pyfunction!(used_features, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)

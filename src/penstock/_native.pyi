@@ -317,6 +317,9 @@ def find_doubts(
     fields that are one of `nulls`. The backslashes of \N fields do not count.
     """
 
+def find_controls(segments: Sequence[tuple[bytes, int, int]], *, line_end: LineEnd) -> tuple[int, int]:
+    """Return how many bytes are control characters in ISO 8859 (0x80 to 0x9F), and the line of the first, from 0."""
+
 # A kind of column, its width or scale, its unit, then the values, offsets and validity of the rows, and the first row's
 # bit.
 Buffers: TypeAlias = tuple[str, int, str, bytes, bytes | None, bytes | None, int]

@@ -164,6 +164,7 @@ WarningCode = Literal[
     "byte-order-mark",
     "carriage-returns",
     "column-names",
+    "control-bytes",
     "disk-short",
     "empty",
     "empty-field",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.core.files.encodings import guess_utf16
+from penstock.core.files.encodings import guess_utf16, windows_page
 from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, Notice, TextFormat, WarningCode
@@ -185,6 +185,7 @@ def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) ->
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))
+    found.append(_control_bytes(sample, dialect.encoding))
     return tuple(notice for notice in found if notice is not None)
 
 
@@ -271,6 +272,21 @@ def _stray_quote(sample: RecordSample) -> Notice | None:
                 else "Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
             )
     return None
+
+
+def _control_bytes(sample: RecordSample, encoding: str) -> Notice | None:
+    """Find bytes that ISO 8859 reads as control characters, and the code page of Windows as letters and signs."""
+    page = windows_page(encoding)
+    found = None if page is None else re.search(rb"[\x80-\x9f]", sample.head)
+    if page is None or found is None:
+        return None
+    return sample.notice("control-bytes", found.start(), *explain_controls(encoding, page))
+
+
+def explain_controls(encoding: str, page: str) -> tuple[str, str]:
+    """Return the message and the hint for bytes that an encoding of ISO 8859 reads as control characters."""
+    hint = f"Use --encoding {page} if they are letters or signs, such as \u20ac or \u201c \u201d."
+    return f"bytes from 0x80 to 0x9f are control characters in {encoding}", hint
 
 
 def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
