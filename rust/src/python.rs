@@ -740,6 +740,7 @@ fn used_features() -> Vec<&'static str> {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("NULL_WORDS", types::NULL_WORDS)?;
     module.add("RecordError", module.py().get_type::<RecordError>())?;
     module.add_class::<Cut>()?;
     module.add_class::<RecordCutter>()?;

@@ -43,6 +43,14 @@ const WITH_POINT: u32 = 0b11_1000_0000 << FIRST_NOTATION;
 /// The bit for numbers, dates and timestamps that are plain already, whose notation does not matter.
 pub const PLAIN: u32 = 1 << (FIRST_NOTATION + 10);
 const NOTATIONS: u32 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
+/// This bit is not a type. A column loses it at the first of `NULL_WORDS`, which takes no other bit: the other bits are
+/// those of the values that are left if the word stands for null.
+pub const NO_WORD: u32 = 1 << (FIRST_NOTATION + 11);
+/// The bits that are no types and no notations.
+const MARKS: u32 = KNOWN_ORDER | NO_WORD;
+/// The words that other programs write for null.
+pub const NULL_WORDS: [&str; 15] =
+    ["", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?"];
 
 const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
 const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
@@ -143,7 +151,12 @@ pub fn find_types(
                 }
                 // COPY is not sent a record with a value that is not in the notation of its column.
                 if let Some(value) = plain_value(&rewriter.notations, &reader, index, field) {
-                    column.take_value(&value, fitting(&value, column.fits), || reader.line_at(field.start));
+                    let (left, line) = (fitting(&value, column.fits), || reader.line_at(field.start));
+                    if wanted & NO_WORD != 0 && left & !MARKS == 0 && is_null_word(&value) {
+                        column.take_word(&value, line);
+                    } else {
+                        column.take_value(&value, left, line);
+                    }
                 }
             }
         }
@@ -163,24 +176,44 @@ impl ColumnTypes {
         Self { fits: wanted, first: None, lost: Vec::new() }
     }
 
+    /// Takes a word for null that no type accepts.
+    fn take_word(&mut self, value: &[u8], line: impl FnOnce() -> u64) {
+        if self.fits & NO_WORD == 0 {
+            return;
+        }
+        let shown = Witness { line: line(), value: value.to_vec() };
+        self.first.get_or_insert_with(|| shown.clone());
+        self.lost.push((NO_WORD, shown));
+        self.fits &= !NO_WORD;
+    }
+
     /// Takes a value. `left` are those of the types in `fits` that accept the value.
-    pub(crate) fn take_value(&mut self, value: &[u8], left: u32, line: impl FnOnce() -> u64) {
+    ///
+    /// If no type is left, the column's further values do not matter.
+    pub(crate) fn take_value(&mut self, value: &[u8], mut left: u32, line: impl FnOnce() -> u64) {
         if left == self.fits && self.first.is_some() {
             return;
         }
+        if self.fits & NO_WORD != 0 && left & !MARKS == 0 {
+            left = 0;
+        }
         let shown = Witness { line: line(), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
         if left != self.fits {
-            self.lost.push((self.fits & !left, shown.clone()));
+            self.lost.push((self.fits & !left & !MARKS, shown.clone()));
         }
         self.first.get_or_insert(shown);
         self.fits = left;
     }
 }
 
+fn is_null_word(value: &[u8]) -> bool {
+    NULL_WORDS.iter().any(|word| word.as_bytes() == value)
+}
+
 /// Returns the types of `wanted` that accept a value.
 #[must_use]
 pub fn fitting(value: &[u8], wanted: u32) -> u32 {
-    let Some(&first) = value.first() else { return wanted & KNOWN_ORDER };
+    let Some(&first) = value.first() else { return wanted & MARKS };
     let mut found = 0;
     let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
     let number = if wanted & (NUMBERS | NOTATIONS) == 0 { None } else { Number::parse(value) };
@@ -228,7 +261,7 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     if wanted & KEPT_TIMES != 0 {
         found |= kept_by_times(value, wanted);
     }
-    (found | KNOWN_ORDER) & wanted
+    (found | MARKS) & wanted
 }
 
 /// Returns the types whose canonical form a value has.
@@ -614,7 +647,9 @@ static NOTATED: LazyLock<Vec<Notation>> = LazyLock::new(|| {
 /// Returns the notations of `wanted` in which a value is written, so that its plain form has a type.
 fn notations(value: &[u8], wanted: u32, number: Option<Number>) -> u32 {
     let is_time = |text: &[u8]| [date, timestamp, timestamptz].iter().any(|recognise| recognise(text) != Fit::No);
-    let known = match number {
+    // Blanks around a number or a date are no notation.
+    let value = value.trim_ascii();
+    let known = match number.or_else(|| Number::parse(value)) {
         Some(number) if number.is_whole() => PLAIN | WITH_POINT | WITH_COMMA,
         Some(_) => PLAIN | WITH_POINT,
         None if wanted & (PLAIN | YMD) != 0 && is_time(value) => PLAIN | YMD,

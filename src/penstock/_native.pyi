@@ -11,6 +11,9 @@ Types: TypeAlias = tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[in
 # of the first one in the runs, from 0, with its first 60 bytes.
 Change: TypeAlias = tuple[int, int, int, int, bytes]
 
+# The words that other programs write for null.
+NULL_WORDS: list[str]
+
 class RecordError(ValueError):
     """A record violates the dialect. The args are (message, record, line), counted from 0 in the first buffer."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import _native
 from penstock.core.files.encodings import guess_utf16, windows_page
@@ -174,10 +174,12 @@ class RecordSample:
             return True
         return False
 
-    def notice(self, code: WarningCode, offset: int, message: str, hint: str) -> Notice:
+    def notice(
+        self, code: WarningCode, offset: int, message: str, hint: str, options: Mapping[str, Any] | None = None
+    ) -> Notice:
         """Return a notice about one byte."""
         line, column = self.locate(offset)
-        return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint)
+        return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint, options=options)
 
 
 def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
@@ -280,7 +282,7 @@ def _control_bytes(sample: RecordSample, encoding: str) -> Notice | None:
     found = None if page is None else re.search(rb"[\x80-\x9f]", sample.head)
     if page is None or found is None:
         return None
-    return sample.notice("control-bytes", found.start(), *explain_controls(encoding, page))
+    return sample.notice("control-bytes", found.start(), *explain_controls(encoding, page), {"encoding": page})
 
 
 def explain_controls(encoding: str, page: str) -> tuple[str, str]:
@@ -297,7 +299,7 @@ def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
         return _quoted_null(sample)
     word = found[0][0].decode()
     message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
-    return sample.notice("literal-null", found[0].start(), message, hint)
+    return sample.notice("literal-null", found[0].start(), message, hint, {"null": (word,)})
 
 
 def find_null_words(nulls: Sequence[str], format_name: TextFormat) -> list[str]:
@@ -315,7 +317,7 @@ def _quoted_null(sample: RecordSample) -> Notice | None:
         return None
     word = match[0].strip(quote).decode()
     message, hint = f"{word} in quotes is text", f"Use --null={word} --force-null='*' if it is null."
-    return sample.notice("literal-null", match.start(), message, hint)
+    return sample.notice("literal-null", match.start(), message, hint, {"null": (word,), "force_null": ("*",)})
 
 
 def _kept_blanks(sample: RecordSample) -> Notice | None:
