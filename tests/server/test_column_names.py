@@ -12,10 +12,12 @@ import pytest
 from penstock import load, retry
 from penstock.core.errors import TargetError, UsageError
 from support.files import write_to
-from support.loads import Loads, target
+from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
 
 PENGUINS = 'Species,"Culmen Length (mm)",IndividualID\nAdelie,39.1,N1\nGentoo,46.1,N2\n'
 TABLE = "CREATE TABLE t (individual_id text, species text, culmen_length_mm numeric)"
@@ -215,6 +217,22 @@ def test_name_that_only_a_loaded_file_has_is_taken(loads: Loads, tmp_path: Path)
     loads.run(job)
     write_to(tmp_path / "2.csv", "a\n3\n")
     assert loads.run(job).rows == 1
+
+
+def test_name_that_another_target_has_is_taken(loads: Loads, tmp_path: Path) -> None:
+    """The tables of an export have the same options, and not the same generated columns."""
+    loads.execute("CREATE TABLE t (a int); CREATE TABLE u (a int)")
+    one, two = write_to(tmp_path / "1.csv", "a,g\n1,2\n"), write_to(tmp_path / "2.csv", "a\n3\n")
+
+    def job(*skip: str) -> list[TargetJob]:
+        given = (target(one, skip=skip), target(two, into="u", skip=skip))
+        return [replace(each, missing="default") for each in given]
+
+    assert isinstance(loads.refuse(*job("g", "zz")), UsageError)
+    assert loads.run(*job("g")).rows == 2
+    # The first target is loaded already.
+    write_to(tmp_path / "2.csv", "a\n3\n4\n")
+    assert loads.run(*job("g"), rules=replace(IMPATIENT, changed="load")).rows == 2
 
 
 def test_json_lines_are_read_on_for_a_name_that_no_record_has(loads: Loads, tmp_path: Path) -> None:

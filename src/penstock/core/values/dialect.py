@@ -123,7 +123,8 @@ class DialectOptions:
     rename: Mapping[str, str] = _columns(
         {},
         RENAMES,
-        "Load column OLD of the file into column NEW of the table. May be given several times.",
+        "Load column OLD of the file into column NEW of the table. A name that no file has is an error. May be given "
+        "several times.",
     )
 
     def __post_init__(self) -> None:

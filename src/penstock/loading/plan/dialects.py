@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock import _native
 from penstock.core.errors import DataError
@@ -29,23 +29,31 @@ if TYPE_CHECKING:
 
 
 def refuse_other_dialects(
-    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth = "columns"
+    works: Sequence[ObjectWork],
+    sources: SourceReader,
+    warnings: WarningLog,
+    *,
+    depth: Depth = "columns",
+    targets: Sequence[TargetPlan] = (),
 ) -> None:
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
-    Raises UsageError if --rename or --skip names a column that no object has.
     Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
     header does not fit the table. With depth "records", these errors are also raised if one of an object's first
     records does not fit the table. Warns of each object, except the first, in which the first line names a separator.
+    Raises UsageError if --rename or --skip of the load's `targets` names a column that no object has.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
     """
-    for _, of_target in groupby(works, key=lambda work: work.target_index):
+    absent: dict[int, _Absent] = {}
+    for index, of_target in groupby(works, key=lambda work: work.target_index):
         here = list(of_target)
         seen = [work for work in here if not _is_unseen(work)]
         names = _look_at(seen, sources, warnings, depth=depth) if seen else {}
-        _refuse_absent(here, names, sources)
+        if index < len(targets):
+            absent[index] = _find_absent(targets[index], here, names, sources)
+    _refuse_absent(absent, targets, sources)
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
@@ -58,18 +66,39 @@ def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: Warning
         _look_at([work], sources, warnings, depth="dialect")
 
 
-def _refuse_absent(works: Sequence[ObjectWork], names: dict[str, None], sources: SourceReader) -> None:
-    """Raise UsageError if --rename or --skip names a column that no object of a target has.
+# The names in --rename and --skip that no object of a target has, each with its option; then the names that it has.
+_Absent: TypeAlias = tuple[list[tuple[str, str]], dict[str, None]]
+
+
+def _refuse_absent(found: dict[int, _Absent], targets: Sequence[TargetPlan], sources: SourceReader) -> None:
+    """Raise UsageError if --rename or --skip names a column that no target with this option has.
+
+    The targets of an export have the same options. Those that are not in `found` are loaded already.
+    """
+    for pair in dict.fromkeys(chain.from_iterable(pairs for pairs, _ in found.values())):
+        users = [index for index, target in enumerate(targets) if pair in find_absent((), target.job)]
+        for index in users:
+            if index not in found:
+                found[index] = _find_absent(targets[index], [], {}, sources)
+        if all(pair in found[index][0] for index in users):
+            names = dict.fromkeys(chain.from_iterable(found[index][1] for index in users))
+            objects = [source for index in users for source in targets[index].objects]
+            refuse_absent([pair], names, uri=objects[0].uri if len(objects) == 1 else None, is_all=True)
+
+
+def _find_absent(
+    target: TargetPlan, works: Sequence[ObjectWork], names: dict[str, None], sources: SourceReader
+) -> _Absent:
+    """Return the names in --rename and --skip that no object of a target has, and the names that were found.
 
     `works` are the objects to be loaded, and `names` the names in the beginnings of those that can be read again. The
     other objects are loaded already. They are looked at only if a name is in none of these. Records of JSON Lines may
     have names that the beginning lacks, so the objects are then read on to the first record with the name.
     """
-    target = works[0].target
     job, first = target.job, format_of(target)
     names |= dict.fromkeys(job.columns or name_fields(target.header, target.edge) or ())
     if any(_is_unseen(work) and work.source != target.sample.source for work in works):
-        return
+        return [], names
     given = {work.source for work in works}
     others = [source for source in target.objects if source not in given and (not source.is_pipe or source.is_spooled)]
     columns = [column.name for column in table_after_creation(target).columns] if first.is_by_name else []
@@ -80,7 +109,7 @@ def _refuse_absent(works: Sequence[ObjectWork], names: dict[str, None], sources:
     # Of JSON Lines, --skip may also name a column of the table, which then gets no value of that name.
     while (absent := find_absent([*names, *columns], job)) and (found := next(looks, None)) is not None:
         names |= dict.fromkeys(found)
-    refuse_absent(absent, names, uri=works[0].source.uri if len(target.objects) == 1 else None, is_all=True)
+    return absent, names
 
 
 def _find_names(sample: ObjectSample, target: TargetPlan) -> Collection[str]:
