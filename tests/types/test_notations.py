@@ -396,3 +396,13 @@ def test_numbers_with_blanks_are_no_notation(loads: Loads, write: Write) -> None
     """They have neither commas nor points, and no option is asked for."""
     loads.run(make_target(write("k;v\n1; 1\n2;2 \n")))
     assert loads.warnings == ()
+
+
+def test_a_word_for_null_in_a_table_of_numbers_is_one_warning(loads: Loads, write: Write) -> None:
+    """For all its columns; in a column of texts it is one."""
+    loads.execute("CREATE TABLE t (a int, b numeric, c text, d date)")
+    path = write("a,b,c,d\n1,2,NA,2026-01-01\nNA,NA,x,NA\n")
+    with loads.loader() as loader:
+        notices = loader.plan(LoadJob(targets=(_target(path),))).notices
+    message = 'NA is text in this dialect, and columns "a", "b", "d" of table "public.t" have another type'
+    assert [(each.code, each.line, each.message) for each in notices] == [("literal-null", 3, message)]

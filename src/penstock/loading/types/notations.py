@@ -114,10 +114,16 @@ def compose_word(
     names, seen = [name for name, _ in columns], columns[0][1]
     shown = ", ".join(f'"{name}"' for name in names[:_COLUMNS_SHOWN])
     shown += f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
-    what = f"{'is column' if len(names) == 1 else 'are columns'} {shown} of table"
+    is_one = len(names) == 1
+    listed = f'{"column" if is_one else "columns"} {shown} of table "{target.table}"'
+    so = (
+        f"{listed} {'has' if is_one else 'have'} another type"
+        if is_typed
+        else f"so {'is' if is_one else 'are'} {listed}"
+    )
     return Notice(
         code="literal-null",
-        message=f'{word} is text in this dialect, and {"not" if is_typed else "so"} {what} "{target.table}"',
+        message=f"{word} is text in this dialect, and {so}",
         uri=seen.uri,
         line=seen.line,
         hint=f"Use {null_option(word, names[0], target.dialect)}.",

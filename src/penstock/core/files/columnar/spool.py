@@ -50,7 +50,7 @@ def _with_index(source: Any) -> Any:
     pandas makes a RangeIndex of an index with the values 1, 2, 3, and streams other indexes only.
     """
     index = getattr(source, "index", None) if hasattr(source, "reset_index") else None
-    if type(index).__name__ != "RangeIndex" or index.name is None:
+    if index is None or type(index).__name__ != "RangeIndex" or index.name is None:
         return source
     is_copy = index.name in source.columns and index.equals(source.set_index(index.name).index)
     return source if is_copy else source.reset_index()
