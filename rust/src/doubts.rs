@@ -88,6 +88,22 @@ impl Runs<'_> {
     }
 }
 
+/// Returns how many bytes of `runs` are control characters in ISO 8859 (0x80 to 0x9F), and the line of the first one,
+/// counted from 0.
+#[must_use]
+pub fn find_controls(runs: &[&[u8]], line_end: LineEnd) -> (u64, u64) {
+    let is_control = |byte: u8| byte & 0xE0 == 0x80;
+    // A sum of bytes is vectorised, and a sum of 255 of them is a byte.
+    let in_part = |part: &[u8]| u64::from(part.iter().map(|&byte| u8::from(is_control(byte))).sum::<u8>());
+    let count: u64 = runs.iter().flat_map(|run| run.chunks(255)).map(in_part).sum();
+    if count == 0 {
+        return (0, 0);
+    }
+    let newline = if line_end == LineEnd::Cr { b'\r' } else { b'\n' };
+    let before = runs.iter().copied().flatten().take_while(|&&byte| !is_control(byte));
+    (count, before.filter(|&&byte| byte == newline).count() as u64)
+}
+
 /// Searches runs that together hold whole records. If `with_backslashes` is false, backslashes are not searched. The
 /// caller knows in this case that no backslash speaks against the format.
 #[must_use]
@@ -292,6 +308,13 @@ mod tests {
     fn words(data: &[u8], guess: Guess) -> [(u64, u64); 2] {
         let doubts = find_doubts(&[data], guess, true);
         [doubts.apostrophes, doubts.nulls].map(|doubt| (doubt.count, doubt.line))
+    }
+
+    #[test]
+    fn controls_are_counted_over_runs() {
+        let (first, second) = ([b"a\n".as_slice(), &[0xE9; 300]].concat(), [b"\n".as_slice(), &[0x93; 300]].concat());
+        assert_eq!(find_controls(&[&first, &second], LineEnd::Lf), (300, 2));
+        assert_eq!(find_controls(&[&first], LineEnd::Lf), (0, 0));
     }
 
     #[test]

@@ -287,7 +287,7 @@ fn write_text(text: &[u8], output: &mut Vec<u8>) {
 /// The type of a string is that of its text. Only objects and arrays are jsonb. Records that cannot be read are
 /// skipped.
 #[must_use]
-pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
+pub fn find_types(block: &[u8], wanted: u64) -> Vec<(Vec<u8>, ColumnTypes)> {
     let mut names = Names::default();
     let mut columns: Vec<ColumnTypes> = Vec::new();
     let mut found: Vec<(usize, Value)> = Vec::new();
@@ -319,7 +319,7 @@ pub fn find_types(block: &[u8], wanted: u32) -> Vec<(Vec<u8>, ColumnTypes)> {
 }
 
 /// Returns the types that a kind of value may have. Columns that exist are sent its text, which decides.
-fn of_kind(kind: Kind) -> u32 {
+fn of_kind(kind: Kind) -> u64 {
     match kind {
         Kind::Nested => JSONB | KEPT | FLAGS,
         Kind::Boolean => BOOLEAN | KEPT | FLAGS,

@@ -25,8 +25,8 @@ pub(crate) enum DayOrder {
 }
 
 impl DayOrder {
-    pub(crate) fn numbered(number: u32) -> Self {
-        match number {
+    pub(crate) fn numbered(number: u64) -> Self {
+        match number & 0b11 {
             1 => Self::Mdy,
             2 => Self::Dmy,
             3 => Self::Ymd,

@@ -209,7 +209,7 @@ impl Rewriter {
         py: Python<'py>,
         segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
         line_end: &str,
-        wanted: u32,
+        wanted: u64,
         forced: Vec<bool>,
     ) -> PyResult<Vec<Types<'py>>> {
         let line_end = to_line_end(line_end)?;
@@ -351,7 +351,7 @@ fn join<'a>(runs: &[&'a [u8]]) -> Cow<'a, [u8]> {
 fn find_json_types<'py>(
     py: Python<'py>,
     segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
-    wanted: u32,
+    wanted: u64,
 ) -> PyResult<Vec<(Bound<'py, PyBytes>, Types<'py>)>> {
     let runs = to_runs(&segments)?;
     let found = py.detach(|| json_lines::find_types(&join(&runs), wanted));
@@ -365,7 +365,7 @@ fn find_json_end(text: &[u8]) -> Option<usize> {
 }
 
 type Seen<'py> = (u64, Bound<'py, PyBytes>);
-type Types<'py> = (u32, Option<Seen<'py>>, Vec<(u32, Seen<'py>)>);
+type Types<'py> = (u64, Option<Seen<'py>>, Vec<(u64, Seen<'py>)>);
 
 /// Returns what a column of a type with a limit (`ColumnType::named`) does not keep of a value, as bits of `kept.rs`.
 #[pyfunction]
@@ -376,7 +376,7 @@ fn find_change(value: &[u8], name: &str, limit: i32) -> PyResult<u8> {
 
 /// Returns the types of `wanted` that accept a value, and those whose canonical form the value has.
 #[pyfunction]
-fn recognize(value: &[u8], wanted: u32) -> (u32, u32) {
+fn recognize(value: &[u8], wanted: u64) -> (u64, u64) {
     (types::fitting(value, wanted), types::canonical(value) & wanted)
 }
 
@@ -597,6 +597,19 @@ fn find_doubts(
     Ok(kinds.map(|doubt| (doubt.count, doubt.line)))
 }
 
+/// `segments` are (buffer, start, end) runs that together hold whole records.
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, line_end))]
+fn find_controls(
+    py: Python<'_>,
+    segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    line_end: &str,
+) -> PyResult<(u64, u64)> {
+    let (runs, line_end) = (to_runs(&segments)?, to_line_end(line_end)?);
+    Ok(py.detach(|| doubts::find_controls(&runs, line_end)))
+}
+
 impl From<ValueError> for PyErr {
     fn from(error: ValueError) -> Self {
         RecordError::new_err((error.to_string(), error.row, error.column))
@@ -727,6 +740,7 @@ fn used_features() -> Vec<&'static str> {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("NULL_WORDS", types::NULL_WORDS)?;
     module.add("RecordError", module.py().get_type::<RecordError>())?;
     module.add_class::<Cut>()?;
     module.add_class::<RecordCutter>()?;
@@ -742,6 +756,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_json_types, module)?)?;
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
+    module.add_function(wrap_pyfunction!(find_controls, module)?)?;
     module.add_function(wrap_pyfunction!(read_footer, module)?)?;
     module.add_function(wrap_pyfunction!(used_features, module)?)?;
     module.add_function(wrap_pyfunction!(encode_rows, module)?)

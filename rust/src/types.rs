@@ -15,48 +15,57 @@ use crate::notation::{plain_value, Notation};
 use crate::rewrite::Rewriter;
 
 /// The bits of a set of types, in the order in which they are preferred.
-pub const BOOLEAN: u32 = 1;
-pub const INTEGER: u32 = 1 << 1;
-pub const BIGINT: u32 = 1 << 2;
-pub const NUMERIC: u32 = 1 << 3;
-pub const DOUBLE: u32 = 1 << 4;
-pub const DATE: u32 = 1 << 5;
-pub const TIMESTAMP: u32 = 1 << 6;
-pub const TIMESTAMPTZ: u32 = 1 << 7;
-pub const UUID: u32 = 1 << 8;
-pub const JSONB: u32 = 1 << 9;
+pub const BOOLEAN: u64 = 1;
+pub const INTEGER: u64 = 1 << 1;
+pub const BIGINT: u64 = 1 << 2;
+pub const NUMERIC: u64 = 1 << 3;
+pub const DOUBLE: u64 = 1 << 4;
+pub const DATE: u64 = 1 << 5;
+pub const TIMESTAMP: u64 = 1 << 6;
+pub const TIMESTAMPTZ: u64 = 1 << 7;
+pub const UUID: u64 = 1 << 8;
+pub const JSONB: u64 = 1 << 9;
 /// This bit is not a type. It says that the user has chosen the order of day, month and year, so that columns keep
 /// 01/02/2026.
-pub const KNOWN_ORDER: u32 = 1 << 10;
+pub const KNOWN_ORDER: u64 = 1 << 10;
 /// The bits for what an existing column of this type accepts and keeps (`kept.rs`), such as +7 for an integer.
-pub const KEPT_SMALLINT: u32 = 1 << 11;
-pub const KEPT_INTEGER: u32 = 1 << 12;
-pub const KEPT_BIGINT: u32 = 1 << 13;
-pub const KEPT_NUMERIC: u32 = 1 << 14;
-pub const KEPT_DATE: u32 = 1 << 15;
-pub const KEPT_TIMESTAMP: u32 = 1 << 16;
-pub const KEPT_TIMESTAMPTZ: u32 = 1 << 17;
+pub const KEPT_SMALLINT: u64 = 1 << 11;
+pub const KEPT_INTEGER: u64 = 1 << 12;
+pub const KEPT_BIGINT: u64 = 1 << 13;
+pub const KEPT_NUMERIC: u64 = 1 << 14;
+pub const KEPT_DATE: u64 = 1 << 15;
+pub const KEPT_TIMESTAMP: u64 = 1 << 16;
+pub const KEPT_TIMESTAMPTZ: u64 = 1 << 17;
 /// The bits from here on are notations (`NOTATED`): a value has the bit if it is written so.
 const FIRST_NOTATION: u32 = 18;
-const ORDERS: u32 = 0b111 << FIRST_NOTATION;
-const YMD: u32 = 0b100 << FIRST_NOTATION;
-const WITH_COMMA: u32 = 0b111_1000 << FIRST_NOTATION;
-const WITH_POINT: u32 = 0b11_1000_0000 << FIRST_NOTATION;
+const ORDERS: u64 = 0b111 << FIRST_NOTATION;
+const YMD: u64 = 0b100 << FIRST_NOTATION;
+const WITH_COMMA: u64 = 0b111_1000 << FIRST_NOTATION;
+const WITH_POINT: u64 = 0b11_1000_0000 << FIRST_NOTATION;
 /// The bit for numbers, dates and timestamps that are plain already, whose notation does not matter.
-pub const PLAIN: u32 = 1 << (FIRST_NOTATION + 10);
-const NOTATIONS: u32 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
+pub const PLAIN: u64 = 1 << (FIRST_NOTATION + 10);
+const NOTATIONS: u64 = ORDERS | WITH_COMMA | WITH_POINT | PLAIN;
 /// This bit is not a type. It says that records with a value that their column refuses are rejected. So a value that all
 /// columns of numbers refuse changes none of them, and a value that all columns of days and times refuse none of those.
-pub const REJECTS: u32 = 1 << 29;
+pub const REJECTS: u64 = 1 << 29;
 /// Two bits that say which order of the three numbers of a day the server reads (`DayOrder::numbered`).
 const ORDER_SHIFT: u32 = 30;
-pub(crate) const FLAGS: u32 = KNOWN_ORDER | REJECTS | 0b11 << ORDER_SHIFT;
+/// This bit is not a type. A column loses it at the first of `NULL_WORDS`, which takes no other bit: the other bits are
+/// those of the values that are left if the word stands for null.
+pub const NO_WORD: u64 = 1 << 32;
+/// The bits that are no types and no notations, but for `NO_WORD`.
+pub(crate) const FLAGS: u64 = KNOWN_ORDER | REJECTS | 0b11 << ORDER_SHIFT;
+/// The bits that are no types and no notations.
+const MARKS: u64 = FLAGS | NO_WORD;
+/// The words that other programs write for null.
+pub const NULL_WORDS: [&str; 15] =
+    ["", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?"];
 
-const NUMBERS: u32 = INTEGER | BIGINT | NUMERIC | DOUBLE;
-const TIMES: u32 = DATE | TIMESTAMP | TIMESTAMPTZ;
-const KEPT_NUMBERS: u32 = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
-const KEPT_TIMES: u32 = KEPT_DATE | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ;
-pub(crate) const KEPT: u32 = KEPT_NUMBERS | KEPT_TIMES;
+const NUMBERS: u64 = INTEGER | BIGINT | NUMERIC | DOUBLE;
+const TIMES: u64 = DATE | TIMESTAMP | TIMESTAMPTZ;
+const KEPT_NUMBERS: u64 = KEPT_SMALLINT | KEPT_INTEGER | KEPT_BIGINT | KEPT_NUMERIC;
+const KEPT_TIMES: u64 = KEPT_DATE | KEPT_TIMESTAMP | KEPT_TIMESTAMPTZ;
+pub(crate) const KEPT: u64 = KEPT_NUMBERS | KEPT_TIMES;
 /// How many decimals of a second the server stores.
 const DECIMALS: usize = 6;
 
@@ -113,9 +122,9 @@ pub struct Witness {
 /// value that does not have this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTypes {
-    pub fits: u32,
+    pub fits: u64,
     pub first: Option<Witness>,
-    pub lost: Vec<(u32, Witness)>,
+    pub lost: Vec<(u64, Witness)>,
 }
 
 /// Finds the types of the columns that a rewriter writes. `block` has whole records. `forced` says for each column
@@ -127,7 +136,7 @@ pub fn find_types(
     rewriter: &Rewriter,
     block: &[u8],
     line_end: LineEnd,
-    wanted: u32,
+    wanted: u64,
     forced: &[bool],
 ) -> Vec<ColumnTypes> {
     let reader = rewriter.reader(block, line_end);
@@ -141,7 +150,7 @@ pub fn find_types(
                 columns.resize_with(count, || ColumnTypes::new(wanted));
             }
             for (index, column) in columns.iter_mut().enumerate() {
-                if column.fits & !FLAGS == 0 {
+                if column.fits & !MARKS == 0 {
                     continue;
                 }
                 let field = &fields[rewriter.keep.as_ref().map_or(index, |keep| keep[index])];
@@ -152,8 +161,12 @@ pub fn find_types(
                 }
                 // COPY is not sent a record with a value that is not in the notation of its column.
                 if let Some(value) = plain_value(&rewriter.notations, &reader, index, field) {
-                    let left = fitting(&value, column.fits);
-                    column.take_value(|| reader.value(field), left, || reader.line_at(field.start));
+                    let (left, line) = (fitting(&value, column.fits), || reader.line_at(field.start));
+                    if wanted & NO_WORD != 0 && left & !MARKS == 0 && is_null_word(&value) {
+                        column.take_word(&value, line);
+                    } else {
+                        column.take_value(|| reader.value(field), left, line);
+                    }
                 }
             }
         }
@@ -169,36 +182,56 @@ pub(crate) fn is_quoted_null(rewriter: &Rewriter, reader: &FieldReader, field: &
 }
 
 impl ColumnTypes {
-    pub(crate) fn new(wanted: u32) -> Self {
+    pub(crate) fn new(wanted: u64) -> Self {
         Self { fits: wanted, first: None, lost: Vec::new() }
     }
 
+    /// Takes a word for null that no type accepts.
+    fn take_word(&mut self, value: &[u8], line: impl FnOnce() -> u64) {
+        if self.fits & NO_WORD == 0 {
+            return;
+        }
+        let shown = Witness { line: line(), value: value.to_vec() };
+        self.first.get_or_insert_with(|| shown.clone());
+        self.lost.push((NO_WORD, shown));
+        self.fits &= !NO_WORD;
+    }
+
     /// Takes a value as it is written. `left` are those of the types in `fits` that accept the value.
+    ///
+    /// If no type is left, the column's further values do not matter.
     pub(crate) fn take_value<'a>(
         &mut self,
         value: impl FnOnce() -> Cow<'a, [u8]>,
-        left: u32,
+        mut left: u64,
         line: impl FnOnce() -> u64,
     ) {
         if left == self.fits && self.first.is_some() {
             return;
         }
+        if self.fits & NO_WORD != 0 && left & !MARKS == 0 {
+            left = 0;
+        }
         let value = value();
         let shown = Witness { line: line(), value: value[..value.len().min(SHOWN_BYTES)].to_vec() };
         if left != self.fits {
-            self.lost.push((self.fits & !left, shown.clone()));
+            self.lost.push((self.fits & !left & !MARKS, shown.clone()));
         }
         self.first.get_or_insert(shown);
         self.fits = left;
     }
 }
 
+fn is_null_word(value: &[u8]) -> bool {
+    NULL_WORDS.iter().any(|word| word.as_bytes() == value)
+}
+
 /// Returns the types of `wanted` that accept a value.
 #[must_use]
-pub fn fitting(value: &[u8], wanted: u32) -> u32 {
-    let Some(&first) = value.first() else { return wanted & if wanted & REJECTS == 0 { FLAGS } else { FLAGS | KEPT } };
+pub fn fitting(value: &[u8], wanted: u64) -> u64 {
+    let Some(&first) = value.first() else { return wanted & if wanted & REJECTS == 0 { MARKS } else { MARKS | KEPT } };
     let mut found = 0;
-    let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
+    let mut note = |bit: u64, fit: Fit| found |= if fit == Fit::No { 0 } else { bit };
     let number = if wanted & (NUMBERS | NOTATIONS) == 0 { None } else { Number::parse(value) };
     if wanted & NUMBERS != 0 {
         if let Some(number) = number {
@@ -244,14 +277,14 @@ pub fn fitting(value: &[u8], wanted: u32) -> u32 {
     if wanted & KEPT_TIMES != 0 {
         found |= kept_by_times(value, wanted);
     }
-    (found | FLAGS) & wanted
+    (found | MARKS) & wanted
 }
 
 /// Returns the types whose canonical form a value has.
 #[must_use]
-pub fn canonical(value: &[u8]) -> u32 {
+pub fn canonical(value: &[u8]) -> u64 {
     let mut found = 0;
-    let mut note = |bit: u32, fit: Fit| found |= if fit == Fit::Canonical { bit } else { 0 };
+    let mut note = |bit: u64, fit: Fit| found |= if fit == Fit::Canonical { bit } else { 0 };
     if let Some(number) = Number::parse(value) {
         note(INTEGER, number.integer());
         note(BIGINT, number.bigint());
@@ -452,7 +485,7 @@ fn infinite(value: &[u8]) -> Fit {
 }
 
 /// Returns which columns of numbers accept a value by the server's own rules, and keep it.
-fn kept_by_numbers(value: &[u8], wanted: u32) -> u32 {
+fn kept_by_numbers(value: &[u8], wanted: u64) -> u64 {
     let text = value.trim_ascii();
     let (is_negative, rest) = split_sign(text);
     if ColumnType::Integer.change(value) != 0 {
@@ -462,7 +495,7 @@ fn kept_by_numbers(value: &[u8], wanted: u32) -> u32 {
     let zeros = whole.iter().take_while(|&&byte| byte == b'0').count();
     let number = Number { is_negative, whole: &whole[zeros..], fraction: b"", exponent: None };
     if behind.is_empty() && !whole.is_empty() {
-        let bit = |bit: u32, fit: Fit| if fit == Fit::No { 0 } else { bit };
+        let bit = |bit: u64, fit: Fit| if fit == Fit::No { 0 } else { bit };
         return KEPT_NUMERIC
             | bit(KEPT_SMALLINT, number.within(i16::MAX as u64))
             | bit(KEPT_INTEGER, number.integer())
@@ -498,14 +531,14 @@ fn is_odd_number(rest: &[u8]) -> bool {
 }
 
 /// Returns which columns of days and times accept a value, and keep it.
-fn kept_by_times(value: &[u8], wanted: u32) -> u32 {
+fn kept_by_times(value: &[u8], wanted: u64) -> u64 {
     let widest = ColumnType::Timestamptz { decimals: DECIMALS };
     if wanted & REJECTS != 0 && accepted_moment(widest, value, DayOrder::numbered(wanted >> ORDER_SHIFT)).is_none() {
         return KEPT_TIMES;
     }
     let knows_order = wanted & KNOWN_ORDER != 0;
     let order = DayOrder::numbered(wanted >> ORDER_SHIFT);
-    let bit = |bit: u32, column: ColumnType| {
+    let bit = |bit: u64, column: ColumnType| {
         if wanted & bit != 0 && keeps_moment(column, value, order, knows_order) {
             bit
         } else {
@@ -645,9 +678,11 @@ static NOTATED: LazyLock<Vec<Notation>> = LazyLock::new(|| {
 });
 
 /// Returns the notations of `wanted` in which a value is written, so that its plain form has a type.
-fn notations(value: &[u8], wanted: u32, number: Option<Number>) -> u32 {
+fn notations(value: &[u8], wanted: u64, number: Option<Number>) -> u64 {
     let is_time = |text: &[u8]| [date, timestamp, timestamptz].iter().any(|recognise| recognise(text) != Fit::No);
-    let known = match number {
+    // Blanks around a number or a date are no notation.
+    let value = value.trim_ascii();
+    let known = match number.or_else(|| Number::parse(value)) {
         Some(number) if number.is_whole() => PLAIN | WITH_POINT | WITH_COMMA,
         Some(_) => PLAIN | WITH_POINT,
         None if wanted & (PLAIN | YMD) != 0 && is_time(value) => PLAIN | YMD,
@@ -658,12 +693,12 @@ fn notations(value: &[u8], wanted: u32, number: Option<Number>) -> u32 {
         return known;
     }
     let bits = (FIRST_NOTATION..).map(|number| 1 << number).zip(NOTATED.iter()).filter(|(bit, _)| left & bit != 0);
-    let has_type = |bit: u32, plain: Vec<u8>| match bit & ORDERS {
+    let has_type = |bit: u64, plain: Vec<u8>| match bit & ORDERS {
         0 => Number::parse(&plain).is_some(),
         _ => is_time(&plain),
     };
-    let fits = |(bit, notation): &(u32, &Notation)| notation.plain(value).is_some_and(|plain| has_type(*bit, plain));
-    known | bits.filter(fits).map(|(bit, _)| bit).sum::<u32>()
+    let fits = |(bit, notation): &(u64, &Notation)| notation.plain(value).is_some_and(|plain| has_type(*bit, plain));
+    known | bits.filter(fits).map(|(bit, _)| bit).sum::<u64>()
 }
 
 // ---------------------------------------------------------------- uuid and jsonb
@@ -699,9 +734,9 @@ mod tests {
     use super::*;
 
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
-    const ALL: u32 = KNOWN_ORDER - 1;
+    const ALL: u64 = KNOWN_ORDER - 1;
 
-    fn types(value: &str) -> u32 {
+    fn types(value: &str) -> u64 {
         fitting(value.as_bytes(), ALL)
     }
 
@@ -773,7 +808,7 @@ mod tests {
 
     #[test]
     fn values_are_written_in_their_notations() {
-        let bits = |names: &[usize]| names.iter().map(|name| 1 << (FIRST_NOTATION as usize + name)).sum::<u32>();
+        let bits = |names: &[usize]| names.iter().map(|name| 1 << (FIRST_NOTATION as usize + name)).sum::<u64>();
         for (value, expected) in [
             ("01/02/2026", bits(&[0, 1])),
             ("31.12.2025", bits(&[0])),

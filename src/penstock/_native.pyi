@@ -11,6 +11,9 @@ Types: TypeAlias = tuple[int, tuple[int, bytes] | None, list[tuple[int, tuple[in
 # of the first one in the runs, from 0, with its first 60 bytes.
 Change: TypeAlias = tuple[int, int, int, int, bytes]
 
+# The words that other programs write for null.
+NULL_WORDS: list[str]
+
 class RecordError(ValueError):
     """A record violates the dialect. The args are (message, record, line), counted from 0 in the first buffer."""
 
@@ -316,6 +319,9 @@ def find_doubts(
     TO writes; other backslashes; quotes of csv that open behind a value or close before one; fields in single quotes;
     fields that are one of `nulls`. The backslashes of \N fields do not count.
     """
+
+def find_controls(segments: Sequence[tuple[bytes, int, int]], *, line_end: LineEnd) -> tuple[int, int]:
+    """Return how many bytes are control characters in ISO 8859 (0x80 to 0x9F), and the line of the first, from 0."""
 
 # A kind of column, its width or scale, its unit, then the values, offsets and validity of the rows, and the first row's
 # bit.

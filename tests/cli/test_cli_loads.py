@@ -15,7 +15,7 @@ import pytest
 from cli.conftest import run_process
 from penstock.api import ledger_view
 from penstock.api.ledger_view import LedgerView
-from penstock.core.errors import DataError, PenstockError, ServerError
+from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_loads
@@ -466,3 +466,28 @@ def test_interrupt_commits_what_is_under_way_and_says_how_to_go_on(database18: s
         assert "rows are committed in load" in messages
         assert "penstock resume" in messages
     assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["loads", "--into", "nosuch"], ["loads", "--ledger-schema", "x"], ["repair", "--ledger-schema", "x"]]
+)
+def test_name_that_does_not_exist_is_an_error(penstock: Run, database18: str, arguments: list[str]) -> None:
+    """A list without loads would say that there is nothing."""
+    assert penstock(*arguments, "--to", database18).code == TargetError.exit_code
+
+
+def test_table_of_a_load_may_be_dropped(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Its loads are listed, also in a time in which there is none."""
+    write_to(tmp_path / "f.csv", "a\n1\n")
+    assert penstock("load", str(tmp_path / "f.csv"), "--into", "t", "--create", "--to", database18).code == 0
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("DROP TABLE t")
+    for more in ([], ["--since", "1ms"]):
+        assert penstock("loads", "--into", "t", "--to", database18, *more).code == 0
+
+
+def test_table_without_loads_has_none(penstock: Run, database18: str) -> None:
+    """It exists."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int)")
+    assert penstock("loads", "--into", "t", "--to", database18).code == 0

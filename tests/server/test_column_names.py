@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +12,12 @@ import pytest
 from penstock import load, retry
 from penstock.core.errors import TargetError, UsageError
 from support.files import write_to
-from support.loads import Loads, target
+from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
 
 PENGUINS = 'Species,"Culmen Length (mm)",IndividualID\nAdelie,39.1,N1\nGentoo,46.1,N2\n'
 TABLE = "CREATE TABLE t (individual_id text, species text, culmen_length_mm numeric)"
@@ -168,3 +170,137 @@ def test_a_file_without_a_renamed_column_is_loaded_if_files_may_lack_it(loads: L
     job = target(tmp_path / "*.csv", rename={"c": "b"})
     loads.run(replace(job, missing="default"))
     assert loads.execute("SELECT a, b FROM t ORDER BY a") == [(1, 2), (3, None)]
+
+
+_FILES = {"csv": "a,b\n1,2\n", "jsonl": '{"a": 1, "b": 2}\n', "parquet": ""}
+_ABSENT: list[dict[str, object]] = [{"rename": {"zz": "c"}}, {"rename": {"A": "c"}}, {"skip": ("zz",)}]
+
+
+def _write(folder: Path, suffix: str) -> Path:
+    path = folder / f"f.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.table({"a": [1], "b": [2]}), path)
+        return path
+    return write_to(path, _FILES[suffix])
+
+
+@pytest.mark.parametrize("missing", ["error", "default"])
+@pytest.mark.parametrize("options", _ABSENT)
+@pytest.mark.parametrize("suffix", _FILES)
+@pytest.mark.parametrize("create", [False, True])
+def test_name_that_no_file_has_is_refused(
+    loads: Loads,
+    tmp_path: Path,
+    suffix: str,
+    options: dict[str, object],
+    missing: Literal["error", "default"],
+    create: bool,
+) -> None:
+    """By the error that names the file, whether or not files may lack columns. The plan and a check refuse it alike."""
+    if not create:
+        loads.execute("CREATE TABLE t (a int, b int, c int)")
+    job = replace(target(_write(tmp_path, suffix), create=create, **options), missing=missing)  # type: ignore[arg-type]
+    error = loads.refuse(job)
+    assert isinstance(error, UsageError)
+    assert "file" in error.message
+    if not create:
+        assert loads.execute("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_name_that_only_a_loaded_file_has_is_taken(loads: Loads, tmp_path: Path) -> None:
+    """The same command loads the next file of a folder."""
+    loads.execute("CREATE TABLE t (a int, b int)")
+    write_to(tmp_path / "1.csv", "a,c\n1,2\n")
+    job = replace(target(tmp_path / "*.csv", rename={"c": "b"}, skip=("c2",)), missing="default")
+    assert isinstance(loads.refuse(job), UsageError)
+    job = replace(job, skip=())
+    loads.run(job)
+    write_to(tmp_path / "2.csv", "a\n3\n")
+    assert loads.run(job).rows == 1
+
+
+def test_name_that_another_target_has_is_taken(loads: Loads, tmp_path: Path) -> None:
+    """The tables of an export have the same options, and not the same generated columns."""
+    loads.execute("CREATE TABLE t (a int); CREATE TABLE u (a int)")
+    one, two = write_to(tmp_path / "1.csv", "a,g\n1,2\n"), write_to(tmp_path / "2.csv", "a\n3\n")
+
+    def job(*skip: str) -> list[TargetJob]:
+        given = (target(one, skip=skip), target(two, into="u", skip=skip))
+        return [replace(each, missing="default") for each in given]
+
+    assert isinstance(loads.refuse(*job("g", "zz")), UsageError)
+    assert loads.run(*job("g")).rows == 2
+    # The first target is loaded already.
+    write_to(tmp_path / "2.csv", "a\n3\n4\n")
+    assert loads.run(*job("g"), rules=replace(IMPATIENT, changed="load")).rows == 2
+
+
+def test_json_lines_are_read_on_for_a_name_that_no_record_has(loads: Loads, tmp_path: Path) -> None:
+    """The beginning of the file cannot tell."""
+    loads.execute("CREATE TABLE t (id int, customer text)")
+    path = write_to(tmp_path / "f.jsonl", "".join(f'{{"id": {number}}}\n' for number in range(20_000)))
+    assert isinstance(loads.refuse(target(path, rename={"name": "customer"})), UsageError)
+    assert loads.execute("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_json_lines_of_whole_records_are_not_renamed_in_silence(loads: Loads, tmp_path: Path) -> None:
+    """Records get values by name if an option names one."""
+    loads.execute("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, doc jsonb)")
+    path = write_to(tmp_path / "f.jsonl", '{"d": {"a": 1}}\n')
+    loads.run(target(path, rename={"d": "doc"}))
+    assert loads.execute("SELECT doc FROM t") == [({"a": 1},)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_new_name_that_the_table_lacks_is_named(loads: Loads, tmp_path: Path, suffix: str) -> None:
+    """Not the name in the file, which belongs to a column."""
+    loads.execute("CREATE TABLE t (a int, b int)")
+    error = loads.refuse(target(_write(tmp_path, suffix), rename={"b": "zz"}))
+    assert (type(error), error.message) == (TargetError, 'column "zz" of --rename does not exist in table "public.t"')
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"constants": {"zz": "1"}},
+        {"force_null": ("zz",)},
+        {"decimal_comma": ("zz",)},
+        {"thousands": {"zz": "."}},
+        {"date_order": {"zz": "dmy"}},
+        {"columns": ("a", "zz")},
+    ],
+)
+def test_option_that_names_a_column_that_the_table_lacks_is_refused(
+    loads: Loads, path: Path, options: dict[str, object]
+) -> None:
+    """Each option with names of columns."""
+    loads.execute("CREATE TABLE t (a int, b int)")
+    write_to(path, "a,b\n1,2\n")
+    assert isinstance(loads.refuse(replace(target(path, **options), missing="default")), TargetError)  # type: ignore[arg-type]
+
+
+def test_key_that_the_table_lacks_is_refused(loads: Loads, path: Path) -> None:
+    """As the columns of other options are."""
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    write_to(path, "a,b\n1,2\n")
+    assert isinstance(loads.refuse(replace(target(path), mode="upsert", key=("zz",))), TargetError)
+
+
+_GENERATED = "a int GENERATED ALWAYS AS (1) STORED"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "options"),
+    [
+        (_GENERATED, "a,b\n1,2\n", {"skip": ("a", "b")}),
+        ("a int, b int", "a,b\n1,2\n", {"skip": ("a", "b")}),
+        (_GENERATED, "1\n", {"header": False}),
+    ],
+)
+def test_load_that_fills_no_column_is_refused(
+    loads: Loads, path: Path, columns: str, text: str, options: dict[str, object]
+) -> None:
+    """COPY would have an empty list of columns, which is a syntax error."""
+    loads.execute(f"CREATE TABLE t ({columns})")
+    error = loads.refuse(replace(target(write_to(path, text), **options), missing="default"))  # type: ignore[arg-type]
+    assert (type(error), "gets a value" in error.message) == (TargetError, True)

@@ -332,10 +332,12 @@ def test_bare_word_is_a_database_name() -> None:
         ({"PG_COLOR": "always", "PENSTOCK_HOME": "h"}, False),
         ({"PGHOST": ""}, True),
         ({"PGCONNECT_TIMEOUT": "5"}, True),
+        ({"PGOPTIONS": "-c datestyle=ISO,DMY", "PGDATESTYLE": "ISO", "PGTZ": "UTC", "PGGEQO": "off"}, False),
+        ({"PGOPTIONS": "-c datestyle=ISO,DMY", "PGHOST": "h"}, True),
     ],
 )
 def test_variables_that_name_a_server(environ: dict[str, str], is_named: bool) -> None:
-    """Any of libpq's own counts."""
+    """Any of libpq's own counts, except settings of a session, which a hint names for whichever server is used."""
     assert has_connection_settings(environ) is is_named
 
 

@@ -379,6 +379,15 @@ def test_table_that_another_of_the_load_refers_to_is_refused(database18: str, tm
         loads.run(job([path], "t", mode="truncate"), job([path], "u", mode="truncate"), rules=ALWAYS)
 
 
+def test_table_that_refers_to_itself_is_refused_for_its_own_reason(database18: str, tmp_path: Path) -> None:
+    """It can be truncated by itself, but its key's check locks rows that COPY has frozen."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b int REFERENCES t)")
+    path = write_csv(tmp_path / "a.csv", [f"{number},{max(1, number - 1)}" for number in range(1, 5000)])
+    with pytest.raises(UsageError, match="refers to itself") as caught:
+        loads.run(job([path], mode="truncate"), rules=ALWAYS)
+    assert "locks the rows" in (caught.value.detail or "")
+
+
 @pytest.mark.parametrize(
     ("tables", "sessions", "least_bytes", "is_frozen"),
     [

@@ -153,3 +153,34 @@ def test_block_that_is_read_again_testifies_once(loads: Loads, tmp_path: Path) -
     kept = [message for code, message, _ in told(outcome) if code == "quote-kept"]
     assert kept == ["fields in quotes, which are kept as data: 2 from this line on"]
     assert loads.execute("SELECT last_value > 1 FROM calls") == [(True,)]
+
+
+_SIGNED = b"1,\x93caf\xe9\x94\n"
+
+
+@pytest.mark.parametrize("rows", [1, _PLAIN_ROWS])
+@pytest.mark.parametrize(
+    ("encoding", "page"), [("LATIN1", "WIN1252"), ("iso-8859-2", "WIN1250"), ("LATIN9", "WIN1252")]
+)
+@pytest.mark.parametrize("format_name", [None, "csv"])
+def test_control_characters_of_iso_8859_are_warned_of(
+    loads: Loads, tmp_path: Path, rows: int, encoding: str, page: str, format_name: str | None
+) -> None:
+    """They are letters and signs in the code page of Windows, wherever in the file, and whether its format is given."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"0,plain\n" * rows + _SIGNED + b"2,\x80\n")
+    for outcome in (
+        loads.run(target(path, encoding=encoding, format=format_name)),
+        loads.check(target(path, encoding=encoding)),
+    ):
+        (notice,) = outcome.warnings
+        assert (notice.code, notice.line) == ("control-bytes", rows + 1)
+        assert f"--encoding {page}" in (notice.hint or "")
+
+
+@pytest.mark.parametrize("encoding", ["WIN1252", "WIN1251", "KOI8R"])
+def test_letters_of_other_encodings_are_no_control_characters(loads: Loads, tmp_path: Path, encoding: str) -> None:
+    """Only those of ISO 8859 have control characters there."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"0,plain\n" * _PLAIN_ROWS + _SIGNED)
+    assert told(loads.run(target(path, encoding=encoding))) == []

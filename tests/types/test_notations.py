@@ -13,11 +13,13 @@ import pytest
 import penstock
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
+from penstock.cli.main import main
 from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.loading.steps.columns import ColumnChanges
-from support.loads import AGAIN
+from support.files import write_to
+from support.loads import AGAIN, IMPATIENT
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
@@ -252,7 +254,11 @@ def test_a_warning_names_the_options_or_that_it_cannot_tell(
     path = write("k;v\n" + "".join(f'{k};"{value}"\n' for k, value in enumerate(values)))
     with loads.loader() as loader:
         (notice,) = loader.plan(LoadJob(targets=(make_target(path),))).notices
-    assert notice.hint == f"Use {options}; with --mode replace if this load has created the table."
+    is_told = " or " not in options
+    end = " to read them so." if is_told else "; with --mode replace if this load has created the table."
+    command = f" To load the table again, run: penstock load --into t --create --types infer --mode replace {options}"
+    hint = notice.hint or ""
+    assert hint.startswith(f"Use {options}{end}{command if is_told else ''}")
     is_date = options.startswith("--date")
     assert notice.code == ("unclear-date" if is_date and " or " in options else "notation")
     given = read_options(options.partition(" or ")[0])
@@ -296,7 +302,7 @@ def test_a_plan_for_a_table_warns_of_values_that_it_does_not_take(
     with loads.loader() as loader:
         notices = loader.plan(LoadJob(targets=(_target(write(f"k;v\n1;\n2;{value}\n")),))).notices
     assert [(each.code, each.line, each.hint) for each in notices] == (
-        [] if options is None else [("notation", 3, f"Use {options}.")]
+        [] if options is None else [("notation", 3, f"Use {options} to read them so.")]
     )
 
 
@@ -346,3 +352,87 @@ def test_a_load_with_other_notations_is_another_load(loads: Loads, write: Write)
     loads.run(_target(path, options={"date_order": "dmy"}))
     loads.run(_target(path, options={"date_order": "mdy"}), rules=AGAIN)
     assert [row[1] for row in loads.rows()] == [date(2026, 1, 2), date(2026, 2, 1)]
+
+
+_SALES = "k;price;day;qty\n1;1.234,50;31.12.2025;5\n2;NA;01.02.2026;NA\n3;2,5;15.02.2026;7\n4;NA;NA;8\n"
+_SOLVED = [(1, 1234.5, "2025-12-31", 5), (2, None, "2026-02-01", None), (3, 2.5, "2026-02-15", 7), (4, None, None, 8)]
+
+
+def _run_hint(hint: str, loads: Loads, capfd: pytest.CaptureFixture[str]) -> list[Any]:
+    """Type the command that ends a hint, and return the rows that it has loaded."""
+    command = hint.rpartition("run: ")[2]
+    words = shlex.split(command)
+    assert words[:2] == ["penstock", "load"], hint
+    code = main([*words[1:], "--to", loads.conninfo])
+    err = capfd.readouterr().err
+    assert (code, "warning" in err) == (0, False), err
+    return loads.execute("SELECT k, price::float, day::text, qty FROM t ORDER BY k")
+
+
+@pytest.mark.parametrize("folder", ["plain", "it's here"])
+def test_the_last_warning_has_a_command_with_the_options_of_all(
+    loads: Loads, capfd: pytest.CaptureFixture[str], tmp_path: Path, folder: str
+) -> None:
+    """For a table that is created: typed as it stands, it loads all values."""
+    (tmp_path / folder).mkdir()
+    path = write_to(tmp_path / folder / "sales.csv", _SALES)
+    outcome = loads.run(make_target(path))
+    hints = [notice.hint or "" for notice in outcome.warnings]
+    assert [("run: penstock load" in hint) for hint in hints] == [False] * (len(hints) - 1) + [True]
+    assert _run_hint(hints[-1], loads, capfd) == _SOLVED
+
+
+@pytest.mark.parametrize("types", ["text", "widen"])
+def test_an_error_has_a_command_with_the_options_of_all_warnings(
+    loads: Loads, capfd: pytest.CaptureFixture[str], write: Write, types: Any
+) -> None:
+    """So has the plan of the load: one reading tells everything."""
+    loads.execute("CREATE TABLE t (k int, price numeric, day date, qty int)")
+    job = _target(write(_SALES), types=types)
+    error = loads.refuse(job)
+    if types == "text":
+        with loads.loader() as loader:
+            hint = loader.plan(LoadJob(targets=(job,), sessions=2, rules=IMPATIENT)).notices[-1].hint or ""
+        assert hint.partition("run: ")[2] == (error.hint or "").partition("run: ")[2]
+    assert _run_hint(error.hint or "", loads, capfd) == _SOLVED
+
+
+def test_a_command_has_the_other_options_of_the_load(loads: Loads, write: Write) -> None:
+    """As they are typed: a size has a unit."""
+    rules = replace(IMPATIENT, on_error="reject", max_record=300_000_000, max_rejects=7)
+    outcome = loads.run(make_target(write(_SALES), skip=["qty"]), rules=rules)
+    hint = outcome.warnings[-1].hint or ""
+    for option in ("--skip qty", "--on-error reject", "--max-record 300MB", "--max-rejects 7", "--sessions 2"):
+        assert option in hint
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "hint"),
+    [
+        ('k;v\n1;31.12.2025\n2;""\n', {"date_order": "dmy"}, "Use --force-null v if it stands for null"),
+        ("k;v\n1;31.12.2025\n2;NA\n", {"date_order": "dmy"}, "Use --null NA if it stands for null"),
+        ("k;v\n1;31.12.2025\n2;x\n", {"date_order": "dmy"}, "Correct the value, or check"),
+    ],
+)
+def test_a_word_for_null_in_a_notation_has_the_option_for_it(
+    loads: Loads, write: Write, text: str, options: dict[str, Any], hint: str
+) -> None:
+    """As it has without the notation."""
+    loads.execute("CREATE TABLE t (k int, v date)")
+    assert (loads.refuse(_target(write(text), options=options)).hint or "").startswith(hint)
+
+
+def test_numbers_with_blanks_are_no_notation(loads: Loads, write: Write) -> None:
+    """They have neither commas nor points, and no option is asked for."""
+    loads.run(make_target(write("k;v\n1; 1\n2;2 \n")))
+    assert loads.warnings == ()
+
+
+def test_a_word_for_null_in_a_table_of_numbers_is_one_warning(loads: Loads, write: Write) -> None:
+    """For all its columns; in a column of texts it is one."""
+    loads.execute("CREATE TABLE t (a int, b numeric, c text, d date)")
+    path = write("a,b,c,d\n1,2,NA,2026-01-01\nNA,NA,x,NA\n")
+    with loads.loader() as loader:
+        notices = loader.plan(LoadJob(targets=(_target(path),))).notices
+    message = 'NA is text in this dialect, and columns "a", "b", "d" of table "public.t" have another type'
+    assert [(each.code, each.line, each.message) for each in notices] == [("literal-null", 3, message)]

@@ -48,12 +48,18 @@ _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|[\w{}]+[=,][\w{
 # another meaning or type. A new field does not raise it.
 JSON_FORMAT = 1
 
+# Matches the command that loads a table with more options. A job file is changed in its place.
+_WHOLE = re.compile(r"\brun: penstock load --into .*", re.DOTALL)
+
 _named: dict[str, Any] = {}
 _keys: dict[str, Option] = {}
 
 
 def remember_target(options: Mapping[str, Any]) -> None:
-    """Keep the options with which this run reaches its server and ledger. Empty `options` delete the earlier ones."""
+    """Keep the options with which this run reaches its server and ledger. Empty `options` delete the earlier ones.
+
+    `options["load"]` are the words of the other options that only a load has.
+    """
     _named.clear()
     _named.update(options)
 
@@ -82,13 +88,20 @@ def complete_commands(text: str) -> str:
     >>> spell_as_keys(is_job_file=True)
     >>> complete_commands("Add it with --add-columns, or use --missing default, --no-header, --skip or --columns a,b.")
     'Add it with add_columns = true, or use missing = "default", header = false, key "skip" or columns = "a,b".'
+    >>> complete_commands("With the options of all warnings, run: penstock load --into t --null NA f.csv")
+    'With the options of all warnings, set their keys in the [[target]]'
     >>> spell_as_keys(is_job_file=False)
     """
     if _keys and "--" in text:
-        text = _OPTION.sub(_spell, text)
+        text = _OPTION.sub(_spell, _WHOLE.sub(_name_keys, text))
     if not _named or "penstock " not in text:
         return text
-    return _COMMAND.sub(lambda found: f"{found[0]}{_compose(has_ledger=not found[1].startswith('settings'))}", text)
+    return _COMMAND.sub(lambda found: f"{found[0]}{_compose(found[1])}", text)
+
+
+def _name_keys(found: re.Match[str]) -> str:
+    mode = ', with mode = "replace"' if " --mode replace " in found[0] else ""
+    return f"set their keys in the [[target]]{mode}"
 
 
 def _spell(found: re.Match[str]) -> str:
@@ -109,8 +122,8 @@ def _spell(found: re.Match[str]) -> str:
     return f"{name} = {value}" if value[0] == "'" else f'{name} = "{value}"'
 
 
-def _compose(*, has_ledger: bool) -> str:
-    to, schema = _named.get("to"), _named.get("ledger_schema")
+def _compose(command: str) -> str:
+    to, schema, has_ledger = _named.get("to"), _named.get("ledger_schema"), not command.startswith("settings")
     words = {
         "--to": None if to is None else _without_secrets(to),
         "--role": _named.get("role"),
@@ -118,7 +131,8 @@ def _compose(*, has_ledger: bool) -> str:
         "--ledger-schema": schema if has_ledger and schema != "penstock" else None,
     }
     flag = " --iam-auth" if _named.get("iam_auth") else ""
-    return "".join(f" {name} {shlex.quote(value)}" for name, value in words.items() if value) + flag
+    more = "".join(f" {shlex.quote(word)}" for word in _named.get("load", ()) if command == "load")
+    return "".join(f" {name} {shlex.quote(value)}" for name, value in words.items() if value) + flag + more
 
 
 def _without_secrets(to: str) -> str | None:

@@ -6,8 +6,9 @@ that use a library or a service turn its errors into these classes. Only the com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from penstock.core.frozen import frozen
 
@@ -57,6 +58,8 @@ class PenstockError(Exception):
         self.sqlstate = sqlstate
         self.is_transient = is_transient
         self.location = location
+        # The options of the files that would prevent the error, as fields of DialectOptions, None if no option would.
+        self.options: Mapping[str, Any] | None = None
         # The id of the load, if it had committed rows when the error occurred. None if no rows are committed.
         self.load_id: str | None = None
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from penstock.core.catalogue.catalog import find_table
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import UnreadableObject
+from penstock.core.values.names import parse_table_name
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
 from penstock.ledger.rights import read_rights
-from penstock.ledger.schema import has_ledger, naming_ledger
+from penstock.ledger.schema import find_named_ledger, has_ledger, naming_ledger
 from penstock.ledger.targets import drop_landing, read_landings
 from penstock.ledger.values import LoadRecord, ObjectRecord, StayingRows, TableTotals
 
@@ -28,15 +30,20 @@ def list_loads(
     into: str | None = None,
     limit: int | None = None,
 ) -> list[LoadRecord]:
-    """Return the loads of a ledger, the newest last, or only the load `load_id`. Raises ServerError.
+    """Return the loads of a ledger, the newest last, or only the load `load_id`.
 
-    `into` is a table, with or without its schema; if there are more than `limit` loads, the newest are returned.
+    `into` is a table, with or without its schema; if there are more than `limit` loads, the newest are returned. Raises
+    TargetError if the table does not exist and no load of the ledger has it, ServerError.
     """
-    if not has_ledger(connection, schema):
-        return []
-    values = {"load": load_id, "since": since, "into": into, "limit": limit}
-    with naming_ledger(schema), translate_errors("listing loads"):
-        return fetch_rows(connection, "ledger/loads", _make_record, ledger=schema, **values)
+    found: list[LoadRecord] = []
+    if find_named_ledger(connection, schema):
+        values = {"load": load_id, "since": since, "into": into, "limit": limit}
+        with naming_ledger(schema), translate_errors("listing loads"):
+            found = fetch_rows(connection, "ledger/loads", _make_record, ledger=schema, **values)
+    is_absent = into is not None and not found and find_table(connection, parse_table_name(into)) is None
+    if is_absent and (since is None or not list_loads(connection, schema, into=into, limit=1)):
+        raise TargetError(f'table "{into}" does not exist, and no load has filled it')
+    return found
 
 
 def _make_record(*, unreadable: str, **fields: Any) -> LoadRecord:
@@ -45,7 +52,7 @@ def _make_record(*, unreadable: str, **fields: Any) -> LoadRecord:
 
 def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
     """Return what the ledger records about each loaded table, ordered by name. Raises ServerError."""
-    if not has_ledger(connection, schema):
+    if not find_named_ledger(connection, schema):
         return []
     with naming_ledger(schema), translate_errors("summing up loads"):
         return fetch_rows(connection, "ledger/table_totals", TableTotals, ledger=schema)

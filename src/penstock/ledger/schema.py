@@ -21,6 +21,7 @@ from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_names, fetch_rows, read_statements, send_query
+from penstock.core.values.job import Housekeeping
 from penstock.core.values.server import LedgerRights, refuse
 from penstock.ledger.locks import TABLES
 
@@ -151,6 +152,17 @@ def has_ledger(connection: Connection, schema: str) -> bool:
     Raises TargetError if the ledger cannot be trusted or has another version, ServerError.
     """
     return look_for_ledger(connection, schema)() is not None
+
+
+def find_named_ledger(connection: Connection, schema: str) -> bool:
+    """Return whether the ledger that is to be read exists. Raises TargetError if not, and its schema was named.
+
+    The default schema has no ledger before the first load. Raises the errors of `has_ledger`.
+    """
+    exists = has_ledger(connection, schema)
+    if not exists and schema != Housekeeping().ledger_schema:
+        raise TargetError(f'schema "{schema}" has no ledger', hint="Check --ledger-schema.")
+    return exists
 
 
 def look_for_ledger(connection: Connection, schema: str) -> Callable[[], int | None]:

@@ -8,6 +8,7 @@ from copy import copy
 from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
 from penstock.core.files.local import STDIN_LOCATION
 from penstock.loading.plan.modes import compose_alter
+from penstock.loading.plan.remedies import add_command
 from penstock.loading.values.plan import LoadPlan
 
 
@@ -46,6 +47,8 @@ def add_what_stays(
     extended = add_detail(error, stays)
     extended.hint = f"{error.hint or ''}{resume}".strip() or None
     extended.load_id = None if rows == 0 and not is_complete else load_id
+    if rows == 0 and not is_complete:
+        add_command(extended, plan)
     return extended
 
 

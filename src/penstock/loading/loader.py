@@ -29,6 +29,7 @@ from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
+from penstock.loading.plan.remedies import add_command
 from penstock.loading.plan.space import SpaceGuard
 from penstock.loading.plan_load import World, plan_load
 from penstock.loading.run import run_load
@@ -325,5 +326,7 @@ def _refuse_warned(plan: LoadPlan) -> bool:
     """Return whether warnings are errors. Raise UsageError if they are errors and the plan has a warning."""
     is_strict = plan.job.rules.warnings == "error"
     if is_strict and plan.notices:
-        raise strict_error(plan.notices[0])
+        error = strict_error(plan.notices[0])
+        add_command(error, plan)
+        raise error
     return is_strict

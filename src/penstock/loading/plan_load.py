@@ -29,6 +29,7 @@ from penstock.loading.indexes.plan import plan_indexes
 from penstock.loading.plan.freeze import choose_freeze
 from penstock.loading.plan.gather import find_objects, gather_inputs
 from penstock.loading.plan.order import order_load, stage_together
+from penstock.loading.plan.remedies import with_command
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
@@ -120,7 +121,8 @@ def plan_load(job: LoadJob, world: World) -> LoadPlan:
         from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
 
         plan = find_columns(plan, _reading_tools(plan, world))
-    return choose_freeze(choose_formats(plan))
+    plan = choose_freeze(choose_formats(plan))
+    return replace(plan, notices=with_command(plan.notices, plan))
 
 
 def _check_landings(plan: LoadPlan, connection: Connection, world: World) -> LoadPlan:

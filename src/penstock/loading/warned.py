@@ -54,4 +54,6 @@ class WarningLog:
 def strict_error(notice: Notice) -> UsageError:
     """Return the error that --warnings error raises for a warning."""
     position = f"{notice.location} " if notice.location else ""
-    return UsageError(notice.message, detail=f"{position}With --warnings error this is an error.", hint=notice.hint)
+    error = UsageError(notice.message, detail=f"{position}With --warnings error this is an error.", hint=notice.hint)
+    error.options = notice.options
+    return error

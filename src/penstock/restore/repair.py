@@ -23,6 +23,7 @@ from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.values.change import SERVER, Change, Hold, RepairAction, RepairStep
+from penstock.ledger.schema import find_named_ledger
 from penstock.ledger.upkeep import drop_left_staging, find_left_staging
 from penstock.settings.backend import SettingsBackend, open_backend
 from penstock.temp.place.kind import TempPlace
@@ -295,6 +296,7 @@ class Repairer(Closing):
             return None
 
     def _context(self, connection: Connection, *, is_local: bool = False) -> Context:
+        find_named_ledger(connection, self._schema)
         return Context(
             store=TableStore(connection=connection, schema=self._schema),
             kinds=KINDS,

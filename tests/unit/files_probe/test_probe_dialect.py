@@ -273,6 +273,14 @@ def test_with_rejects_a_few_invalid_lines_are_not_another_encoding() -> None:
     assert re.search("perhaps --encoding=LATIN1 .*, or --encoding=UTF8 to reject", caught.value.hint or "")
 
 
+def test_encoding_with_control_characters_is_not_suggested() -> None:
+    """A quotation mark of Windows is one in LATIN1, among words that both encodings have."""
+    with pytest.raises(DataError) as caught:
+        probe(b"id,name\n" + "".join(f"{n},café\n" for n in range(50)).encode("latin-1") + b"51,\x93x\x94\n")
+    assert "--encoding=WIN1252" in (caught.value.hint or "")
+    assert "LATIN1" not in (caught.value.hint or "")
+
+
 def test_given_encoding_is_kept_and_reads_the_header() -> None:
     """A LATIN1 header is decoded as such."""
     result = probe(b"id;pr\xe9nom\n", options=DialectOptions(encoding="LATIN1"))

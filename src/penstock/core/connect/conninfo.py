@@ -72,6 +72,8 @@ def _candidate_paths(environ: Mapping[str, str], service_file: str | None) -> li
 # Matches libpq's variables. A user who sets one of them, even only PGUSER or PGPASSWORD, means a server of their own,
 # not the embedded one. A variable counts even if its value is empty: for libpq, PGHOST= means the default socket.
 _LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
+# The variables that set what holds in a session, such as DateStyle, of whichever server.
+_SESSION_VARIABLES = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO")
 
 # The libpq settings that are needed here and that an environment variable can give, each with its variable.
 _VARIABLE_OF_SETTING = {
@@ -127,7 +129,7 @@ _OVER_OWN_SOCKET = {
 
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether a PG* variable or a connection service file names a server for libpq."""
-    has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) for name in environ)
+    has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) and name not in _SESSION_VARIABLES for name in environ)
     return has_variable or has_service_file(environ)
 
 

@@ -109,6 +109,19 @@ _CODECS = {
     "MULE_INTERNAL": ("ascii", "replace"),
 }
 
+# The code page of Windows for the same languages as an encoding of ISO 8859. It has letters and signs at the bytes 0x80
+# to 0x9F, which are control characters in ISO 8859.
+_WINDOWS_PAGE = {
+    **dict.fromkeys(("LATIN1", "LATIN3", "LATIN8", "LATIN9"), "WIN1252"),
+    **dict.fromkeys(("LATIN2", "LATIN10"), "WIN1250"),
+    **dict.fromkeys(("LATIN4", "LATIN6", "LATIN7"), "WIN1257"),
+    "LATIN5": "WIN1254",
+    "ISO_8859_5": "WIN1251",
+    "ISO_8859_6": "WIN1256",
+    "ISO_8859_7": "WIN1253",
+    "ISO_8859_8": "WIN1255",
+}
+
 # How many stored bytes are transcoded at a time. Two of them become at most three bytes of UTF-8.
 _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
@@ -142,6 +155,15 @@ def client_encoding(encoding: str) -> str:
     """Return the client_encoding in which a file of this encoding is sent."""
     name = normalize_encoding(encoding)
     return name if name in _SERVER_ENCODINGS else "UTF8"
+
+
+def windows_page(encoding: str) -> str | None:
+    """Return the code page of Windows that may be meant by an encoding of ISO 8859, None for other encodings.
+
+    >>> windows_page("iso-8859-1"), windows_page("UTF8")
+    ('WIN1252', None)
+    """
+    return _WINDOWS_PAGE.get(normalize_encoding(encoding))
 
 
 def iconv_name(encoding: str) -> str:

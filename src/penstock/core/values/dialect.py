@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Literal
+from dataclasses import field, fields
+from typing import Any, Literal
 
 from penstock.core.frozen import frozen
 from penstock.core.values.names import name_columns, snake_name
@@ -123,7 +123,8 @@ class DialectOptions:
     rename: Mapping[str, str] = _columns(
         {},
         RENAMES,
-        "Load column OLD of the file into column NEW of the table. May be given several times.",
+        "Load column OLD of the file into column NEW of the table. A name that no file has is an error. May be given "
+        "several times.",
     )
 
     def __post_init__(self) -> None:
@@ -164,6 +165,7 @@ WarningCode = Literal[
     "byte-order-mark",
     "carriage-returns",
     "column-names",
+    "control-bytes",
     "disk-short",
     "empty",
     "empty-field",
@@ -226,6 +228,9 @@ class Notice:
     # The number of a field, counted from 1.
     column: int | None = None
     hint: str | None = None
+    # The options of the files that would prevent the warning, as fields of DialectOptions. None if no option would, or
+    # if the user has to choose one of several.
+    options: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
     def location(self) -> str | None:

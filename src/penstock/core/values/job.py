@@ -175,7 +175,11 @@ class TargetJob:
         "Give a column one value in every row. {filename} stands for the file's name, {null} for null, {default} "
         "for the column's default. May be given several times.",
     )
-    skip: tuple[str, ...] = _columns((), texts("COLUMN"), "Skip a column of the file. May be given several times.")
+    skip: tuple[str, ...] = _columns(
+        (),
+        texts("COLUMN"),
+        "Skip a column of the file. A name that no file has is an error. May be given several times.",
+    )
     missing: OnMissing = _columns(
         "error",
         words(OnMissing),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _KEY = "option"
+_SIZE = "SIZE"
 _SIZES = {"kB": 1000, "MB": MB, "GB": GB}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TEXTS = "str | list[str] | tuple[str, ...]"
@@ -128,10 +129,7 @@ def read_options(instance: DataclassInstance) -> None:
 
 
 def spell_options(instance: DataclassInstance) -> list[str]:
-    """Return the command line's words for the options of a dataclass that do not have their default values.
-
-    Sizes cannot be spelled, because the command line accepts sizes only with a unit.
-    """
+    """Return the command line's words for the options of a dataclass that do not have their default values."""
     words: list[str] = []
     for name, declared in option_fields(type(instance)).items():
         value, found = getattr(instance, name), find_option(declared)
@@ -153,6 +151,8 @@ def _spell(kind: OptionKind, value: Any) -> list[str]:
         return [f"{name}={text}" for name, text in value.items()]
     if isinstance(value, tuple):
         return list(value)
+    if kind.metavar == _SIZE:
+        return [f"{value // MB}MB" if value % MB == 0 else f"{value / 1000}kB"]
     if kind is CHARACTER:
         return [next((escape for escape, character in _NAMED_ESCAPES.items() if character == value), value)]
     is_quoted = isinstance(value, TableName) and not _PLAIN_TABLE.fullmatch(str(value))
@@ -365,7 +365,7 @@ def size(least_bytes: int, most_bytes: int, expected: str) -> OptionKind:
             raise ValueError(expected)
         return length_bytes
 
-    return OptionKind(read=read, metavar="SIZE", hint="int | str")
+    return OptionKind(read=read, metavar=_SIZE, hint="int | str")
 
 
 def text(metavar: str) -> OptionKind:

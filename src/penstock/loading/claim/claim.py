@@ -150,7 +150,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     if not foresee_opening(connection, tools.ledger.schema):
         check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
-        refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth)
+        refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth, targets=plan.targets)
         check_importable(plan, works, tools)
         warn_of_unpublished(plan, tools)
         return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))

@@ -221,7 +221,8 @@ def check_objects(
     resumed load are checked too, because the client's route may have begun the load.
     """
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
-    refuse_other_dialects(list(compress(facts.works, unseen)), tools.sources, tools.warnings, depth=depth)
+    works = list(compress(facts.works, unseen))
+    refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth, targets=plan.targets)
     _warn_of_renamed(facts, decision, tools)
     check_importable(plan, list(compress(facts.works, [each.is_part for each in decision.objects])), tools)
 

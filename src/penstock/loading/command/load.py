@@ -36,7 +36,7 @@ from penstock.cli.output import (
 from penstock.core.errors import DataError, FileLocation, LeftOutError, SourceError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.values.job import Access, Housekeeping, Request
-from penstock.core.values.options import OptionError, pick
+from penstock.core.values.options import OptionError, pick, spell_options
 from penstock.loading.command.progress import showing_progress
 from penstock.loading.command.records import note_reject_files
 from penstock.loading.command.request import make_request, make_target
@@ -194,7 +194,11 @@ class LoadCommand:
         from penstock.loading.loader import Loader
 
         keep_freed_memory()
-        remember_target(asdict(request.access) | {"ledger_schema": request.housekeeping.ledger_schema})
+        access, house = request.access, request.housekeeping
+        # The names of the server and the ledger are known by themselves, and a recording is a new file.
+        more = spell_options(replace(access, to=None, role=None, tunnel=None, iam_auth=False))
+        more += spell_options(replace(house, ledger_schema=Housekeeping().ledger_schema, record=None))
+        remember_target(asdict(access) | {"ledger_schema": house.ledger_schema, "load": more})
         connect = connect_to(**asdict(request.access))
         with Loader(connect, request.housekeeping, resumes=resumes) as loader:
             plan = loader.plan(request.job, on_notice=self.messages.note)

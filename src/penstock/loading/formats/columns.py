@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -146,7 +146,6 @@ def map_columns(
     """
     _check_constants(job, table)
     _check_named(job, table)
-    _check_renames(job, table)
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if edge == "row names" and header is not None:
         _refuse_row_names(header, job=job, table=table, uri=uri)
@@ -154,6 +153,7 @@ def map_columns(
     constants = {name: _constant(value, uri=uri) for name, value in given.items()}
     if names is None:
         columns = _columns_by_position(job, table)
+        _refuse_none((*columns, *constants), (), table=table, uri=uri)
         return ColumnMap(
             columns=(*columns, *constants),
             constants=tuple(constants.values()),
@@ -161,14 +161,17 @@ def map_columns(
             ends_empty=edge == "empty",
             notations=_find_notations(columns, job=job, table=table),
         )
-    _check_names(job, (*names, *folder_values), uri=uri)
+    if job.missing == "error":
+        refuse_absent(find_absent((*names, *folder_values), job), names, uri=uri)
+    _check_renames(job, table, names=(*names, *folder_values))
     found = _find_columns(names, job, table)
     unknown = [names[index] for index, column in found.items() if column is None]
-    _refuse_unknown(unknown, names, table=table, uri=uri)
+    _refuse_unknown(unknown, names, job=job, table=table, uri=uri)
     columns = tuple(column.name for column in found.values() if column is not None)
     stated = find_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
     constants = stated | constants
+    _refuse_none((*columns, *constants), names, table=table, uri=uri)
     return ColumnMap(
         columns=columns + tuple(constants),
         keep=tuple(found) if len(found) < len(names) else None,
@@ -187,6 +190,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     the map. Raises TargetError.
     """
     _check_constants(job, table)
+    _check_renames(job, table, names=header)
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if (whole := find_whole_column(job, table)) is not None:
@@ -246,7 +250,7 @@ def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
     A column gets whole records if it is the only one without a default, and if no option names columns. A table that an
     interrupted run of the load has created gets values by name.
     """
-    if table.oid == 0 or job.create or job.columns is not None or job.add_columns:
+    if table.oid == 0 or job.create or job.columns is not None or job.add_columns or job.dialect.rename:
         return None
     unfed = [column for column in table.columns if not _is_fed(column, job)]
     return unfed[0].name if len(unfed) == 1 and unfed[0].is_json else None
@@ -256,6 +260,7 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
     """Raise TargetError if records of JSON Lines have a name without a column."""
     if find_whole_column(job, table) is not None:
         return
+    _check_renames(job, table, names=header)
     names = header if job.columns is None else job.columns
     refuse_many_names(len(names), uri=uri)
     unknown = [names[index] for index, column in _find_columns(names, job, table).items() if column is None]
@@ -264,7 +269,7 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
         raise TargetError(
             f'name "{unknown[0]}" of the file belongs to no column of table "{table.name}"',
             detail=f"{uri}: {len(unknown)} of its names are unknown to the table: {listed}.",
-            hint=_suggest(unknown[0], table)
+            hint=_suggest(unknown[0], job, table)
             or "Skip it with --skip, add it to the table with --add-columns, or use --on-error reject.",
         )
 
@@ -341,17 +346,23 @@ def _check_constants(job: TargetJob, table: TableFacts) -> None:
         column = table.column(name)
         if column is None:
             raise TargetError(
-                f'column "{name}" of --set does not exist in table "{table.name}"', hint=_suggest(name, table)
+                f'column "{name}" of --set does not exist in table "{table.name}"', hint=_suggest(name, job, table)
             )
         if column.is_generated:
             raise TargetError(f'column "{name}" of --set is a generated column')
 
 
-def _check_renames(job: TargetJob, table: TableFacts) -> None:
+def _check_renames(job: TargetJob, table: TableFacts, *, names: Sequence[str]) -> None:
+    """Raise TargetError if --rename names a column that does not exist.
+
+    If the load creates columns, they depend on the files, so only the file's own `names` are checked.
+    """
+    is_open = job.create or job.add_columns or job.transform is not None
+    known = {name.strip() for name in names} if is_open else job.dialect.rename
     for old, new in job.dialect.rename.items():
-        if _find_column(old, job, table) is None:
+        if old in known and _find_column(old, job, table) is None:
             raise TargetError(
-                f'column "{new}" of --rename does not exist in table "{table.name}"', hint=_suggest(new, table)
+                f'column "{new}" of --rename does not exist in table "{table.name}"', hint=_suggest(new, job, table)
             )
 
 
@@ -368,7 +379,8 @@ def _check_named(job: TargetJob, table: TableFacts) -> None:
         for name in names:
             if name != "*" and table.column(name) is None:
                 raise TargetError(
-                    f'column "{name}" of {option} does not exist in table "{table.name}"', hint=_suggest(name, table)
+                    f'column "{name}" of {option} does not exist in table "{table.name}"',
+                    hint=_suggest(name, job, table),
                 )
 
 
@@ -432,19 +444,41 @@ def _notation(column: Column, options: DialectOptions) -> str | None:
     return f"1{separator or ''}234{comma or '.'}5"
 
 
-def _check_names(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
-    """Raise UsageError if --skip or --rename names a column that the file must have and does not have."""
-    if job.missing == "default":
-        return
+def find_absent(names: Collection[str], job: TargetJob) -> list[tuple[str, str]]:
+    """Return the options --rename and --skip that name columns of the file, if the name is not among `names`."""
     known = {*names, *(name.strip() for name in names)}
-    given = [("--rename", name) for name in job.dialect.rename if name not in known]
-    known |= {*job.dialect.name_columns(names)}
-    given += [("--skip", name) for name in job.skip if name not in known]
-    for option, name in given:
+    absent = [("--rename", name) for name in job.dialect.rename if name not in known]
+    known |= {*job.dialect.name_columns([*names])}
+    return absent + [("--skip", name) for name in job.skip if name not in known]
+
+
+def refuse_absent(
+    absent: Sequence[tuple[str, str]], names: Collection[str], *, uri: str | None, is_all: bool = False
+) -> None:
+    """Raise UsageError for the first of the options that `find_absent` returns.
+
+    `uri` is the file with these names, None for several. `is_all` says whether the load has no other file.
+    """
+    for option, name in absent:
+        near = {each.strip().lower(): each.strip() for each in names}
+        alike = difflib.get_close_matches(name.lower(), near, n=1)
+        hint = f'Perhaps you meant "{near[alike[0]]}".' if alike else None
         raise UsageError(
-            f'column "{name}" of {option} is not in the file',
-            detail=f"{uri} has: {', '.join(names)}.",
-            hint="If only some files have it, use --missing default.",
+            f'column "{name}" of {option} is not in {"any file of the load" if is_all else "the file"}',
+            detail=f"{uri} has: {', '.join(names)}." if uri else f"The files have: {', '.join(names)}.",
+            hint=hint if is_all or hint else "If another file of the load has it, use --missing default.",
+        )
+
+
+def _refuse_none(columns: Sequence[str], names: Sequence[str], *, table: TableFacts, uri: str) -> None:
+    """Raise TargetError if a load would fill no column."""
+    if not columns:
+        raise TargetError(
+            f'no column of table "{table.name}" gets a value from the file',
+            detail=f"{uri} has: {', '.join(names)}. All of them are skipped." if names else f"{uri} has no header.",
+            hint="Leave out a --skip, or give a column a value with --set."
+            if names
+            else "Give a column that is not generated a value with --set.",
         )
 
 
@@ -460,7 +494,9 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
     )
 
 
-def _refuse_unknown(unknown: Sequence[str], names: Sequence[str], *, table: TableFacts, uri: str) -> None:
+def _refuse_unknown(
+    unknown: Sequence[str], names: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str
+) -> None:
     if not unknown:
         return
     listed = ", ".join(f'"{name}"' for name in unknown)
@@ -478,7 +514,7 @@ def _refuse_unknown(unknown: Sequence[str], names: Sequence[str], *, table: Tabl
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
-        hint=_suggest(unknown[0], table)
+        hint=_suggest(unknown[0], job, table)
         or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it is"
         " data, use --no-header.",
     )
@@ -527,8 +563,8 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         )
 
 
-def _suggest(name: str, table: TableFacts) -> str | None:
-    if table.column(snake_name(name)) is not None:
+def _suggest(name: str, job: TargetJob, table: TableFacts) -> str | None:
+    if job.dialect.names != "snake" and snake_name(name) != name and table.column(snake_name(name)) is not None:
         return f'Use --names snake, with which it goes to column "{snake_name(name)}".'
     near = difflib.get_close_matches(name.lower(), [column.name for column in table.columns], n=1)
     return f'Perhaps you meant the column "{near[0]}".' if near else None

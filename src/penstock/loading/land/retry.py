@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
-from penstock.core.errors import FileLocation, TargetError
+from penstock.core.errors import FileLocation, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.values.table import TableFacts, TableName
@@ -71,6 +71,10 @@ def retry_rejects(
     `into` names the table of the file's records if several of the load's files have the same header. Records that are
     refused again stay rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
     """
+    if into is not None and path is None:
+        raise UsageError(
+            "--into cannot be used without a reject file", hint="It names the table of the file's records."
+        )
     tools.connect.refuse_unwritable("load")
     store = RejectStore(tools.ledger.schema, load_id)
     load = store.read_load(connection)

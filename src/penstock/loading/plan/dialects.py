@@ -1,36 +1,59 @@
-"""Compares the beginning of every object with the format and dialect of the first, before any row is loaded."""
+"""Compares the beginning of every object with the format and dialect of the first, before any row is loaded.
+
+Also finds names of --rename and --skip that no object has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, TypeAlias
 
+from penstock import _native
 from penstock.core.errors import DataError
+from penstock.ledger.values import Coverage
 from penstock.loading.formats import find_format, format_of
+from penstock.loading.formats.columns import find_absent, refuse_absent
+from penstock.loading.formats.format import ReadTools
+from penstock.loading.formats.probe.columnar import read_folder_values
+from penstock.loading.values.plan import name_fields, table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.files.streams import SourceReader
+    from penstock.core.values.source import ObjectSample
     from penstock.loading.formats.format import Depth
+    from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
 
 
 def refuse_other_dialects(
-    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth = "columns"
+    works: Sequence[ObjectWork],
+    sources: SourceReader,
+    warnings: WarningLog,
+    *,
+    depth: Depth = "columns",
+    targets: Sequence[TargetPlan] = (),
 ) -> None:
     """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
 
     Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
     header does not fit the table. With depth "records", these errors are also raised if one of an object's first
     records does not fit the table. Warns of each object, except the first, in which the first line names a separator.
+    Raises UsageError if --rename or --skip of the load's `targets` names a column that no object has.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
     """
-    seen = [work for work in works if not _is_unseen(work)]
-    for _, of_target in groupby(seen, key=lambda work: work.target_index):
-        _look_at(list(of_target), sources, warnings, depth=depth)
+    absent: dict[int, _Absent] = {}
+    for index, of_target in groupby(works, key=lambda work: work.target_index):
+        here = list(of_target)
+        seen = [work for work in here if not _is_unseen(work)]
+        names = _look_at(seen, sources, warnings, depth=depth) if seen else {}
+        if index < len(targets):
+            absent[index] = _find_absent(targets[index], here, names, sources)
+    _refuse_absent(absent, targets, sources)
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
@@ -43,12 +66,79 @@ def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: Warning
         _look_at([work], sources, warnings, depth="dialect")
 
 
+# The names in --rename and --skip that no object of a target has, each with its option; then the names that it has.
+_Absent: TypeAlias = tuple[list[tuple[str, str]], dict[str, None]]
+
+
+def _refuse_absent(found: dict[int, _Absent], targets: Sequence[TargetPlan], sources: SourceReader) -> None:
+    """Raise UsageError if --rename or --skip names a column that no target with this option has.
+
+    The targets of an export have the same options. Those that are not in `found` are loaded already.
+    """
+    for pair in dict.fromkeys(chain.from_iterable(pairs for pairs, _ in found.values())):
+        users = [index for index, target in enumerate(targets) if pair in find_absent((), target.job)]
+        for index in users:
+            if index not in found:
+                found[index] = _find_absent(targets[index], [], {}, sources)
+        if all(pair in found[index][0] for index in users):
+            names = dict.fromkeys(chain.from_iterable(found[index][1] for index in users))
+            objects = [source for index in users for source in targets[index].objects]
+            refuse_absent([pair], names, uri=objects[0].uri if len(objects) == 1 else None, is_all=True)
+
+
+def _find_absent(
+    target: TargetPlan, works: Sequence[ObjectWork], names: dict[str, None], sources: SourceReader
+) -> _Absent:
+    """Return the names in --rename and --skip that no object of a target has, and the names that were found.
+
+    `works` are the objects to be loaded, and `names` the names in the beginnings of those that can be read again. The
+    other objects are loaded already. They are looked at only if a name is in none of these. Records of JSON Lines may
+    have names that the beginning lacks, so the objects are then read on to the first record with the name.
+    """
+    job, first = target.job, format_of(target)
+    names |= dict.fromkeys(job.columns or name_fields(target.header, target.edge) or ())
+    if any(_is_unseen(work) and work.source != target.sample.source for work in works):
+        return [], names
+    given = {work.source for work in works}
+    others = [source for source in target.objects if source not in given and (not source.is_pipe or source.is_spooled)]
+    columns = [column.name for column in table_after_creation(target).columns] if first.is_by_name else []
+    looks: Iterator[Collection[str]] = chain(
+        (_find_names(sample, target) for sample in (sources.sample_all(others, job.dialect) if others else ())),
+        chain.from_iterable(_read_names(work, sources) for work in works if first.is_by_name and not _is_unseen(work)),
+    )
+    # Of JSON Lines, --skip may also name a column of the table, which then gets no value of that name.
+    while (absent := find_absent([*names, *columns], job)) and (found := next(looks, None)) is not None:
+        names |= dict.fromkeys(found)
+    return absent, names
+
+
+def _find_names(sample: ObjectSample, target: TargetPlan) -> Collection[str]:
+    """Return the names of columns that the beginning of an object has."""
+    found, uri = format_of(target), sample.source.uri
+    names = name_fields(found.find_header(sample, target), target.edge) or ()
+    return [*names, *(read_folder_values(uri) if found.names_folders else ())]
+
+
+def _read_names(work: ObjectWork, sources: SourceReader) -> Iterator[Collection[str]]:
+    """Yield the names in the records of each block of JSON Lines."""
+    tools = ReadTools(sources=sources, server_major=0, rejects_torn=True)
+    opened = sources.try_to(lambda: format_of(work.target).open(replace(work, coverage=Coverage()), tools))
+    if opened is not None:
+        with opened[0]:
+            for block in opened[1]:
+                found = _native.find_json_types(block.segments, wanted=0) if block.fault is None else ()
+                yield [name.decode(errors="replace") for name, _ in found]
+
+
 def _is_unseen(work: ObjectWork) -> bool:
     return work.source.is_pipe and not work.source.is_spooled
 
 
-def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth) -> None:
-    target = works[0].target
+def _look_at(
+    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth
+) -> dict[str, None]:
+    """Check the objects of a target. Return the names of their columns, if an option names one of them."""
+    target, names = works[0].target, dict[str, None]()
     first, options = format_of(target), target.job.dialect
     for sample in sources.sample_all([work.source for work in works], options):
         here = find_format(sample, options)
@@ -62,3 +152,6 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
                 hint=f"{target.landing.alone[0].upper()}{target.landing.alone[1:]}.",
             )
         first.check_sample(sample, target, warnings, depth=depth)
+        if target.job.skip or options.rename:
+            names |= dict.fromkeys(_find_names(sample, target))
+    return names

@@ -70,10 +70,18 @@ def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
         yield from _find_target_obstacles(target)
     filled = [target for target in plan.targets if target.fills_table and target.facts is not None]
     for target in filled:
-        if any(target.facts and other.facts and target.facts.oid in other.facts.references for other in filled):
+        referring = [
+            other for other in filled if other.facts and target.facts and target.facts.oid in other.facts.references
+        ]
+        if any(other.table != target.table for other in referring):
             yield (
                 f'a foreign key that refers to table "{target.table}"',
-                "A table that a foreign key refers to cannot be truncated by itself.",
+                "A table that a foreign key of another table refers to cannot be truncated by itself.",
+            )
+        elif referring:
+            yield (
+                f'a foreign key by which table "{target.table}" refers to itself',
+                "The check of the key locks the rows, and a page with locked rows is not frozen.",
             )
 
 

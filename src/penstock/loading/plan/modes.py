@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError, TargetError, UsageError
@@ -197,6 +198,9 @@ def widenable(facts: TableFacts) -> dict[str, str]:
 def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
     """Return the change with which a column of this type keeps all values, None if it needs no change."""
     column = facts.column(name)
+    if column is not None and found is not None and found.word is not None:
+        seen = found.word[1]
+        return ColumnChange(column=name, number=column.number, type_name="text", was=type_name, decided_by=seen)
     if column is None or found is None or found.fits & KEPT[type_name]:
         return None
     wider = wider_types(type_name)
@@ -260,15 +264,27 @@ def notation_options(column: str, notations: Sequence[str]) -> str:
     >>> print(notation_options("price", ["1.234,5"]), notation_options("sold at", ["dmy", "mdy"]), sep="; ")
     --decimal-comma price --thousands price=.; --date-order 'sold at=dmy' or --date-order 'sold at=mdy'
     """
-    options = (
-        DialectOptions(
-            decimal_comma=(column,) if notation[-2] == "," else (),
-            thousands={column: notation[1:-5]} if notation[1:-5] else {},
-            date_order={column: notation} if notation in ORDERS else {},
-        )
-        for notation in notations
-    )
+    options = (DialectOptions(**solve_notation(column, [notation])) for notation in notations)
     return " or ".join(shlex.join(spell_options(each)) for each in options)
+
+
+def solve_notation(column: str, notations: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of DialectOptions with which a column in a notation is read, none if several notations fit."""
+    if len(notations) != 1:
+        return {}
+    (notation,) = notations
+    found: dict[str, Any] = {
+        "decimal_comma": (column,) if notation[-2] == "," else (),
+        "thousands": {column: notation[1:-5]} if notation[1:-5] else {},
+        "date_order": {column: notation} if notation in ORDERS else {},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def solve_null(value: str, columns: Sequence[str], dialect: Dialect) -> dict[str, Any]:
+    """Return the fields of DialectOptions that load a word as null (see `null_option`)."""
+    is_quoted = dialect.format == "csv" and value in dialect.nulls
+    return {"null": (value,)} | ({"force_null": tuple(columns)} if is_quoted else {})
 
 
 def null_option(value: str, column: str, dialect: Dialect) -> str:
@@ -303,9 +319,11 @@ def refuse_widening(
         why = "Not altered, because other programs write that for null."
     if why is not None:
         location = FileLocation(file=seen.uri, line=seen.line, column=change.column)
-        raise DataError(
+        error = DataError(
             f'column "{change.column}" of table "{facts.name}" is {change.was} and does not take {seen.shown}',
             detail=f"{location}.\n{why}",
             hint=hint,
             location=location,
         )
+        error.options = solve_null(seen.value, [change.column], dialect) if is_null_word else None
+        raise error

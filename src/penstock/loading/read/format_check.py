@@ -13,18 +13,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
+from penstock.core.files.encodings import windows_page
 from penstock.core.frozen import frozen
 from penstock.core.units import format_count
 from penstock.core.values.dialect import Dialect, Notice, WarningCode
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.content import Content, describe_conversion
-from penstock.loading.formats.probe.mangling import find_null_words
+from penstock.loading.formats.probe.mangling import explain_controls, find_null_words
 
 if TYPE_CHECKING:
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.block import Block
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog
+
+
+# The number of kinds of contradictions: those of the Rust core, and control characters.
+_KINDS: Final = 7
 
 
 @frozen
@@ -70,6 +75,11 @@ _NULLS: Final = _Kind(
 )
 
 
+def _controls_kind(encoding: str) -> _Kind:
+    message, hint = explain_controls(encoding, windows_page(encoding) or "")
+    return _Kind(code="control-bytes", message=message, hint=hint)
+
+
 @dataclass(slots=True)
 class _Contradictions:
     """For each kind of contradiction to a table's dialect: how often files have it, and where the first of them is."""
@@ -86,7 +96,7 @@ class _Contradictions:
             self.counts[kind] += count
 
     def notices(self) -> Iterator[Notice]:
-        quoted, escapes, others, strays, apostrophes, nulls = self.counts
+        quoted, escapes, others, strays, apostrophes, nulls, controls = self.counts
         is_text = self.dialect.format == "text"
         warnings = (
             (_QUOTED, quoted > 0),
@@ -97,6 +107,7 @@ class _Contradictions:
             (_STRAYS, strays > 0),
             (_APOSTROPHES, apostrophes > 0),
             (_NULLS, nulls > 0),
+            (_controls_kind(self.dialect.encoding), controls > 0),
         )
         for at, (kind, is_due) in enumerate(warnings):
             if is_due:
@@ -131,8 +142,8 @@ class FormatCheck:
     def watch(self, blocks: Iterable[Block], work: ObjectWork, encoder: Encoder) -> Iterable[Block]:
         """Return the blocks of an object. Each is checked when it is taken.
 
-        Delimited text is checked if its format was guessed. Records that name their fields are checked if their values
-        replace values of rows.
+        Delimited text is checked if its format was guessed, or if it may have another encoding than the one that was
+        given. Records that name their fields are checked if their values replace values of rows.
         """
         found = format_of(work.target)
         if found.is_by_name and work.target.landing.updates:
@@ -142,7 +153,8 @@ class FormatCheck:
             return blocks
         options = work.target.job.dialect
         is_guessed = options.format is None and options.quote is None and options.escape is None
-        return self._look_through(blocks, work) if is_guessed else blocks
+        has_controls = windows_page(work.target.dialect.encoding) is not None
+        return self._look_through(blocks, work, is_guessed=is_guessed) if is_guessed or has_controls else blocks
 
     def _look_at_names(
         self, blocks: Iterable[Block], work: ObjectWork, rewriter: _native.JsonRewriter
@@ -168,10 +180,12 @@ class FormatCheck:
                 if (notice.code, notice.uri) not in self._known:
                     self._warnings.add(notice)
 
-    def _look_through(self, blocks: Iterable[Block], work: ObjectWork) -> Iterator[Block]:
+    def _look_through(self, blocks: Iterable[Block], work: ObjectWork, *, is_guessed: bool) -> Iterator[Block]:
         dialect = work.target.dialect
+        has_controls = windows_page(dialect.encoding) is not None
         for block in blocks:
-            doubts = _find_doubts(block, dialect)
+            doubts = _find_doubts(block, dialect) if is_guessed else [(0, 0)] * (_KINDS - 1)
+            doubts += [_native.find_controls(block.segments, line_end=block.line_end) if has_controls else (0, 0)]
             if any(count for count, _ in doubts):
                 self._add(doubts, block, work)
                 if self._warnings.is_strict:
@@ -185,7 +199,7 @@ class FormatCheck:
                 return
             self._read[work.number] = block.end
             found = self._found.setdefault(
-                work.target_index, _Contradictions(work.target.dialect, [0] * 6, [(0, 0, "")] * 6)
+                work.target_index, _Contradictions(work.target.dialect, [0] * _KINDS, [(0, 0, "")] * _KINDS)
             )
             found.add(doubts, block, work)
 

@@ -53,7 +53,8 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
         if target.refusal is not None:
             raise target.refusal
     try:
-        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, depth="dialect")
+        works = all_objects(plan.targets)
+        refuse_other_dialects(works, tools.sources, tools.warnings, depth="dialect", targets=plan.targets)
     except SourceError as error:
         # Ignore an object that cannot be read, because the check itself reports it.
         if isinstance(error, OtherContent):

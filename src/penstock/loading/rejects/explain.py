@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock import _native
 from penstock.core.connect.errors import (
@@ -23,7 +23,14 @@ from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
 from penstock.loading.formats.probe.mangling import explain_misfit
-from penstock.loading.plan.modes import compose_alter, notation_options, null_option, suggest_change
+from penstock.loading.plan.modes import (
+    compose_alter,
+    notation_options,
+    null_option,
+    solve_notation,
+    solve_null,
+    suggest_change,
+)
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, find_notations, is_zero_date
 
@@ -105,8 +112,9 @@ def explain_failure(
     is_value = is_types_refusal(failure)
     error_class = DataError if is_value else choose_class(report.sqlstate)
     code = _INVALID_VALUE if is_value else report.sqlstate
-    own = None if target is None or context.column in constants else _find_own_hint(failure, target, where)
-    return error_class(
+    is_known = target is not None and context.column not in constants
+    own, options = _find_own_hint(failure, target, where) if target is not None and is_known else (None, None)
+    error = error_class(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
         hint=(own if report.sqlstate == _FIELD_OVERFLOW else None)
@@ -118,9 +126,15 @@ def explain_failure(
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
         location=replace(where, column=context.column) if isinstance(where, FileLocation) and not is_ended else None,
     )
+    error.options = options
+    return error
 
 
-def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation | str | None) -> str | None:
+# A hint, and the options in it as fields of DialectOptions, None if it has no option for the files.
+_Hint: TypeAlias = tuple[str | None, Mapping[str, Any] | None]
+
+
+def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation | str | None) -> _Hint:
     """Return the hint for a value or a record with a known cause, such as a word for null or one field too many.
 
     `where` is the position of the value or record in the files.
@@ -128,31 +142,47 @@ def _find_own_hint(failure: CopyFailed, target: TargetPlan, where: FileLocation 
     value, column, sqlstate = failure.context.value, failure.context.column, failure.report.sqlstate
     found = format_of(target)
     if (hint := found.hints.get(sqlstate or "")) is not None:
-        return hint
+        return hint, None
     dialect, field_count = target.dialect, target.column_map.field_count
     if value is None:
-        return None
+        return None, None
     may_be_null = value in NULL_WORDS or is_zero_date(value)
     if column is not None and found.is_delimited and may_be_null and (sqlstate or "").startswith("22"):
-        return f"Use {null_option(value, column, dialect)}, or correct the value in the file."
+        return _solve_word(column, value, target)
     if column is not None and sqlstate in _UNFIT:
-        return _explain_notation(column, value, target) or _suggest_type(column, value, target)
+        return _explain_notation(column, value, target) or (_suggest_type(column, value, target), None)
     if sqlstate != BAD_FORMAT or field_count is None or not found.is_delimited or value.endswith(_SHORTENED):
-        return None
+        return None, None
     uri = where.file if isinstance(where, FileLocation) else str(where)
     return explain_misfit(
         value.encode(), dialect, field_count=field_count, uri=uri, compression=target.sample.compression
-    )
+    ), None
 
 
-def _explain_notation(name: str, value: str, target: TargetPlan) -> str | None:
+# Matches the Rust core's refusal of a value that is not in the notation of its column (rust/src/notation.rs).
+_UNWRITTEN = re.compile(r'value "(.*)" of column "(.*)" is not written as .*', re.DOTALL)
+
+
+def solve_unwritten(message: str, target: TargetPlan) -> _Hint | None:
+    """Return the hint for a value that is not in the notation that an option gives, if it is a word for null."""
+    found = _UNWRITTEN.fullmatch(message)
+    return None if found is None or found[1] not in NULL_WORDS else _solve_word(found[2], found[1], target)
+
+
+def _solve_word(column: str, word: str, target: TargetPlan) -> _Hint:
+    hint = f"Use {null_option(word, column, target.dialect)}, or correct the value in the file."
+    return hint, solve_null(word, [column], target.dialect)
+
+
+def _explain_notation(name: str, value: str, target: TargetPlan) -> _Hint | None:
     """Return the hint for a number or a date in another notation, None for other values and columns."""
     column = table_after_creation(target).column(name)
     notations = find_notations(_native.recognize(value.encode(), NOTATED)[0])
     if column is None or not notations or not format_of(target).is_delimited:
         return None
     is_fit = column.base.oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)
-    return f"Use {notation_options(name, notations)}, or correct the value in the file." if is_fit else None
+    hint = f"Use {notation_options(name, notations)}, or correct the value in the file."
+    return (hint, solve_notation(name, notations)) if is_fit else None
 
 
 def _name_notation(name: str | None, target: TargetPlan) -> str:

@@ -20,7 +20,7 @@ from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Stat
 from penstock.loading.formats.blocks import make_cutter, record_error
 from penstock.loading.formats.sent import explain_line
 from penstock.loading.read.feed import BlockFeed, NothingReady, OpenObject
-from penstock.loading.rejects.explain import explain_failure, explain_miscount
+from penstock.loading.rejects.explain import explain_failure, explain_miscount, solve_unwritten
 from penstock.loading.send.chunk import Batch, Chunk
 
 if TYPE_CHECKING:
@@ -249,6 +249,7 @@ class LoadSession:
         except _native.RecordError as exc:
             error = record_error(exc, uri=opened.source.uri, first_line=block.first_line)
             error.hint = error.hint or explain_line(block, exc.args[2], opened.form, uri=opened.source.uri)
+            error.hint, error.options = solve_unwritten(exc.args[0], opened.work.target) or (error.hint, None)
             raise error from exc
         self._look(opened, block, payload)
         chunk.add(

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.core.errors import Interrupted, UsageError
+from penstock.core.errors import DataError, Interrupted, UsageError
 from penstock.core.files.listing import is_remote
 from penstock.core.files.parallel import map_at_once
 from penstock.core.host import cpu_count
@@ -34,7 +34,16 @@ from penstock.loading.formats.jsonl import fold as fold_json
 from penstock.loading.formats.jsonl import unite_names
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.plan.modes import added_changes, find_wider, refuse_widening, widenable, with_columns, with_type
+from penstock.loading.plan.modes import (
+    added_changes,
+    find_wider,
+    refuse_widening,
+    solve_notation,
+    widenable,
+    with_columns,
+    with_type,
+)
+from penstock.loading.plan.remedies import add_command
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types
@@ -45,6 +54,7 @@ from penstock.loading.values.types import (
     DAY_ORDERS,
     KEPT,
     KNOWN_ORDER,
+    NO_WORD,
     NOTATED,
     REJECTS,
     ColumnChange,
@@ -52,6 +62,7 @@ from penstock.loading.values.types import (
     Position,
     TypedColumn,
     Witness,
+    find_notations,
 )
 from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.loading.warned import WarningLog
@@ -231,7 +242,7 @@ def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
         if found is not None and any(format_of(target).is_by_name for target in group):
             group, found = _name_columns(group, found)
         if found is not None:
-            group = [_with_types(target, found, find_users) for target in group]
+            group = [_with_types(target, found, find_users, plan) for target in group]
             notices |= dict.fromkeys(notation_notices(group[0]))
             notices |= dict.fromkeys(null_notices(group[0]))
         # Map the names of JSON Lines again, because how a value is sent depends on the type of its column.
@@ -362,7 +373,7 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
         if target.facts is None or target.takes_types or target.changes or may_extend:
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):
-            wanted |= sum(KEPT.values()) | usable & REJECTS
+            wanted |= sum(KEPT.values()) | NOTATED | usable & REJECTS
             order = tools.connect.date_order
             wanted |= KNOWN_ORDER if order.is_chosen else 0
             wanted |= sum(bits for name, bits in DAY_ORDERS.items() if name in order.date_style)
@@ -384,10 +395,12 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
     tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
     # Ignore the warnings of this check, because the load checks the objects again.
     refuse_other_dialects(left, tools.sources, WarningLog())
-    return merge_findings(found, scan_objects(left, tools, wanted=wanted))
+    return merge_findings(found, scan_objects(left, tools, wanted=wanted | NO_WORD))
 
 
-def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]]) -> TargetPlan:
+def _with_types(
+    target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]], plan: LoadPlan
+) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
         # If the files have types, choose types only for columns whose values were examined: the columns that names of
@@ -400,6 +413,8 @@ def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, 
         return replace(target, typed=typed, create_types=tuple(types.values()))
     facts, changes = target.facts, list(target.changes)
     added: list[TypedColumn] = []
+    refused: list[DataError] = []
+    widened: list[ColumnChange] = []
     for number, change in enumerate(changes):
         column = choose_type(change.column, found.get(change.column))
         changes[number] = replace(change, type_name=column.type_name, decided_by=column.decided_by)
@@ -410,9 +425,20 @@ def _with_types(target: TargetPlan, found: Findings, find_users: Callable[[int, 
             wider = find_wider(facts, name, type_name, found.get(name))
             if wider is not None:
                 dependents, is_delimited = find_users(facts.oid, name), format_of(target).is_delimited
-                refuse_widening(facts, wider, dependents, target.dialect, is_delimited=is_delimited)
+                try:
+                    refuse_widening(facts, wider, dependents, target.dialect, is_delimited=is_delimited)
+                except DataError as error:
+                    refused.append(error)
                 facts = with_type(facts, wider)
-                changes.append(wider)
+                widened.append(wider)
+    changes += widened
+    if refused:
+        # The command has the options for the other columns, too.
+        others = [error.options for error in refused[1:] if error.options]
+        if format_of(target).is_delimited:
+            others += [solve_notation(each.column, find_notations(found[each.column].fits)) for each in widened]
+        add_command(refused[0], plan, others)
+        raise refused[0]
     retyped: tuple[ColumnChange, ...] = ()
     if target.takes_types:
         known = [each for each in facts.columns if each.name in found and each.name not in target.job.set]

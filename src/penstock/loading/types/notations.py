@@ -5,7 +5,7 @@ The warning names the option to give. Where two notations fit, it says that they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock import _native
@@ -17,10 +17,11 @@ from penstock.loading.copy.payload import make_encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS, UNREAD_DATE_OIDS, UNREAD_NUMBER_OIDS
 from penstock.loading.formats.probe.form import make_form
-from penstock.loading.plan.modes import notation_options
+from penstock.loading.plan.modes import notation_options, null_option, solve_notation, solve_null
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 from penstock.loading.values.types import (
     GROUPED,
+    NO_WORD,
     NOTATED,
     NOTATIONS,
     ORDERS,
@@ -30,6 +31,7 @@ from penstock.loading.values.types import (
     is_grouped,
 )
 
+_COLUMNS_SHOWN = 3
 # What a hint says of a column that is text, by the verb of the message.
 _ENDS: Final = {"stays": "; with --mode replace if this load has created the table", "becomes": " to keep its type"}
 # JSON Lines and folders have no notations.
@@ -55,7 +57,9 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
             found[change.column] = ("becomes", seen, find_notations(fits))
     for name, (verb, seen, notations) in found.items():
         if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
-            yield _compose(target, name, f"{verb} text", notations, seen, end=_ENDS[verb])
+            # If the notation is told, the command that has the options of all warnings replaces the table.
+            end = " to read them so" if verb == "stays" and len(notations) == 1 else _ENDS[verb]
+            yield _compose(target, name, f"{verb} text", notations, seen, end=end)
     if _has_commas(given, [each.notations for each in noted if each.type_name == "text"]):
         for each in noted:
             if each.type_name != "text" and each.name not in given and each.decided_by is not None:
@@ -101,22 +105,53 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
         return
     segments = [(sample.head, records[0].start, records[-1].end)]
     forced = [column is not None and column.name in encoder.spec.force_null for column in fed]
-    found = encoder.rewriter.find_types(segments, cut.line_end or "lf", wanted=NOTATED, forced=forced)
+    found = encoder.rewriter.find_types(segments, cut.line_end or "lf", wanted=NOTATED | NO_WORD, forced=forced)
+
+    def see(line: int, value: bytes) -> Witness:
+        text = value.decode(python_codec(encoding), errors="replace")
+        return Witness(uri=sample.source.uri, line=records[0].line + line, value=text)
+
+    words: dict[str, list[tuple[str, Witness]]] = {}
     given = _find_given(target)
     has_commas = _has_commas(given, [find_notations(fits) for fits, _, _ in found])
     for column, (fits, _, lost) in zip(fed, found, strict=False):
         may_group = has_commas and is_grouped(fits) and column is not None and column.name not in given
         notations = (GROUPED,) if may_group else find_notations(fits)
+        word = next((seen for bits, seen in lost if bits == NO_WORD and seen[1] and fits), None)
+        if column is not None and column.type_oid in NUMBER_OIDS | DATE_OIDS and word is not None:
+            seen = see(*word)
+            words.setdefault(seen.value, []).append((column.name, seen))
         if column is None or not notations or _takes(column, notations, order):
             continue
         # The value is one that PostgreSQL does not read, or one with a point.
         line, value = next(seen for bits, seen in lost if bits & (NOTATIONS["1234,5"] if may_group else PLAIN))
-        seen = Witness(
-            uri=sample.source.uri,
-            line=records[0].line + line,
-            value=value.decode(python_codec(encoding), errors="replace"),
-        )
-        yield _compose(target, column.name, f"is {column.type_name}", notations, seen, is_told=not may_group)
+        state = f"is {column.type_name}"
+        yield _compose(target, column.name, state, notations, see(line, value), is_told=not may_group)
+    yield from (compose_word(target, word, columns, is_typed=True) for word, columns in words.items())
+
+
+def compose_word(
+    target: TargetPlan, word: str, columns: Sequence[tuple[str, Witness]], *, is_typed: bool = False
+) -> Notice:
+    """Return the warning about a word for null in columns that are text because of it, or that have another type."""
+    names, seen = [name for name, _ in columns], columns[0][1]
+    shown = ", ".join(f'"{name}"' for name in names[:_COLUMNS_SHOWN])
+    shown += f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
+    is_one = len(names) == 1
+    listed = f'{"column" if is_one else "columns"} {shown} of table "{target.table}"'
+    so = (
+        f"{listed} {'has' if is_one else 'have'} another type"
+        if is_typed
+        else f"so {'is' if is_one else 'are'} {listed}"
+    )
+    return Notice(
+        code="literal-null",
+        message=f"{word} is text in this dialect, and {so}",
+        uri=seen.uri,
+        line=seen.line,
+        hint=f"Use {null_option(word, names[0], target.dialect)}.",
+        options=solve_null(word, names, target.dialect),
+    )
 
 
 def _find_given(target: TargetPlan) -> dict[str, str]:
@@ -146,10 +181,10 @@ def _compose(
     notations: tuple[str, ...],
     seen: Witness,
     *,
-    end: str = "",
+    end: str = " to read them so",
     is_told: bool = True,
 ) -> Notice:
-    is_date = notations[0] in ORDERS
+    is_date, is_delimited = notations[0] in ORDERS, format_of(target).is_delimited
     is_told = is_told and len(notations) == 1
     how = f"{'are' if is_told else 'may be'} written as {' or '.join(notations)}"
     return Notice(
@@ -157,5 +192,6 @@ def _compose(
         message=f'column "{column}" of table "{target.table}" {state}: its {"dates" if is_date else "numbers"} {how}',
         uri=seen.uri,
         line=seen.line,
-        hint=f"Use {notation_options(column, notations)}{end}." if format_of(target).is_delimited else _OTHER_HINT,
+        hint=f"Use {notation_options(column, notations)}{end}." if is_delimited else _OTHER_HINT,
+        options=solve_notation(column, notations) if is_delimited and is_told else None,
     )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock import _native
 from penstock.core.errors import FileLocation
 from penstock.core.frozen import frozen
 from penstock.core.values.names import quote_name
@@ -31,6 +32,8 @@ KNOWN_ORDER: Final = 1 << 10
 REJECTS: Final = 1 << 29
 # The order in which the server reads the numbers of a day, as two bits. Without them, a day in any order counts.
 DAY_ORDERS: Final = {"MDY": 1 << 30, "DMY": 2 << 30, "YMD": 3 << 30}
+# The bits that are no types and no notations.
+FLAGS: Final = KNOWN_ORDER | REJECTS | 0b11 << 30
 # pg_type.oid of the types above, of text, and of other types that a column of numbers may have (pg_type.dat).
 TYPE_OIDS: Final = {
     "boolean": 16,
@@ -93,8 +96,11 @@ GROUPED: Final = "1.234,5"
 # The bit of numbers, dates and timestamps whose notation does not matter.
 PLAIN: Final = 1 << 28
 NOTATED: Final = PLAIN | sum(NOTATIONS.values())
-# All bits of values. If a column has lost several types, a plan reports them in this order.
-BITS: Final = tuple(1 << number for number in range(18))
+# The bit that a column of delimited text loses at the first of the NULL_WORDS. The column's other bits are those of the
+# values that are left if the word stands for null.
+NO_WORD: Final = 1 << 32
+# All bits of values, except notations. If a column has lost several types, a plan reports them in this order.
+BITS: Final = (*(1 << number for number in range(18)), NO_WORD)
 # The ways in which a column may change a value without an error. Way n is bit n (rust/src/kept.rs).
 CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
 ORDER: Final = 1 << CHANGES.index("order")
@@ -132,7 +138,7 @@ def find_notations(fits: int) -> tuple[str, ...]:
 
 
 # Words that other programs write for null.
-NULL_WORDS: Final = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+NULL_WORDS: Final = _native.NULL_WORDS
 # What MySQL writes for a date that is missing.
 _ZERO_DATE: Final = re.compile(r"0000-00-00([ T]00:00(:00(\.0*)?)?)?")
 
@@ -185,6 +191,11 @@ class ColumnFindings:
     # For each other type, the first value that the type does not take.
     lost: dict[int, tuple[Position, Witness]] = field(default_factory=dict)
 
+    @property
+    def word(self) -> tuple[Position, Witness] | None:
+        """Return the first word for null, if the column's other values have a type or a notation without it."""
+        return self.lost.get(NO_WORD) if self.fits & ~(NO_WORD | FLAGS) else None
+
     def add(self, other: ColumnFindings) -> None:
         """Add what other values of the column allow."""
         self.fits &= other.fits
@@ -230,6 +241,8 @@ class TypedColumn:
     # If the column is text, the notations in which its values may be written (`find_notations`). If it is numeric,
     # GROUPED if its values may be written so (`is_grouped`).
     notations: tuple[str, ...] = ()
+    # The word for null without which the column would have another type, or a notation.
+    word: Witness | None = None
 
     @property
     def reason(self) -> str:

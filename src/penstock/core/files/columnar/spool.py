@@ -29,7 +29,7 @@ def write_stream(source: Any, path: Path) -> None:
     """
     inner: list[str] = []
     try:
-        stream = pa.RecordBatchReader.from_stream(source)
+        stream = pa.RecordBatchReader.from_stream(_with_index(source))
         schema = pa.schema([field.with_type(_written(pa.nulls(0, field.type)).type) for field in stream.schema])
         _refuse_nested(schema)
         inner = [field.name for field in schema if has_dictionary(field.type)]
@@ -42,6 +42,18 @@ def write_stream(source: Any, path: Path) -> None:
     except (pa.ArrowException, OSError, TypeError, ValueError) as exc:
         # Arrow's own errors are not attached as causes, because the message quotes them.
         raise _explain(source, exc, inner) from None
+
+
+def _with_index(source: Any) -> Any:
+    """Return a table of pandas with its index as a column, if the stream would leave out an index with a name.
+
+    pandas makes a RangeIndex of an index with the values 1, 2, 3, and streams other indexes only.
+    """
+    index = getattr(source, "index", None) if hasattr(source, "reset_index") else None
+    if index is None or type(index).__name__ != "RangeIndex" or index.name is None:
+        return source
+    is_copy = index.name in source.columns and index.equals(source.set_index(index.name).index)
+    return source if is_copy else source.reset_index()
 
 
 def _explain(source: Any, exc: Exception, inner: Sequence[str]) -> PenstockError:

@@ -39,6 +39,8 @@ _SIGNS: Final = (
 # Matches letters at a place in a word where they cannot be: final letters before another letter, and a normal sigma at
 # the end. If such a letter is found, the encoding is wrong.
 _MISPLACED: Final = re.compile("[\u03c2\u05da\u05dd\u05df\u05e3\u05e5](?=\\w)|\\w\u03c3(?!\\w)")
+# Matches the control characters that encodings of ISO 8859 have at the bytes 0x80 to 0x9F.
+_CONTROLS: Final = re.compile("[\x80-\x9f]")
 _WORD: Final = re.compile(r"[\w'\u2019.-]*[^\x00-\x7f][\w'\u2019.-]*")
 # Matches a sign between letters, where text has no sign.
 _INSIDE: Final = re.compile(r"[^\W\d_][^\w\s'\u2019.-]+[^\W\d_]")
@@ -72,6 +74,9 @@ def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
         try:
             text, before = whole.decode(codec), whole[:at].decode(codec)
         except UnicodeDecodeError:
+            continue
+        if _CONTROLS.search(text):
+            # A code page of Windows has letters and signs there.
             continue
         words = list(islice((match[0] for match in _WORD.finditer(text)), _WORDS_COMPARED))
         if _are_plausible(words, letters):

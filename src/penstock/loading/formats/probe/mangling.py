@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import _native
-from penstock.core.files.encodings import guess_utf16
+from penstock.core.files.encodings import guess_utf16, windows_page
 from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, Notice, TextFormat, WarningCode
@@ -174,10 +174,12 @@ class RecordSample:
             return True
         return False
 
-    def notice(self, code: WarningCode, offset: int, message: str, hint: str) -> Notice:
+    def notice(
+        self, code: WarningCode, offset: int, message: str, hint: str, options: Mapping[str, Any] | None = None
+    ) -> Notice:
         """Return a notice about one byte."""
         line, column = self.locate(offset)
-        return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint)
+        return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint, options=options)
 
 
 def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
@@ -185,6 +187,7 @@ def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) ->
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))
+    found.append(_control_bytes(sample, dialect.encoding))
     return tuple(notice for notice in found if notice is not None)
 
 
@@ -273,6 +276,21 @@ def _stray_quote(sample: RecordSample) -> Notice | None:
     return None
 
 
+def _control_bytes(sample: RecordSample, encoding: str) -> Notice | None:
+    """Find bytes that ISO 8859 reads as control characters, and the code page of Windows as letters and signs."""
+    page = windows_page(encoding)
+    found = None if page is None else re.search(rb"[\x80-\x9f]", sample.head)
+    if page is None or found is None:
+        return None
+    return sample.notice("control-bytes", found.start(), *explain_controls(encoding, page), {"encoding": page})
+
+
+def explain_controls(encoding: str, page: str) -> tuple[str, str]:
+    """Return the message and the hint for bytes that an encoding of ISO 8859 reads as control characters."""
+    hint = f"Use --encoding {page} if they are letters or signs, such as \u20ac or \u201c \u201d."
+    return f"bytes from 0x80 to 0x9f are control characters in {encoding}", hint
+
+
 def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
     r"""Find a field that is \N or the word NULL, if the dialect reads it as text."""
     words = find_null_words(nulls, sample.form.format)
@@ -281,7 +299,7 @@ def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
         return _quoted_null(sample)
     word = found[0][0].decode()
     message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
-    return sample.notice("literal-null", found[0].start(), message, hint)
+    return sample.notice("literal-null", found[0].start(), message, hint, {"null": (word,)})
 
 
 def find_null_words(nulls: Sequence[str], format_name: TextFormat) -> list[str]:
@@ -299,7 +317,7 @@ def _quoted_null(sample: RecordSample) -> Notice | None:
         return None
     word = match[0].strip(quote).decode()
     message, hint = f"{word} in quotes is text", f"Use --null={word} --force-null='*' if it is null."
-    return sample.notice("literal-null", match.start(), message, hint)
+    return sample.notice("literal-null", match.start(), message, hint, {"null": (word,), "force_null": ("*",)})
 
 
 def _kept_blanks(sample: RecordSample) -> Notice | None:
