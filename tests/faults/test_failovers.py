@@ -1,4 +1,4 @@
-"""Loads whose primary is lost after their last commit: the new one lacks it, and success is said only when it has all."""
+"""Loads whose primary is lost after the last commit: success is only reported if the new one has all of them."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class SettingsStep(Step):
             end_left_settings(self._tools, connection, others)
         self._is_done = True
 
-    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Restore the settings. If the server is not available, retry for --retry-for as the load does."""
         if self._lease is None:
             return outcome
