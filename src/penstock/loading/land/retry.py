@@ -83,8 +83,7 @@ def retry_rejects(
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
-    rows, suppressed = again.run(edited)
-    return RetryOutcome(load_id=load_id, rows=rows, suppressed=suppressed, left=store.count(connection))
+    return again.run(edited)
 
 
 @frozen
@@ -206,15 +205,17 @@ class _Retry:
         self._made: set[int] = set()
         self._rows = self._suppressed = 0
 
-    def run(self, edited: Mapping[_Key, bytes] | None) -> tuple[int, int]:
-        """Send all records, or only those in `edited`. Return how many rows were stored, and how many suppressed."""
+    def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
+        """Send all records, or only those in `edited`. The commit is the last act, so its answer says what is stored."""
         with committing(self._session, self._claim):
             self._send_all(edited=edited)
             while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
                 pass
+            with self._session.between_copies() as connection:
+                left = self._resender.store.count(connection)
             # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
-        return self._rows, self._suppressed
+        return RetryOutcome(load_id=self._claim.load_id, rows=self._rows, suppressed=self._suppressed, left=left)
 
     def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
         """Send records of all targets once, and return how many of them were not refused again."""
