@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
@@ -271,6 +272,7 @@ def inspect_table(
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
                 refuse_missing(connection, ledger_schema, [facts.oid])
+                refuse_copied(connection, ledger_schema, [facts.oid])
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:

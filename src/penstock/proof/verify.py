@@ -161,9 +161,7 @@ class LoadedSources(SourceReader):
     """
 
     def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
-        super().__init__(
-            credentials=AwsCredentials(), is_for_others=is_for_others, max_record_bytes=max_record_bytes
-        )
+        super().__init__(credentials=AwsCredentials(), is_for_others=is_for_others, max_record_bytes=max_record_bytes)
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:

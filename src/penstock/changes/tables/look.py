@@ -68,7 +68,7 @@ def copied_record(change: Change) -> TargetError:
     """Return the error for a record that came with a dump."""
     return TargetError(
         f'the record of {change.kind} "{change.name}" of table "{change.target}" came with a dump of another database',
-        detail="It identifies tables by oid, which may be other tables here.",
+        detail="It identifies tables by oid, which may be other tables here, and does not name a table that exists.",
         hint=f"Create what is missing by hand, and delete record {change.number} of table oid {change.target_oid} from "
         "the ledger's table changes.",
     )
@@ -182,7 +182,7 @@ def _describe_all(failed: Iterable[Sequence[Change]]) -> list[Missing]:
     return [
         Missing(
             table=str(missing[0].target),
-            names=tuple(_describe(family[0]) for family in group_attached(missing)),
+            names=tuple(describe_change(family[0]) for family in group_attached(missing)),
             why="\n".join(change.failure for change in missing if change.failure is not None),
         )
         for missing in failed
@@ -250,7 +250,8 @@ def _parent_id_of(change: Change) -> PartId | None:
         return None
 
 
-def _describe(change: Change) -> str:
+def describe_change(change: Change) -> str:
+    """Return what a change has changed, in words."""
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
     # A foreign key that was added but not validated is enforced for new rows. Only its validity is missing.

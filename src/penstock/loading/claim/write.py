@@ -265,8 +265,8 @@ class ClaimWriter:
         """Resume an object that may have changed, if its committed part is the same.
 
         If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
-        table and can be deleted there, or if all of them were rejected. In a joint load, another host may be loading the object now, so its record in
-        the ledger is not changed. Raises DataError if the object cannot be resumed.
+        table and can be deleted there, or if all of them were rejected. In a joint load, another host may be loading
+        the object now, so its record in the ledger is not changed. Raises DataError if the object cannot be resumed.
         """
         connection, schema = self._connection, self._ledger.schema
         committed = read_ranges(connection, schema, claim.load_id, work.number)

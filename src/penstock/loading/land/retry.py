@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
@@ -79,7 +80,9 @@ def retry_rejects(
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
-    refuse_missing(connection, tools.ledger.schema, store.find_tables(connection))
+    tables = store.find_tables(connection)
+    refuse_missing(connection, tools.ledger.schema, tables)
+    refuse_copied(connection, tools.ledger.schema, tables)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
@@ -206,7 +209,7 @@ class _Retry:
         self._rows = self._suppressed = 0
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
-        """Send all records, or only those in `edited`. The commit is the last act, so its answer says what is stored."""
+        """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
         with committing(self._session, self._claim):
             self._send_all(edited=edited)
             while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
