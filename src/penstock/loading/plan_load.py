@@ -163,8 +163,7 @@ def _look_into_ledgers(
 ) -> None:
     """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
     if oids and ledgers.exists:
-        refuse_missing(connection, ledgers.schema, oids)
-        refuse_copied(connection, ledgers.schema, oids)
+        refuse_copied(connection, refuse_missing(connection, ledgers.schema, oids), oids)
     if ledgers.others and not rules.is_repeating:
         tables, items = find_objects(inputs)
         refuse_known_elsewhere(connection, ledgers, tables, items)

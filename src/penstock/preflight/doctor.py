@@ -271,8 +271,7 @@ def inspect_table(
         if ledger_schema is not None:
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
-                refuse_missing(connection, ledger_schema, [facts.oid])
-                refuse_copied(connection, ledger_schema, [facts.oid])
+                refuse_copied(connection, refuse_missing(connection, ledger_schema, [facts.oid]), [facts.oid])
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:

@@ -141,18 +141,20 @@ def _is_another(change: Change) -> TargetError:
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
-def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> None:
+def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> list[Change]:
     """Raise TargetError if the tables lack an index or key because a rebuild failed.
 
-    The caller has checked that the ledger exists. Raises ServerError.
+    The caller has checked that the ledger exists. Return the records that came with a dump, for `refuse_copied`. Raises
+    ServerError.
     """
     try:
-        found = _describe_all(_find_failed(connection, schema, oids))
+        changes = read_changes(connection, schema)
+        found = _describe_all(_find_failed(connection, schema, changes, oids))
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
         # A role that may not read the ledger cannot load, and a later check reports that.
-        return
+        return []
     for missing in found:
         raise TargetError(
             f'table "{missing.table}" lacks {", ".join(missing.names)} because a rebuild failed',
@@ -160,6 +162,7 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
             hint="Remove the rows that violate it and run penstock repair, or forget what is "
             "missing with penstock repair --forget-missing NAME; until then nothing is loaded into the table.",
         )
+    return [change for change in changes if change.is_copied]
 
 
 def find_missing(connection: Connection, schema: str) -> list[Missing]:
@@ -175,7 +178,7 @@ def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
 
     Raises the same errors as `find_missing`.
     """
-    return _find_failed(connection, schema) if has_ledger(connection, schema) else []
+    return _find_failed(connection, schema, read_changes(connection, schema)) if has_ledger(connection, schema) else []
 
 
 def _describe_all(failed: Iterable[Sequence[Change]]) -> list[Missing]:
@@ -189,8 +192,10 @@ def _describe_all(failed: Iterable[Sequence[Change]]) -> list[Missing]:
     ]
 
 
-def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
-    changes = [change for change in read_changes(connection, schema) if not change.is_copied]
+def _find_failed(
+    connection: Connection, schema: str, everything: Sequence[Change], oids: Sequence[int] | None = None
+) -> list[list[Change]]:
+    changes = [change for change in everything if not change.is_copied]
     failed = {change.target_oid for change in changes if change.failure is not None}
     if failed and oids is not None:
         trees = (

@@ -81,8 +81,7 @@ def retry_rejects(
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
     tables = store.find_tables(connection)
-    refuse_missing(connection, tools.ledger.schema, tables)
-    refuse_copied(connection, tools.ledger.schema, tables)
+    refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
