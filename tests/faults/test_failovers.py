@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -24,7 +25,6 @@ from support.servers import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import TargetJob
@@ -137,7 +137,7 @@ def test_failover_after_the_last_commit_is_made_good(
     assert loads.execute("SELECT (SELECT count(*) FROM penstock.changes), (SELECT count(*) FROM penstock.holds)") == [
         (0, 0)
     ]
-    assert penstock.verify(outcome.load_id, to=pair.conninfo, values=True).is_verified
+    assert penstock.verify(str(outcome.load_id), to=pair.conninfo, values=True).is_verified
 
 
 def test_trigger_that_the_new_primary_has_disabled_is_restored(pair: Pair, loads: Loads, tmp_path: Path) -> None:
@@ -183,7 +183,9 @@ def test_pipe_that_cannot_be_read_again_fails_after_a_failover(loads: Loads) -> 
     thread.start()
     try:
         with pytest.raises(PenstockError, match="has lost that"):
-            loads.run(target(f"/dev/fd/{reading}", format="csv"), batch_bytes=500, rules=LoadRules(retry_for=60.0))
+            loads.run(
+                target(Path(f"/dev/fd/{reading}"), format="csv"), batch_bytes=500, rules=LoadRules(retry_for=60.0)
+            )
     finally:
         thread.join()
         os.close(reading)
