@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def login(admin: Loads, role: str) -> str:
     return make_conninfo(admin.conninfo, user=role, password="x")
 
 
-def cut_short(loads: Loads, job: TargetJob) -> str:
+def cut_short(loads: Loads, job: TargetJob, rules: LoadRules = LoadRules()) -> str:  # noqa: B008 (it is frozen)
     """Kill a load after some batches; return its id."""
     doomed = Loads(loads.conninfo, role=loads.role, piece_bytes=64)
 
@@ -67,7 +68,7 @@ def cut_short(loads: Loads, job: TargetJob) -> str:
 
     doomed.at_piece = die
     with pytest.raises(Killed):
-        doomed.run(job, batch_bytes=1, rules=LoadRules(retry_for=0.0))
+        doomed.run(job, batch_bytes=1, rules=replace(rules, retry_for=0.0))
     return str(loads.execute("SELECT id::text FROM penstock.loads WHERE state = 'running'")[0][0])
 
 
@@ -130,6 +131,19 @@ def test_superuser_is_told_the_plain_command_for_a_load_of_its_own(penstock: Run
     refused = penstock("resume", load_id, "--to", admin.conninfo)
     assert refused.code == 6
     assert "run its own penstock load command." in refused.err
+
+
+def test_member_reads_by_the_rules_of_the_load(penstock: Run, admin: Loads, roles: tuple[str, str], path: Path) -> None:
+    """With --on-error reject, an object that cannot be read is skipped, as it was when the load began."""
+    bob, alice = roles
+    broken = path.parent / "broken.csv.gz"
+    broken.write_bytes(b"\x1f\x8b\x08\x00 no gzip")
+    broken.chmod(0o644)
+    job = target(path.parent, into=f"{bob}.t")
+    load_id = cut_short(Loads(login(admin, bob)), job, LoadRules(on_error="reject"))
+    resumed = penstock("resume", load_id, "--to", login(admin, alice), "--role", bob)
+    assert (resumed.code, "broken.csv.gz" in resumed.err) == (3, True), resumed.err
+    assert admin.count(f"{bob}.t") == ROWS
 
 
 def test_member_resumes_as_the_role(penstock: Run, admin: Loads, roles: tuple[str, str], path: Path) -> None:

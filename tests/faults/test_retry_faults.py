@@ -14,6 +14,7 @@ import pytest
 
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
+from penstock.core.errors import ServerError
 from penstock.core.values.job import LoadRules
 from support.loads import Loads, find_sums, target
 from support.modes import Killed, await_gate, killing_at, mode_target
@@ -137,6 +138,23 @@ def test_retry_that_is_killed_while_a_table_gets_its_records(loads: Loads, tmp_p
     assert _state(loads) == _BEFORE
     assert _retry(loads.conninfo, load_id).left == 1
     _check_after(loads)
+
+
+@pytest.mark.parametrize("table", list(_DATA))
+def test_retry_whose_session_is_ended_has_changed_nothing(loads: Loads, tmp_path: Path, table: str) -> None:
+    """It is an error of the server, also of a merge: no ROLLBACK on the lost session takes its place."""
+    load_id = _load(loads, tmp_path, gate=table)
+    _correct(loads)
+    loads.execute(
+        "CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.v = 'gate' THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF;"
+        " RETURN NEW; END $$"
+    )
+    with pytest.raises(ServerError) as caught:
+        _retry(loads.conninfo, load_id)
+    assert caught.value.exit_code == 7
+    assert loads.lingering() == 0
+    assert _state(loads) == _BEFORE
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -40,8 +41,8 @@ JOINT = LoadRules(retry_for=20.0, join=True, vacuum=False)
 class _Listing(ChoppedSources):
     """Sources of a host that does not see some files."""
 
-    def __init__(self, hidden: Collection[str], at_piece: Callable[[int], None]) -> None:
-        super().__init__(PIECE_BYTES, at_piece)
+    def __init__(self, hidden: Collection[str], at_piece: Callable[[int], None], **options: Any) -> None:
+        super().__init__(PIECE_BYTES, at_piece, **options)
         self._hidden = hidden
 
     def list(self, *arguments: Any, **options: Any) -> tuple[SourceObject, ...]:
@@ -66,7 +67,7 @@ class Member:
             Housekeeping(no_record=True),
             # One object at a time, so that members share even small files.
             tuning=LoadTuning(least_claim_bytes=1),
-            sources=_Listing(hides, self._at_piece),
+            sources=partial(_Listing, hides, self._at_piece),
         )
         self._job = LoadJob(targets=tuple(targets), sessions=1, rules=rules)
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -227,6 +228,31 @@ def test_objects_that_no_host_sees_end_the_load_with_an_error_that_names_them(cl
     assert cluster.states() == [("running", FILES, 2)]
     assert not find_errors(cluster.start().finish())
     assert cluster.states() == [("complete", FILES, 0)]
+    cluster.check()
+
+
+def test_leader_names_the_objects_of_members_that_have_left_if_the_server_loses_them(cluster: Cluster) -> None:
+    """As a failover may after the load's end: the leader cannot see them, and nobody is left who can."""
+    first, member = cluster.lead(), cluster.member()
+    first.die()
+    leader = cluster.start(1, 2, 3, 4, 5, rules=replace(JOINT, vacuum=True))
+    with psycopg.connect(cluster.loads.conninfo) as blocker:
+        # The VACUUM behind the load's end waits for this lock.
+        blocker.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
+        leader.go()
+        assert not find_errors(member.finish())
+        assert cluster.states() == [("complete", FILES, 0)]
+        number = "(SELECT number FROM penstock.objects WHERE uri LIKE '%/3.csv')"
+        cluster.loads.execute(
+            f"DELETE FROM t WHERE a / {ROWS} = 3; DELETE FROM penstock.ranges WHERE object = {number};"
+            f"INSERT INTO penstock.claims SELECT id, {number}, NULL FROM penstock.loads;"
+            "UPDATE penstock.loads SET state = 'running'"
+        )
+    error = leader.finish()
+    assert isinstance(error, SourceError)
+    assert "3.csv" in error.message
+    assert cluster.states() == [("running", FILES, 1)]
+    assert not find_errors(cluster.start().finish())
     cluster.check()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -52,7 +53,7 @@ class Process:
     def __init__(self, loads: Loads, path: Path, mode: str, *, at_piece: Callable[[int], None] | None = None) -> None:
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
-        sources = ChoppedSources(500, at_piece)
+        sources = partial(ChoppedSources, 500, at_piece)
         self._loader = Loader(ConnectionFactory(loads.conninfo), Housekeeping(no_record=True), sources=sources)
         self._job = LoadJob(targets=(mode_target(path, mode),), sessions=1, rules=LoadRules(retry_for=_LONG_S))
 

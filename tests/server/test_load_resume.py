@@ -167,6 +167,19 @@ def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) ->
     assert loads.count() == before
 
 
+def test_file_of_which_all_was_rejected_is_loaded_anew_once_it_is_corrected(loads: Loads, tmp_path: Path) -> None:
+    """No row of it is stored, so nothing of two versions is mixed; its rejected record is gone with the load's."""
+    rules = replace(IMPATIENT, on_error="reject", max_rejects=1)
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / name).write_text("a,b\nx,value\n")
+    with pytest.raises(DataError, match="more than 1 record"):
+        loads.run(target(tmp_path, format="csv"), sessions=1, batch_bytes=1, rules=rules)
+    assert loads.execute("SELECT count(*) FROM penstock.ranges WHERE rejected > 0") == [(1,)]
+    (tmp_path / "1.csv").write_text("a,b\n1,value\n")
+    outcome = loads.run(target(tmp_path, format="csv"), rules=replace(rules, changed="load"))
+    assert (outcome.rows, outcome.rejected, loads.rows()) == (1, 1, [(1, "value")])
+
+
 def _overwrite(path: Path, old: bytes, new: bytes) -> None:
     """Write other bytes into a file in place, and restore its time of modification."""
     status = path.stat()

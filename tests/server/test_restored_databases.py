@@ -12,7 +12,7 @@ from penstock.core.errors import DataError, TargetError
 from penstock.core.values.job import LoadRules
 from support.dumps import copy_as_template, dump_and_restore, restore_in_place
 from support.loads import IMPATIENT, Loads, share_ledger, target
-from support.modes import landing_tables, mode_target
+from support.modes import Killed, landing_tables, mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,3 +216,30 @@ def test_tables_that_inherit_from_a_ledgers_keep_their_rows(loads: Loads, tmp_pa
     assert numbers(loads) == list(range(ROWS))
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
     assert loads.execute("SELECT DISTINCT origin FROM child") == [("elsewhere",)]
+
+
+def test_table_that_was_dumped_while_it_was_changed_is_refused_until_it_is_repaired(
+    move: Callable[[Loads], Loads], loads: Loads, tmp_path: Path
+) -> None:
+    """A killed load had dropped its key and index and paused autovacuum: by name, repair restores all of it there."""
+    loads.execute("CREATE INDEX t_b ON t (b)")
+    rules = replace(IMPATIENT, indexes="rebuild", autovacuum="pause")
+    path = write(tmp_path / "f")
+
+    def die(number: int) -> None:
+        if number == 8:
+            raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(target(path), batch_bytes=BATCH, rules=rules)
+    there = move(loads)
+    with pytest.raises(TargetError, match="is still changed by load") as caught:
+        there.run(target(path), rules=rules)
+    assert {'"t_pkey"', '"t_b"'} <= set((caught.value.detail or "").replace(",", "").replace(".", "").split())
+    assert "penstock repair" in (caught.value.hint or "")
+    assert not there.repair().errors
+    assert there.indexes() == ["t_b", "t_pkey"]
+    assert there.execute("SELECT reloptions FROM pg_class WHERE oid = 't'::regclass") == [(None,)]
+    assert there.run(target(path), rules=rules).rows_before + there.count() >= ROWS
+    assert numbers(there) == list(range(ROWS))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -51,7 +52,7 @@ def run(
     retry_for_s: float = 0.0,
 ) -> LoadOutcome:
     """Load a file into table t, made where it is missing, once more where it is loaded."""
-    sources = ChoppedSources(1009, at_piece)
+    sources = partial(ChoppedSources, 1009, at_piece)
     with Loader(connect_to(conninfo), Housekeeping(settings=settings), sources=sources) as loader:
         job = LoadJob(
             targets=(target(path, create=True),), rules=LoadRules(again=True, retry_for=retry_for_s), sessions=2

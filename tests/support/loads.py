@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -60,8 +61,8 @@ class ChoppedSources(SourceReader):
     `at_piece` is called in the reader's thread with the number of each piece, from 0, before it is handed on.
     """
 
-    def __init__(self, piece_bytes: int, at_piece: Callable[[int], None] | None = None) -> None:
-        super().__init__()
+    def __init__(self, piece_bytes: int, at_piece: Callable[[int], None] | None = None, **options: Any) -> None:
+        super().__init__(**options)
         self._piece_bytes = piece_bytes
         self._at_piece = at_piece
 
@@ -206,8 +207,8 @@ class Loads:
 
     def loader(self) -> Loader:
         """Return what plans and runs loads, to be closed."""
-        sources = None if self.piece_bytes is None else ChoppedSources(self.piece_bytes, self.at_piece)
-        return Loader(self._connect, self._housekeeping, tuning=self.tuning, sources=sources)
+        chopped = SourceReader if self.piece_bytes is None else partial(ChoppedSources, self.piece_bytes, self.at_piece)
+        return Loader(self._connect, self._housekeeping, tuning=self.tuning, sources=chopped)
 
     def execute(self, statement: str) -> list[Row]:
         """Run statements as the connection's user and return the last one's rows."""

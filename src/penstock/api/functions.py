@@ -211,17 +211,17 @@ def examine(
     *,
     to: str | None,
     options: Mapping[str, Any],
-    reader: SourceReader | None = None,
+    sources: Callable[..., SourceReader] | None = None,
 ) -> DoctorResult:
-    """Do what `doctor` does. `reader` reads the sources, and is closed."""
+    """Do what `doctor` does. `sources` makes the reader of the sources."""
     from penstock.preflight.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
 
     named = [source] if isinstance(source, (str, os.PathLike)) else source
     now = datetime.now(UTC)
     connect = connect_to(to, allows_standby=True, **pick(Access, options))
     is_iam = bool(options.get("iam_auth"))
-    sources = [str(os.fspath(each)) for each in named]
-    target = make_target({**options, "into": into}, sources=sources) if sources else None
+    paths = [str(os.fspath(each)) for each in named]
+    target = make_target({**options, "into": into}, sources=paths) if paths else None
     request = None if target is None else make_request({**options, "to": to}, [target])
     table = parse_table_name(into) if isinstance(into, str) else into
     try:
@@ -235,7 +235,7 @@ def examine(
             publishes=bool(options.get("publish_ledger")),
             is_repeating=LoadRules(**pick(LoadRules, options)).is_repeating,
             uses_iam=is_iam,
-            sources=reader,
+            sources=sources,
         )
     except ServerError as error:
         raise (explain_refused_token(error, to=to, now=now) if is_iam else error) from error.__cause__

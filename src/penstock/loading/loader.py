@@ -55,8 +55,8 @@ class Loader(Closing):
     """Plans, checks and runs loads into one server. Close it, or use it as a context manager.
 
     If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
-    only once, so plan and run with the same Loader. Warnings and notices are logged if no callback takes them. The
-    Loader reads files and objects by `sources`, and closes it. None is a reader with this machine's AWS configuration.
+    only once, so plan and run with the same Loader, and plan one job with it. Warnings and notices are logged if no
+    callback takes them. The Loader makes the reader of files and objects by `sources`, with what the job allows it.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Loader(Closing):
         *,
         resumes: str | None = None,
         tuning: LoadTuning = DEFAULT_TUNING,
-        sources: SourceReader | None = None,
+        sources: Callable[..., SourceReader] = SourceReader,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Import the profiles only if the load changes settings.
@@ -80,13 +80,15 @@ class Loader(Closing):
         self._tuning = tuning
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
-        self._sources = sources or SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
+        self._make_sources = sources
+        self._sources: SourceReader | None = None
         self._retry_for_s = 0.0
         self._on_notice: Callable[[str], None] = log_notice
 
     def close(self) -> None:
         """Close the sources, and the session that is kept for the next step."""
-        self._sources.close()
+        if self._sources is not None:
+            self._sources.close()
         self._connect.close()
 
     def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
@@ -96,8 +98,6 @@ class Loader(Closing):
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
-        self._sources.max_record_bytes = job.rules.max_record
-        self._sources.skips_unreadable = job.rules.skips_unreadable
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
             from penstock.core.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
@@ -125,9 +125,18 @@ class Loader(Closing):
         return self._patiently(run)
 
     def _look(self, job: LoadJob) -> LoadPlan:
-        if self._resumes is not None:
+        if self._resumes is None:
+            is_own_job = True
+        else:
             with self._connect.borrow() as connection:
-                self._check_rights(self._resumes, job, connection)
+                is_own_job = self._check_rights(self._resumes, job, connection)
+        self._sources = self._sources or self._make_sources(
+            credentials=AwsCredentials() if is_own_job else None,
+            spools=self._housekeeping.spool,
+            is_for_others=not is_own_job,
+            max_record_bytes=job.rules.max_record,
+            skips_unreadable=job.rules.skips_unreadable,
+        )
         with self._hearing() as heard:
             world = World(
                 connect=self._connect,
@@ -141,18 +150,18 @@ class Loader(Closing):
             plan = plan_load(job, world)
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
-    def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
-        """Raise TargetError if another role's job needs a right that this role must not use for other roles.
+    def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> bool:
+        """Return whether this login chose the job. Otherwise only sources that every user may read are read.
 
-        If another login wrote the job, the load reads only sources that every user of this machine may read.
+        Raises TargetError if another role's job needs a right that this role must not use for other roles.
         """
         # Raises TargetError if the ledger cannot be trusted.
         has_ledger(connection, self._ledger.schema)
         rights = read_rights(connection, self._ledger.schema, load_id)
-        if rights is not None:
-            rights.refuse_others_job("resume", job)
-            if not rights.is_own_login:
-                self._sources = SourceReader(is_for_others=True)
+        if rights is None:
+            return True
+        rights.refuse_others_job("resume", job)
+        return rights.is_own_login
 
     @contextmanager
     def _hearing(
@@ -301,6 +310,7 @@ class Loader(Closing):
     ) -> LoadTools:
         rules, server = plan.job.rules, plan.server
         self._locks.limit_s, self._locks.notice = rules.retry_for, on_notice or log_notice
+        assert self._sources is not None
         return LoadTools(
             connect=self._connect,
             sources=self._sources,

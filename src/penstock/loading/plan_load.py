@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.checks import check_columns, check_sequences
@@ -171,7 +172,7 @@ def _look_into_ledgers(
 ) -> None:
     """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
     if oids and ledgers.exists:
-        refuse_missing(connection, ledgers.schema, oids)
+        refuse_copied(connection, refuse_missing(connection, ledgers.schema, oids), oids)
     if ledgers.others and not rules.is_repeating:
         tables, items = find_objects(inputs)
         refuse_known_elsewhere(connection, ledgers, tables, items)

@@ -3,7 +3,8 @@
 A transient error ends the attempt, not the load: the ledger is read again, and the missing rows are loaded. Only the
 ledger says what is committed, because a server that crashed may have lost rows that it had acknowledged. The work
 before and after the rows is a list of steps (steps/order.py). The steps run in the list's order before the rows, and in
-the reverse order after them.
+the reverse order after them. The last act of a load, behind all its steps, is to ask the ledger of the server that is
+writable then: a step may have reconnected, and a failover may have lost the load's last commits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.core.connect.connection import Connection
-from penstock.core.errors import Interrupted, PenstockError
+from penstock.core.errors import Interrupted, PenstockError, ServerError
 from penstock.core.host import holding_interrupts, host_name
 from penstock.core.values.accounts import Stopwatch
 from penstock.ledger.committed import has_all, read_coverage
@@ -82,14 +83,10 @@ class _LoadRun:
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load
         try:
-            finished = self._attempt_until_done(claimed)
-            load.is_ended = True
-            outcome = load.tally.outcome(load.load_id, finished, now_s=self._tools.clock())
-            for step in reversed(self._steps):
-                if load.claimed.member.leads or step.concludes_for_all:
-                    with self._timing(step.name):
-                        outcome = step.conclude(load, outcome)
-            outcome = replace(outcome, share=load.claimed.member.find_share(load.load_id, load.at_end))
+            outcome = self._conclude(self._attempt_until_done(claimed))
+            while (kept := self._confirm_at_end()) is None:
+                outcome = self._conclude(self._attempt_until_done(self._claim_again()))
+            outcome = replace(outcome, is_local_only=kept.is_local_only)
             outcome = load.tally.account(outcome, now_s=self._tools.clock())
         except PenstockError as error:
             raise give_up(load, self._steps, error) from error
@@ -104,12 +101,51 @@ class _LoadRun:
             self._value_check.conclude()
         return outcome
 
-    def _attempt_until_done(self, claimed: Claimed) -> FinishedLoad:
+    def _conclude(self, finished: FinishedLoad) -> LoadOutcome:
+        """Let the steps do what follows the load's end, and return the outcome."""
+        load = self._load
+        load.is_ended = True
+        outcome = load.tally.outcome(load.load_id, finished, now_s=self._tools.clock())
+        for step in self._steps_at_end():
+            with self._timing(step.name):
+                outcome = step.conclude(load, outcome)
+        return replace(outcome, share=load.claimed.member.find_share(load.load_id, load.at_end))
+
+    def _confirm_at_end(self) -> FinishedLoad | None:
+        """Return the load's totals if the server that is writable now has the load as complete.
+
+        Otherwise wait as after any other transient error, and return None. Raises PenstockError after the time of
+        --retry-for, if the load cannot be repeated, or if the server has no ledger.
+        """
+        load = self._load
+        load.is_ended = False
+
+        def confirm_last(connection: Connection) -> FinishedLoad | None:
+            for step in self._steps_at_end():
+                step.before_confirming(load, connection)
+            return confirm(self._tools.ledger, connection, load.claimed.claim)
+
+        kept = load.at_end(confirm_last)
+        load.is_ended = kept is not None
+        if kept is None:
+            error = ServerError(
+                f"load {load.load_id} was complete, and the server has lost that",
+                detail="After a failover, the new primary may lack commits that the former one had acknowledged.",
+                is_transient=True,
+            )
+            self._retrying.wait(error)
+        return kept
+
+    def _steps_at_end(self) -> list[Step]:
+        leads = self._load.claimed.member.leads
+        return [step for step in reversed(self._steps) if leads or step.concludes_for_all]
+
+    def _attempt_until_done(self, claimed: Claimed | FinishedLoad) -> FinishedLoad:
         """Attempt the load until nothing is left according to the ledger.
 
         Raises PenstockError after the time of --retry-for.
         """
-        while True:
+        while not isinstance(claimed, FinishedLoad):
             finished = None
             try:
                 if (finished := self._attempt(claimed.connection)) is not None:
@@ -120,19 +156,25 @@ class _LoadRun:
                 self._retrying.wait(self._load.claimed.member.outlive(error))
             finally:
                 self._let_go(claimed.connection, is_done=finished is not None)
-            taken = claim_again(
-                self._plan,
-                self._tools,
-                self._retrying,
-                self._load.claimed,
-                let_go=lambda connection: self._let_go(connection, is_done=True),
-            )
-            if isinstance(taken, FinishedLoad):
-                return taken
-            if self._load.claimed.member.leads and not taken.load.member.leads:
-                for step in reversed(self._steps):
-                    step.lose_lead(self._load)
-            claimed, self._load.claimed = taken, taken.load
+            claimed = self._claim_again()
+        return claimed
+
+    def _claim_again(self) -> Claimed | FinishedLoad:
+        """Claim what is missing. If other processes lead the load now, let the steps forget what they have changed."""
+        taken = claim_again(
+            self._plan,
+            self._tools,
+            self._retrying,
+            self._load.claimed,
+            let_go=lambda connection: self._let_go(connection, is_done=True),
+        )
+        if isinstance(taken, FinishedLoad):
+            return taken
+        if self._load.claimed.member.leads and not taken.load.member.leads:
+            for step in reversed(self._steps):
+                step.lose_lead(self._load)
+        self._load.claimed = taken.load
+        return taken
 
     def _attempt(self, connection: Connection) -> FinishedLoad | None:
         """Load what is left, in rounds.
@@ -263,10 +305,10 @@ class _LoadRun:
             self._load.tally.note_step(step, watch.lap())
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
-        """Close the session that held the load's lock, or keep it for VACUUM, which does not need the lock."""
+        """Close the session that held the load's lock, or keep it for the load's end, which does not need the lock."""
         self._load.claimed.member.close()
         try:
-            if is_done and self._plan.job.rules.vacuum:
+            if is_done:
                 self._tools.connect.keep(connection)
                 return
         except KeyboardInterrupt:

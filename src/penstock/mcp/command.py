@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +29,6 @@ from penstock.core.values.options import option_fields, pick
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from penstock.core.files.streams import SourceReader
     from penstock.preflight.doctor import DoctorResult
 
 # A client waits for a tool's answer, and may end the wait after a minute.
@@ -143,7 +142,7 @@ class Tools:
         with SourceReader(credentials=AwsCredentials(), allowed=self._allowed) as reader:
             # A source that does not exist is an error, as one that is not allowed.
             reader.list([source])
-            return as_object(self._examine(table, source, chosen, reader))
+        return as_object(self._examine(table, source, chosen))
 
     def loads(self, limit: int = 20, table: str | None = None) -> dict[str, object]:
         """List the newest loads that the database records: state, rows, rate, what failed."""
@@ -208,14 +207,14 @@ class Tools:
         to = None if volume else self._options.get("to")
         return report_object(make_report(None, to, None, volume, None, None, needs_use=True))
 
-    def _examine(
-        self, table: str | None, source: str | None, chosen: Mapping[str, Any], reader: SourceReader | None = None
-    ) -> DoctorResult:
+    def _examine(self, table: str | None, source: str | None, chosen: Mapping[str, Any]) -> DoctorResult:
         """Return what doctor finds. Raise TargetError if the table does not exist and is not to be created."""
         from penstock.api.functions import examine
+        from penstock.core.files.streams import SourceReader
 
         options = {**chosen, **self._options}
-        found = examine(table, source or (), to=options.pop("to", None), options=options, reader=reader)
+        sources = partial(SourceReader, allowed=self._allowed)
+        found = examine(table, source or (), to=options.pop("to", None), options=options, sources=sources)
         inspected = found.inspection.table
         if inspected is not None and inspected.facts is None and not chosen.get("create"):
             raise TargetError(

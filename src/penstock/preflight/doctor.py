@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
@@ -27,6 +28,7 @@ from penstock.core.connect.errors import in_transaction, is_passing, read_report
 from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
+from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count, measure_disk, read_machine
 from penstock.core.sql import fetch_rows, send_query
@@ -78,7 +80,6 @@ from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.job import Request
     from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
@@ -271,7 +272,7 @@ def inspect_table(
         if ledger_schema is not None:
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
-                refuse_missing(connection, ledger_schema, [facts.oid])
+                refuse_copied(connection, refuse_missing(connection, ledger_schema, [facts.oid]), [facts.oid])
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:
@@ -353,14 +354,14 @@ def diagnose(
     publishes: bool = False,
     is_repeating: bool = False,
     uses_iam: bool = False,
-    sources: SourceReader | None = None,
+    sources: Callable[..., SourceReader] | None = None,
 ) -> DoctorResult:
     """Return the facts of a server, and whether a load into a table would work. Changes nothing.
 
     Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
     the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
     `publishes` is true, publications may include the ledger's tables. If `is_repeating` is true, other ledgers may know
-    the load's files. The planned load reads and closes `sources`, by default a reader of its own. Raises ServerError.
+    the load's files. `sources` makes the reader of the planned load. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
@@ -458,13 +459,16 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
 
 
 def examine_load(
-    connect: ConnectionFactory, request: Request, aws: RdsDescription | None, sources: SourceReader | None = None
+    connect: ConnectionFactory,
+    request: Request,
+    aws: RdsDescription | None,
+    sources: Callable[..., SourceReader] | None = None,
 ) -> LoadExamination:
     """Plan a load, and return the disk space and the routes that it needs.
 
     The load does not begin. Raises PenstockError.
     """
-    with Loader(connect, request.housekeeping, sources=sources) as loader:
+    with Loader(connect, request.housekeeping, sources=sources or SourceReader) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:

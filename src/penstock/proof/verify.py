@@ -84,8 +84,9 @@ def verify_load(
             connect.refuse_unwritable("compare values")
             refuse_temporary(server, may_create=_may_create_temporary(connection))
         tables = [_count(connection, job, each, role=server.user) for each in tables]
-    with LoadedSources({each.uri for each in objects}, is_for_others=not is_own_login) as sources:
-        sources.max_record_bytes = job.rules.max_record
+    with LoadedSources(
+        {each.uri for each in objects}, is_for_others=not is_own_login, max_record_bytes=job.rules.max_record
+    ) as sources:
         tools = LoadTools(
             connect=connect,
             sources=sources,
@@ -160,8 +161,8 @@ class LoadedSources(SourceReader):
     an object of the load, such as those that earlier loads have loaded, all objects are listed.
     """
 
-    def __init__(self, loaded: Collection[str], *, is_for_others: bool) -> None:
-        super().__init__(credentials=AwsCredentials(), is_for_others=is_for_others)
+    def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
+        super().__init__(credentials=AwsCredentials(), is_for_others=is_for_others, max_record_bytes=max_record_bytes)
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.changes.context import Context, Report, Restored, is_at_table
 from penstock.changes.journal import restore
 from penstock.changes.records import TableStore
+from penstock.changes.tables.copied import adopt_copied, show_copied
 from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import copied_record, group_attached, read_failed
 from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
@@ -50,7 +51,7 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
     for context in contexts:
         if not context.store.exists():
             continue
-        changes = list(filter(context.concerns, context.store.read_changes()))
+        changes = show_copied(context.connection, list(filter(context.concerns, context.store.read_changes())))
         holds = [hold for hold in context.store.read_holds() if not context.is_over(hold)]
         found = {(each.target_oid, each.number): _decide_step(context, each, holds) for each in changes}
 
@@ -233,6 +234,7 @@ class Repairer(Closing):
                 self._restore_server(tables, outcome)
             except PenstockError as error:
                 outcome.errors.append(error)
+            outcome.errors += adopt_copied(connection, self._schema)
             repair(tables, outcome)
             outcome.dropped = drop_left_staging(connection, self._schema)
         return outcome

@@ -45,6 +45,8 @@ def check_load(run: Run) -> int | None:
     """
     view, scenario = run.look(), run.scenario
     assert view is not None, "the ledger knows of no load"
+    has_success = run.loaders[-1].exit_code == 0
+    assert not (has_success and view.is_incomplete), f"1 false success: the load is {view.state}"
     assert view.state == "complete", f"the load is {view.state}"
     found = Counter(run.observer.execute(f"SELECT id::text, amount::text, note FROM {run.table}"))
     expected = _expect(run)

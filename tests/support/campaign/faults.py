@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import psycopg
 
 from support.campaign.plant import Pair, Single
 from support.campaign.s3 import TROUBLES
@@ -128,6 +131,28 @@ def _promote(run: Run, before: LedgerView) -> Hit | None:
     if run.rng.random() < 0.2:
         run.loader.kill()
         run.go_on()
+    run.place.rebuild()
+    return hit
+
+
+def _lose_after_end(run: Run, before: LedgerView) -> Hit | None:
+    """Cut the standby off, wait until the load is complete and what follows its end waits, and lose the primary."""
+    assert isinstance(run.place, Pair)
+    if not before.rows:
+        return None
+    run.place.cut_off()
+    with closing(psycopg.connect(run.place.conninfo)) as blocker:
+        # The VACUUM behind the load's end waits for this lock, and COPY does not.
+        blocker.execute(f"LOCK TABLE {run.table} IN SHARE UPDATE EXCLUSIVE MODE".encode())
+        until_s = time.monotonic() + _SETTLING_S
+        while (view := run.look()) is not None and view.is_incomplete and time.monotonic() < until_s:
+            if not run.loader.is_running():
+                break
+            time.sleep(_POLL_S)
+        before = view or before
+        run.place.fail_over()
+    run.observer.close()
+    hit = _note_lost(run, "late", before)
     run.place.rebuild()
     return hit
 
@@ -295,6 +320,7 @@ _KINDS: dict[str, Callable[[Run, LedgerView], Hit | None]] = {
     "terminate": _terminate,
     "crash": _crash,
     "promote": _promote,
+    "late": _lose_after_end,
     "reset": _reset,
     "stall": _stall,
     "s3": _spoil_bodies,

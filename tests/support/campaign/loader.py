@@ -15,9 +15,9 @@ import sys
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError
 from penstock.core.files.streams import SourceReader
@@ -46,8 +46,8 @@ class _Sources(ChoppedSources):
     What was read whole at a first look is fetched again: objects are small, and a store fails while they are loaded.
     """
 
-    def __init__(self, piece_bytes: int, piece_s: float, hidden: Collection[str] = ()) -> None:
-        SourceReader.__init__(self, credentials=AwsCredentials())
+    def __init__(self, piece_bytes: int, piece_s: float, hidden: Collection[str] = (), **options: Any) -> None:
+        SourceReader.__init__(self, **options)
         self._kept_bytes = sys.maxsize
         self._piece_bytes = piece_bytes
         self._at_piece = (lambda _: time.sleep(piece_s)) if piece_s else None
@@ -87,7 +87,7 @@ def run_load(request: dict[str, Any]) -> int:
     connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
-        sources = _Sources(request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
+        sources = partial(_Sources, request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
         with Loader(connect, Housekeeping(settings=request.get("settings", "none")), sources=sources) as loader:
             _say("phase planning")
             plan = loader.plan(job, on_notice=_say)

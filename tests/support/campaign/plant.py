@@ -104,6 +104,15 @@ class Pair:
         """Return the primary's log."""
         return self.primary.spec.files.log
 
+    def cut_off(self) -> None:
+        """Let the standby receive nothing more, and commits not wait for it: what follows is lost with the primary."""
+        _configure(self.standby.conninfo(), "SET primary_conninfo = ''")
+        for server in self.servers:
+            _configure(server.conninfo(), "SET synchronous_standby_names = ''")
+        with psycopg.connect(self.standby.conninfo(), autocommit=True) as connection:
+            while connection.execute("SELECT FROM pg_stat_wal_receiver").fetchone():
+                connection.execute("SELECT pg_sleep(0.01)")
+
     def fail_over(self) -> None:
         """Lose the primary as by a crash, and promote the standby; `rebuild` then makes a new standby."""
         self.primary.stop("immediate")
@@ -117,6 +126,7 @@ class Pair:
 
     def rebuild(self) -> None:
         """Make the other server a standby of the primary again, and wait until commits wait for it."""
+        _configure(self.primary.conninfo(), "RESET ALL")
         copy_primary(self.standby, self.primary)
         self.standby.ensure_running()
         with psycopg.connect(self.primary.conninfo(), autocommit=True) as connection:
@@ -206,6 +216,13 @@ class Plant:
         for disk in self._disks.values():
             with contextlib.suppress(subprocess.CalledProcessError):
                 subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def _configure(conninfo: str, change: str) -> None:
+    """Run an ALTER SYSTEM, and have the server read its settings."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"ALTER SYSTEM {change}".encode())
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def _make_ledger(conninfo: str) -> None:

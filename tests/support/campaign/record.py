@@ -28,6 +28,7 @@ _MEANINGS = {
     "terminate": "pg_terminate_backend of one session or all",
     "crash": "immediate stop of the server and a new start",
     "promote": "loss of the primary, promotion of the synchronous standby",
+    "late": "loss of the primary after the load's last commit, promotion of a standby that lacks some",
     "reset": "TCP reset of every connection to the server",
     "stall": "nothing passes between loader and server for a while",
     "s3": "S3 answers 503, resets, or sends half of a body",
@@ -57,12 +58,13 @@ class Totals:
     rows_gone: int
     lost: int
     repeated: int
+    false_successes: int
 
     def __str__(self) -> str:
         return (
             f"{self.points} points in {self.scenarios} loads, {self.crashes_with_loss} with an acknowledged ledger row "
             f"gone, {self.takeovers} takeovers during COMMIT, {self.promotions} promotions, {self.lost} rows lost, "
-            f"{self.repeated} repeated"
+            f"{self.repeated} repeated, {self.false_successes} false successes"
         )
 
 
@@ -81,6 +83,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "rows": played.rows,
         "lost": played.lost,
         "repeated": played.repeated,
+        "false_successes": played.false_successes,
         "redone": played.redone,
         "loaders": played.loaders,
         "binary": played.binary,
@@ -119,6 +122,7 @@ def add_up(lines: Sequence[dict[str, Any]]) -> Totals:
         rows_gone=sum(gone for _, _, _, gone, _ in hits),
         lost=sum(line["lost"] for line in lines),
         repeated=sum(line["repeated"] for line in lines),
+        false_successes=sum(line.get("false_successes", 0) for line in lines),
     )
 
 
@@ -146,7 +150,8 @@ incomplete before and after the fault, with its loader at work. After its last f
 then the table's rows were compared with the files' as multisets, and the ledger's ranges had to be disjoint, to cover
 every object, and to have the checksums of its bytes.
 
-**{totals.lost} rows lost, {totals.repeated} rows repeated**, of {rows:,} rows.
+**{totals.lost} rows lost, {totals.repeated} rows repeated, {totals.false_successes} false
+successes**, of {rows:,} rows.
 
 | what | counted |
 |---|---|

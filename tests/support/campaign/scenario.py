@@ -39,6 +39,8 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "commit": ("commit", "commit", "commit", "kill"),
     "crash": ("crash",),
     "promote": ("promote",),
+    # The primary is lost after the last commit, and its standby lacks some.
+    "late": ("late", "late", "kill"),
     "network": ("reset", "stall"),
     "store": ("s3",),
     "disk": ("disk",),
@@ -60,7 +62,7 @@ _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 # Seeds take the themes in turn, so that a short campaign meets them all.
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
-    *("crash", "commit", "loader", "promote", "network", "hosts", "store", "import", "lists", "clock"),
+    *("crash", "commit", "loader", "promote", "late", "hosts", "store", "import", "lists", "clock"),
 )
 
 # What the files of a scenario may be.
@@ -147,6 +149,7 @@ class Played:
     rows: int
     lost: int
     repeated: int
+    false_successes: int
     redone: int | None
     seconds: float
     loaders: int
@@ -171,7 +174,7 @@ def draw_scenario(
     if theme not in ("loader", "commit", *_JOINT) and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
-    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import"):
+    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import", "late"):
         # Others commit their rows to tables that sleep at no COMMIT, lie on no small disk, and are nobody else's yet;
         # and of loads that began anew the observer knows the newest by the clock.
         mode = "append"
@@ -179,7 +182,7 @@ def draw_scenario(
         seed=seed,
         theme=theme,
         kinds=kinds,
-        major=18 if theme in ("promote", "import") else rng.choice(majors),
+        major=18 if theme in ("promote", "import", "late") else rng.choice(majors),
         mode=mode,
         bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
@@ -412,6 +415,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         rows=run.files.rows.total(),
         lost=0,
         repeated=0,
+        false_successes=0,
         redone=redone,
         seconds=round(run.elapsed_s(), 2),
         loaders=len(run.loaders),
@@ -426,7 +430,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
     if is_import:
         place: Single | Pair = plant.importing()
     else:
-        place = plant.pair() if scenario.theme == "promote" else plant.single(scenario.major)
+        place = plant.pair() if scenario.theme in ("promote", "late") else plant.single(scenario.major)
     files = draw_files(
         rng,
         rows=scenario.rows,

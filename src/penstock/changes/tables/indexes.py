@@ -74,7 +74,10 @@ def make_changes(
     ]
     for part in indexes:
         kind = "index" if part.constraint is None else "constraint"
-        changes.append(request.change(kind, part.name, part.record(), relation_oid=part.facts.relation_oid))
+        oid = part.facts.relation_oid
+        # Name a partition: in a restored copy of the database, it has another oid.
+        name = {} if oid == request.table.oid else {"relation": parts.tables[oid].table.quoted_name}
+        changes.append(request.change(kind, part.name, part.record() | name, relation_oid=oid))
     return changes
 
 

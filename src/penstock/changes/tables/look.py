@@ -68,7 +68,7 @@ def copied_record(change: Change) -> TargetError:
     """Return the error for a record that came with a dump."""
     return TargetError(
         f'the record of {change.kind} "{change.name}" of table "{change.target}" came with a dump of another database',
-        detail="It identifies tables by oid, which may be other tables here.",
+        detail="It identifies tables by oid, which may be other tables here, and does not name a table that exists.",
         hint=f"Create what is missing by hand, and delete record {change.number} of table oid {change.target_oid} from "
         "the ledger's table changes.",
     )
@@ -144,18 +144,20 @@ def _is_another(change: Change) -> TargetError:
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
-def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> None:
+def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> list[Change]:
     """Raise TargetError if the tables lack an index or key because a rebuild failed.
 
-    The caller has checked that the ledger exists. Raises ServerError.
+    The caller has checked that the ledger exists. Return the records that came with a dump, for `refuse_copied`. Raises
+    ServerError.
     """
     try:
-        found = _describe_all(_find_failed(connection, schema, oids))
+        changes = read_changes(connection, schema)
+        found = _describe_all(_find_failed(connection, schema, changes, oids))
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
         # A role that may not read the ledger cannot load, and a later check reports that.
-        return
+        return []
     for missing in found:
         raise TargetError(
             f'table "{missing.table}" lacks {", ".join(missing.names)} because a rebuild failed',
@@ -163,6 +165,7 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
             hint="Remove the rows that violate it and run penstock repair, or forget what is "
             "missing with penstock repair --forget-missing NAME; until then nothing is loaded into the table.",
         )
+    return [change for change in changes if change.is_copied]
 
 
 def find_missing(connection: Connection, schema: str) -> list[Missing]:
@@ -178,22 +181,24 @@ def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
 
     Raises the same errors as `find_missing`.
     """
-    return _find_failed(connection, schema) if has_ledger(connection, schema) else []
+    return _find_failed(connection, schema, read_changes(connection, schema)) if has_ledger(connection, schema) else []
 
 
 def _describe_all(failed: Iterable[Sequence[Change]]) -> list[Missing]:
     return [
         Missing(
             table=str(missing[0].target),
-            names=tuple(_describe(family[0]) for family in group_attached(missing)),
+            names=tuple(describe_change(family[0]) for family in group_attached(missing)),
             why="\n".join(change.failure for change in missing if change.failure is not None),
         )
         for missing in failed
     ]
 
 
-def _find_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
-    changes = [change for change in read_changes(connection, schema) if not change.is_copied]
+def _find_failed(
+    connection: Connection, schema: str, everything: Sequence[Change], oids: Sequence[int] | None = None
+) -> list[list[Change]]:
+    changes = [change for change in everything if not change.is_copied]
     failed = {change.target_oid for change in changes if change.failure is not None}
     if failed and oids is not None:
         trees = (
@@ -253,7 +258,8 @@ def _parent_id_of(change: Change) -> PartId | None:
         return None
 
 
-def _describe(change: Change) -> str:
+def describe_change(change: Change) -> str:
+    """Return what a change has changed, in words."""
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
     # A foreign key that was added but not validated is enforced for new rows. Only its validity is missing.

@@ -227,8 +227,8 @@ class SourceReader:
     user chose the sources, so a local file is read only if every user may read it. With `allowed`, another party names
     them, and nothing else is read. `credentials` provides the access to
     S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
-    Callers may set two attributes: `max_record_bytes` limits how much of a first record of JSON Lines a sample reads.
-    If `skips_unreadable` is true, samples of several objects skip the objects that cannot be read.
+    `max_record_bytes` limits how much of a first record of JSON Lines a sample reads. If `skips_unreadable` is true,
+    samples of several objects skip the objects that cannot be read.
     """
 
     def __init__(
@@ -238,6 +238,8 @@ class SourceReader:
         spools: bool = False,
         is_for_others: bool = False,
         allowed: AllowedSources | None = None,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        skips_unreadable: bool = False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._credentials = credentials
@@ -249,8 +251,8 @@ class SourceReader:
         self._spools = spools
         self._is_for_others = is_for_others
         self._allowed = allowed
-        self.max_record_bytes = MAX_RECORD_BYTES
-        self.skips_unreadable = False
+        self._max_record_bytes = max_record_bytes
+        self.skips_unreadable = skips_unreadable
         self._spool: Spool | None = None
 
     def __enter__(self) -> Self:
@@ -336,7 +338,7 @@ class SourceReader:
             return self._sample_columnar(source, options, found)
         with opened as stream:
             refuse_text(options, uri=source.uri)
-            head, is_whole = _read_head(iter(stream), limit_bytes=limit_bytes, max_record_bytes=self.max_record_bytes)
+            head, is_whole = _read_head(iter(stream), limit_bytes=limit_bytes, max_record_bytes=self._max_record_bytes)
         return ObjectSample(
             source=source,
             compression=stream.compression,

@@ -270,8 +270,8 @@ class ClaimWriter:
         """Resume an object that may have changed, if its committed part is the same.
 
         If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
-        table and can be deleted there. In a joint load, another host may be loading the object now, so its record in
-        the ledger is not changed. Raises DataError if the object cannot be resumed.
+        table and can be deleted there, or if all of them were rejected. In a joint load, another host may be loading
+        the object now, so its record in the ledger is not changed. Raises DataError if the object cannot be resumed.
         """
         connection, schema = self._connection, self._ledger.schema
         committed = read_ranges(connection, schema, claim.load_id, work.number)
@@ -287,7 +287,8 @@ class ClaimWriter:
             return work
         # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
         state = format_of(work.target).compare(work, committed, self._tools) if has_records else "changed"
-        if state == "changed" and has_records and not work.has_positions:
+        is_stored = any(row.rows or row.suppressed for row in committed)
+        if state == "changed" and is_stored and not work.has_positions:
             raise _changed(work, claim)
         with in_transaction(connection, "resuming an object that has changed"):
             self._ledger.hold_claim(connection, claim)

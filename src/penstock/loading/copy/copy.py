@@ -407,9 +407,13 @@ class CopySession:
         self.commit_s = time.perf_counter() - began
 
     def roll_back(self) -> None:
-        """Roll back the open transaction."""
+        """Roll back the open transaction. If the connection is lost, the server has rolled it back."""
         self._note_end()
-        self.execute(sql.SQL("ROLLBACK"))
+        try:
+            self.execute(sql.SQL("ROLLBACK"))
+        except CopyFailed as failure:
+            if not failure.is_disconnect:
+                raise
 
     def _note_end(self) -> None:
         self._is_open, self._savepoint, self._has_users_settings = False, "none", False

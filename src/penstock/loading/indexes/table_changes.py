@@ -24,6 +24,7 @@ from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, is_empty
 from penstock.core.errors import PenstockError, ServerError, TargetError
 from penstock.ledger.locks import find_lock_holder, try_lock
+from penstock.ledger.lookup import read_meaning
 from penstock.loading.indexes.plan import decide, gather_facts
 
 if TYPE_CHECKING:
@@ -216,6 +217,17 @@ class TableChanges:
     def is_holding(self) -> bool:
         """Whether this load has changes that are still to be restored."""
         return bool(self._held) and not self.has_failed
+
+    def holds_again(self, load_id: str, connection: Connection) -> bool:
+        """Return whether the ledger of a complete load has changes to restore, although this process has restored them.
+
+        Raises ServerError.
+        """
+        held = {hold.target_oid for hold in read_holds(connection, self._schema, holder=load_id)}
+        known = read_meaning(connection, self._schema, load_id) if held else None
+        if known is not None and known.state == "complete":
+            self._held |= held
+        return self.is_holding
 
     def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
         """Restore what this load has changed, unless another running load needs the changes. Return what was rebuilt.

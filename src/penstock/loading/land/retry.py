@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
@@ -84,12 +85,12 @@ def retry_rejects(
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
-    refuse_missing(connection, tools.ledger.schema, store.find_tables(connection))
+    tables = store.find_tables(connection)
+    refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
-    rows, suppressed = again.run(edited)
-    return RetryOutcome(load_id=load_id, rows=rows, suppressed=suppressed, left=store.count(connection))
+    return again.run(edited)
 
 
 @frozen
@@ -211,15 +212,17 @@ class _Retry:
         self._made: set[int] = set()
         self._rows = self._suppressed = 0
 
-    def run(self, edited: Mapping[_Key, bytes] | None) -> tuple[int, int]:
-        """Send all records, or only those in `edited`. Return how many rows were stored, and how many suppressed."""
+    def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
+        """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
         with committing(self._session, self._claim):
             self._send_all(edited=edited)
             while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
                 pass
+            with self._session.between_copies() as connection:
+                left = self._resender.store.count(connection)
             # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
-        return self._rows, self._suppressed
+        return RetryOutcome(load_id=self._claim.load_id, rows=self._rows, suppressed=self._suppressed, left=left)
 
     def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
         """Send records of all targets once, and return how many of them were not refused again."""

@@ -113,6 +113,11 @@ class Changes(Step):
         part = RebuiltIndexes(rebuilt=self._rebuilt, seconds=self._rebuild_s, gains=tuple(dict.fromkeys(gains)))
         return outcome.with_part(self.name, part)
 
+    def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
+        """Restore what a failover has left changed: the new primary may lack the commits that had restored it."""
+        if self._changes is not None and self._changes.holds_again(load.load_id, connection):
+            self.after(load, connection)
+
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
         """Restore what the load has changed. Without a connection, warn that it is not restored."""
         if self._changes is None:

@@ -17,7 +17,6 @@ from penstock.core.values.table import Column, TableFacts
 from penstock.loading.claim.decide import NothingToDo
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import RunningLoad, Step
-from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 _log = logging.getLogger(__name__)
@@ -156,15 +155,10 @@ class Sequences(Step):
         if not load.is_ended:
             self._advance_or_warn(connection)
 
-    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+    def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
         """Advance the sequences after the load's end if the rows were stored with the load's end."""
         if load.is_staged and self._fed:
-            try:
-                messages = load.at_end(self._advance)
-            except (PenstockError, KeyboardInterrupt) as error:
-                messages = [_describe(error)]
-            self._warn(messages)
-        return outcome
+            self._advance_or_warn(connection)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
         """Advance the sequences if the run that merged the rows may have been killed before it advanced them."""

@@ -53,7 +53,8 @@ class SettingsStep(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Take the lease, then restore settings of killed loads.
 
-        Only the first attempt does this. The lease outlives the sessions of an attempt.
+        Only the first attempt does this, and the first one after `conclude`. The lease outlives the sessions of an
+        attempt.
         """
         if self._is_done:
             return
@@ -70,11 +71,13 @@ class SettingsStep(Step):
             end_left_settings(self._tools, connection, others)
         self._is_done = True
 
-    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Restore the settings. If the server is not available, retry for --retry-for as the load does."""
         if self._lease is None:
             return outcome
         self._lease.release(is_patient=True)
+        # If the server has lost the load's end, the next attempt takes another lease.
+        self._is_done, load.lease_id = False, None
         return outcome.with_part(self.name, ChangedSettings(settings=self._lease.settings))
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)

@@ -82,8 +82,8 @@ class Step:
 
     `plan` is called for --plan only. `before` is called for each step in the order of the list, before the first row of
     each attempt, with the session that holds the load's lock. The other methods are called in the reverse order:
-    `after` when rows are sent or stored, in each attempt that gets this far; `conclude` when the load is complete;
-    `on_failure` if it failed.
+    `after` when rows are sent or stored, in each attempt that gets this far; `conclude` when the load is complete, and
+    again if the server has lost that; `before_confirming` when all steps have concluded; `on_failure` if it failed.
     """
 
     # The name of the step's part of the plan and of the outcome.
@@ -109,6 +109,9 @@ class Step:
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (for steps that do)
         """Return the outcome with this step's part. Errors become warnings, because the load is complete."""
         return outcome
+
+    def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
+        """Do what the server must have too that confirms the load. It is confirmed next, in this session."""
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
         """Undo what the step has changed. Without a connection, warn of what stays changed; `why` is the reason."""
