@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
-from penstock.bench.bulk_load.table import (
+from penstock.core.plot import draw_plot
+from penstock_lab.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
     SETTLED_HEADING,
@@ -23,14 +24,13 @@ from penstock.bench.bulk_load.table import (
     settled_rows,
     time_rows,
 )
-from penstock.bench.command import describe_scale
-from penstock.core.plot import draw_plot
+from penstock_lab.bench.command import describe_scale
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.bench.bulk_load.run import BulkLoadResult
+    from penstock_lab.bench.bulk_load.run import BulkLoadResult
 
 # Smaller scales ask whether it works here.
 _FULL_SCALE = 1 / 9

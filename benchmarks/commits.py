@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
-from penstock.bench.commits.plan import BASE, advise
-from penstock.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
 from penstock.core.plot import draw_plot
 from penstock.core.units import format_count
+from penstock_lab.bench.commits.plan import BASE, advise
+from penstock_lab.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.bench.commits.run import CommitsResult
+    from penstock_lab.bench.commits.run import CommitsResult
 
 # Smaller scales ask whether it works here.
 _FULL_SCALE = 1 / 9

@@ -22,7 +22,7 @@ from benchmarks.data import PENSTOCK
 from benchmarks.record import markdown, save
 from benchmarks.server import Target, bench_server, make_open_dir
 from benchmarks.tpch import lineitem_rows, write_lineitem
-from penstock.lab.installations import default_installation, installation_at, read_version
+from penstock.embedded.installations import default_installation, installation_at, read_version
 from penstock.loading.copy.encoded import find_gains
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cpu import Run
     from benchmarks.options import Options
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 _SEED = 20_261_125
 _SCHEMA = "copy_format"

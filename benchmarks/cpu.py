@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.server import Target
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom; between them the larger is taken.
 _T = {

@@ -18,8 +18,8 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import Target
 from benchmarks.tpch import ADD_KEYS, CREATE, DROP, HALVES, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.core.units import GB
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
+from penstock.embedded.installations import default_installation
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from pathlib import Path

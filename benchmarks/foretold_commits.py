@@ -8,17 +8,17 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.record import save
-from penstock.bench.commits.run import experiment
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.diagnose.batches import report_commits
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
+from penstock.embedded.installations import default_installation
 from penstock.watch.sampler import Sampler, sampling_beside
+from penstock_lab.bench.commits.run import experiment
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
-    from penstock.bench.commits.run import CommitExperiment
     from penstock.watch.values import Sample
+    from penstock_lab.bench.commits.run import CommitExperiment
 
 _MILLION = 1_000_000
 # About five seconds each on two cores.

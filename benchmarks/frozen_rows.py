@@ -21,9 +21,9 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import QUALIFIED, Target
 from penstock.core.host import measure_disk
 from penstock.core.units import GIB, MB
-from penstock.lab.datasets.people import expected_rows
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
+from penstock.embedded.installations import default_installation
+from penstock_lab.datasets.people import expected_rows
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,11 +27,11 @@ from benchmarks.record import save, summarize
 from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, SETTINGS, Target, make_open_dir
 from benchmarks.ways import AS_COPY
-from penstock.lab.datasets.people import IMDB_TABLES, expected_rows
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.s3 import S3StandIn
-from penstock.lab.users import choose_server_user
+from penstock.embedded.installations import default_installation
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.users import choose_server_user
+from penstock_lab.datasets.people import IMDB_TABLES, expected_rows
+from penstock_lab.topology.s3 import S3StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

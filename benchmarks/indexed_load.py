@@ -20,7 +20,7 @@ from benchmarks.record import save, spread, summarize
 from benchmarks.rounds import WrongRows
 from benchmarks.server import Target, bench_server
 from benchmarks.tpch import ADD_KEYS, CREATE, DROP, HALVES, LINEITEM, Warehouse, lineitem_rows, write_lineitem
-from penstock.lab.installations import default_installation
+from penstock.embedded.installations import default_installation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

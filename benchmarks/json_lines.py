@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # At scale 1; some 370 MB of JSON.
 _RECORDS = 2_000_000

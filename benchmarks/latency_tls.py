@@ -16,7 +16,7 @@ from benchmarks.record import save, summarize
 from benchmarks.relay import helper, relay
 from benchmarks.rounds import interleave
 from benchmarks.server import Target, bench_server, make_open_dir
-from penstock.lab.datasets.people import expected_rows
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from benchmarks.data import PENSTOCK, principals
 from benchmarks.record import save
 from benchmarks.server import QUALIFIED, Target, bench_server
 from benchmarks.ways import AS_COPY
-from penstock.lab.datasets.people import expected_rows
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

@@ -26,13 +26,13 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import QUALIFIED, SCHEMA, Target, bench_server, make_open_dir
 from benchmarks.ways import AS_COPY
 from penstock.core.units import GB
-from penstock.lab.datasets.people import expected_rows
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # A host's network, or what its xz lets through: far below what the server takes.
 _BYTES_PER_S = 20e6

@@ -9,7 +9,7 @@ from benchmarks.data import principals, repeated
 from benchmarks.record import save, summarize
 from benchmarks.rounds import run_checked
 from benchmarks.server import Target, bench_server
-from penstock.lab.datasets.people import expected_rows
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
-from penstock.bench.optimized_reads.table import (
+from penstock.core.plot import draw_plot
+from penstock.core.units import MB
+from penstock_lab.bench.optimized_reads.table import (
     IO_HEADING,
     TIME_HEADING,
     as_object,
@@ -19,14 +21,12 @@ from penstock.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
-from penstock.core.plot import draw_plot
-from penstock.core.units import MB
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.bench.optimized_reads.run import ReadsResult
+    from penstock_lab.bench.optimized_reads.run import ReadsResult
 
 # Smaller scales ask whether it works here.
 _FULL_SCALE = 1 / 9

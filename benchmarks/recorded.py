@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
-from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
-from penstock.bench.commits.plan import Size, SizeResult
-from penstock.bench.commits.run import Check, CommitsResult, CommitsTargetResult
-from penstock.bench.optimized_reads.plan import QueryDeviceUse, QueryRuns, ReadsExperiment, ReadsMachine, ReadsStep
-from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
 from penstock.core.host import Machine
 from penstock.core.values.device import Device, VolumeLimits
+from penstock_lab.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
+from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
+from penstock_lab.bench.commits.plan import Size, SizeResult
+from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
+from penstock_lab.bench.optimized_reads.plan import QueryDeviceUse, QueryRuns, ReadsExperiment, ReadsMachine, ReadsStep
+from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

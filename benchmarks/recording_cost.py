@@ -19,9 +19,9 @@ from benchmarks.server import QUALIFIED, Target, bench_server
 from benchmarks.ways import AS_COPY
 from penstock.cli.main import main as penstock
 from penstock.core.host import process_cpu_s
-from penstock.lab.datasets.people import expected_rows
 from penstock.watch.sampler import Sampler
 from penstock.watch.watching import Beside
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

@@ -11,7 +11,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.lab.relay import Relay
+from penstock_lab.topology.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

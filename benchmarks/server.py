@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Self
 
 import psycopg
 
-from penstock.lab.datasets.people import IMDB_TABLES
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import default_installation
+from penstock.embedded.installations import default_installation
+from penstock.embedded.server import EmbeddedServer
+from penstock_lab.datasets.people import IMDB_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.lab.installations import Installation
+    from penstock.embedded.installations import Installation
 
 SCHEMA = "staging"
 TABLE = "title_principals"

@@ -13,7 +13,7 @@ from benchmarks.data import principals
 from benchmarks.record import save, summarize
 from benchmarks.rounds import check_contents, choose_best, interleave
 from benchmarks.server import Target, bench_server
-from penstock.lab.datasets.people import expected_rows
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

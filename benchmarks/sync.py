@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # At scale 1; some 180 MB of CSV.
 _ROWS = 3_000_000

@@ -17,8 +17,8 @@ from benchmarks.server import SCHEMA, TABLE, Target, bench_server
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.table import TableName
-from penstock.lab.datasets.people import expected_rows
 from penstock.loading.loader import Loader
+from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from benchmarks.direct_io import fill, measure
 from benchmarks.record import save, spread
 from penstock.core.units import KIB, MIB
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
+from penstock.embedded.installations import default_installation
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from benchmarks.direct_io import Delivered

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load.plan import BulkLoadExperiment
-from penstock.bench.bulk_load.run import measure_bulk_load, users_target
-from penstock.bench.ways import SCHEMA
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError, TargetError
-from penstock.lab.datasets.people import IMDB_TABLES
-from penstock.lab.datasets.writer import read_imdb, write_imdb
-from penstock.lab.volumes import check_machine
 from penstock.settings.backend import SystemSettings
+from penstock_lab.bench.bulk_load.plan import BulkLoadExperiment
+from penstock_lab.bench.bulk_load.run import measure_bulk_load, users_target
+from penstock_lab.bench.ways import SCHEMA
+from penstock_lab.datasets.people import IMDB_TABLES
+from penstock_lab.datasets.writer import read_imdb, write_imdb
+from penstock_lab.volumes import check_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.bench.bulk_load.run import BulkLoadResult
+    from penstock_lab.bench.bulk_load.run import BulkLoadResult
 
 TINY = BulkLoadExperiment(imdb_scale=0.00002, rounds=1)
 

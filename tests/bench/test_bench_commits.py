@@ -15,9 +15,13 @@ import psycopg
 import pytest
 
 from cli.conftest import run_process
-from penstock.bench.command import commits
-from penstock.bench.commits import plan
-from penstock.bench.commits.plan import (
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import LabError, ServerError, TargetError, UsageError
+from penstock.core.host import read_machine
+from penstock.embedded.installations import default_installation
+from penstock_lab.bench.command import commits
+from penstock_lab.bench.commits import plan
+from penstock_lab.bench.commits.plan import (
     QUICK,
     Size,
     SizeResult,
@@ -27,14 +31,10 @@ from penstock.bench.commits.plan import (
     plan_sizes,
     published_multiple,
 )
-from penstock.bench.commits.run import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment, measure_commits
-from penstock.bench.commits.table import HEADING, rows
-from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import LabError, ServerError, TargetError, UsageError
-from penstock.core.host import read_machine
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
-from penstock.lab.volumes import PACKAGES, check_machine
+from penstock_lab.bench.commits.run import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment, measure_commits
+from penstock_lab.bench.commits.table import HEADING, rows
+from penstock_lab.topology.lab import Lab
+from penstock_lab.volumes import PACKAGES, check_machine
 from support import pgbouncer
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
 def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     """It is known by its comment."""
     program = (
-        f"import os\nfrom penstock.bench.commits.run import experiment\n"
+        f"import os\nfrom penstock_lab.bench.commits.run import experiment\n"
         f"from penstock.core.connect.connection import ConnectionFactory\n"
         f"with experiment(ConnectionFactory({database18!r})): os.kill(os.getpid(), 9)"
     )

@@ -10,8 +10,11 @@ from dataclasses import replace
 import pytest
 from benchmarks.recorded import read_optimized_reads
 
-from penstock.bench.command import describe_reads, optimized_reads
-from penstock.bench.optimized_reads.plan import (
+from penstock.core.errors import LabError, UsageError
+from penstock.core.host import read_machine
+from penstock.core.values.device import Device
+from penstock_lab.bench.command import describe_reads, optimized_reads
+from penstock_lab.bench.optimized_reads.plan import (
     FULL,
     QUICK,
     QueryDeviceUse,
@@ -25,8 +28,8 @@ from penstock.bench.optimized_reads.plan import (
     scale,
     typical_s,
 )
-from penstock.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
-from penstock.bench.optimized_reads.table import (
+from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
+from penstock_lab.bench.optimized_reads.table import (
     ALL,
     NO_DIFFERENCE,
     SPILLS_NOTHING,
@@ -36,10 +39,7 @@ from penstock.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
-from penstock.core.errors import LabError, UsageError
-from penstock.core.host import read_machine
-from penstock.core.values.device import Device
-from penstock.lab.volumes import check_machine
+from penstock_lab.volumes import check_machine
 
 
 def runs(name: str, volume: float, local: float, *, temp_bytes: int = 10**9) -> QueryRuns:

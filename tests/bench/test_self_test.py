@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.bench.self_test.report import describe_server, hide_names
-from penstock.bench.self_test.run import SCHEMA, STEPS, SelfTest, SelfTestFindings, SkipStep
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.ledger.schema import OLDEST, look_for_ledger
+from penstock_lab.bench.self_test.report import describe_server, hide_names
+from penstock_lab.bench.self_test.run import SCHEMA, STEPS, SelfTest, SelfTestFindings, SkipStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from support.s3_lab import S3Lab
     from support.servers import PgServer
 

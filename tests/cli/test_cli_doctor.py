@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 
 @pytest.fixture

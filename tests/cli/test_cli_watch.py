@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 _KEEPING_TIME = 30
 

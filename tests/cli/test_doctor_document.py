@@ -20,7 +20,7 @@ from support.screens import hold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import ServerPool
 
 

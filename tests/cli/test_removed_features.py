@@ -1,4 +1,4 @@
-"""A feature that nothing else imports can be removed with its folder and its lines in the list of commands."""
+"""What nothing else imports can be removed: a feature with its lines in the list of commands, and the lab."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,29 +29,57 @@ for path in sorted((root / "penstock").rglob("*.py")):
 """
 
 
-@pytest.mark.parametrize("feature", [rest("bench"), rest("commits"), "report", rest("mcp")])
+@pytest.mark.parametrize("feature", [rest("commits"), "report", rest("mcp")])
 def test_program_works_without_a_feature(feature: str, database18: str, tmp_path: Path) -> None:
     """All other modules can be imported, --help lists the other commands, and a load runs."""
-    copy = tmp_path / "source" / "penstock"
-    shutil.copytree(_SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = copy_penstock(tmp_path)
     shutil.rmtree(copy / feature)
     main = copy / "cli" / "main.py"
     listed = main.read_text(encoding="utf-8")
     kept = re.sub(rf'^ +"\w+": "penstock\.{feature}\..*\n', "", listed, flags=re.MULTILINE)
     assert kept != listed
     main.write_text(kept, encoding="utf-8")
-    file = tmp_path / "rows.csv"
+    _use(copy, database18, tmp_path, absent=[feature])
+
+
+def test_program_works_without_the_lab(database18: str, tmp_path: Path) -> None:
+    """After rm -r src/penstock_lab, penstock loads, watches, diagnoses and places; it offers no command of the lab."""
+    run = _use(copy_penstock(tmp_path), database18, tmp_path, absent=["lab", "bench", "demo", "cat"])
+    recording = str(tmp_path / "a.recording")
+    run("-m", "penstock", "watch", "--record", recording, "--for", "1s", "--to", database18)
+    run("-m", "penstock", "diagnose", recording)
+    assert "temp" in run("-m", "penstock", "temp", "place", "--help")
+    assert "unknown command" in run("-m", "penstock", "lab", code=2)
+
+
+def copy_penstock(folder: Path) -> Path:
+    """Copy package penstock alone to a folder, and return the copy."""
+    copy = folder / "source" / "penstock"
+    shutil.copytree(_SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def _use(copy: Path, database: str, folder: Path, *, absent: list[str]) -> Callable[..., str]:
+    """Import all modules of a copy, see that its help lacks the `absent` commands, and load a file with it.
+
+    Return the function that runs Python with the copy, and returns what it prints.
+    """
+    file = folder / "rows.csv"
     file.write_text("a,b\n1,x\n", encoding="utf-8")
 
-    def run(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(copy.parent)}
+    def run(*arguments: str, code: int = 0) -> str:
+        # -S: the editable installation would offer the lab. The other packages are where this Python has them.
+        paths = [str(copy.parent), *(each for each in sys.path if each.endswith("site-packages"))]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         done = subprocess.run(
-            [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+            [sys.executable, "-S", *arguments], env=environment, cwd=folder, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
 
     run("-c", _IMPORT_ALL, str(copy.parent))
-    assert not re.search(rf"^\W*{feature}  ", run("-m", "penstock", "--help"), re.MULTILINE)
-    shown = run("-m", "penstock", "load", str(file), "--into", "removed", "--create", "--to", database18)
+    listed = run("-m", "penstock", "--help")
+    assert [each for each in absent if re.search(rf"^\W*{each}  ", listed, re.MULTILINE)] == []
+    shown = run("-m", "penstock", "load", str(file), "--into", "removed", "--create", "--to", database)
     assert "loaded 1 row" in shown
+    return run

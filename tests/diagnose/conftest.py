@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import LabError
-from penstock.lab.installations import default_installation
-from penstock.lab.topology.lab import Lab
-from penstock.lab.volumes import check_machine
+from penstock.embedded.installations import default_installation
+from penstock_lab.topology.lab import Lab
+from penstock_lab.volumes import check_machine
 from support.small_disk import mounted_device
 
 if TYPE_CHECKING:

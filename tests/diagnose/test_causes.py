@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.diagnose.values import Diagnosis
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
     from support.servers import PgServer
 

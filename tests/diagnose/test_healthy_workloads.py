@@ -23,7 +23,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.core.values.job import LoadRules
 from penstock.diagnose.examination import REMARKS, examine
-from penstock.lab.programs import Child
+from penstock_lab.programs import Child
 from support.loads import Loads, target, write_csv
 from support.recorded import execute, find_pgbench, recording, working
 from support.servers import TEST_SETTINGS, USUAL_MAJOR, majors_to_test
@@ -31,7 +31,7 @@ from support.servers import TEST_SETTINGS, USUAL_MAJOR, majors_to_test
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import ServerPool
 
     Steps: TypeAlias = Iterator[None]

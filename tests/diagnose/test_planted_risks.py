@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Recording, Sample
 
 OF_STATEMENTS = {"sequential-scan", "no-statistics", "statement-spills", "foreign-key-unindexed"}

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.commits.run import MY_INSERT
 from penstock.diagnose.examination import diagnose
 from penstock.watch.rates import measure_rates
+from penstock_lab.bench.commits.run import MY_INSERT
 from support.recorded import execute, find_pgbench, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.embedded import EmbeddedServer
-    from penstock.lab.topology.lab import Lab
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Recording, Sample
+    from penstock_lab.topology.lab import Lab
 
 # More than are needed to claim anything.
 ENOUGH = 40

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Restored
     from penstock.core.values.job import TargetJob
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.connect.connection import Connection
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # What a process does that loads a pipe; its exit code is the error's.
 _PROGRAM = """

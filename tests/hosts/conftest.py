@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.lab.relay import Relay
+from penstock_lab.topology.relay import Relay
 from support.loads import Loads
 
 if TYPE_CHECKING:

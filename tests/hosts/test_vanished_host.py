@@ -11,14 +11,14 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from hosts.conftest import SETUP, Hosts
-from penstock.lab.users import is_root
+from penstock.embedded.users import is_root
 from support.loads import Loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 # What is said in docs/hosts.md.
 _PROMISED_S = 90.0

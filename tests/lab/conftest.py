@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.lab.topology.lab import Lab, list_labs
+from penstock_lab.topology.lab import Lab, list_labs
 from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.lab.installations import Installation
+    from penstock.embedded.installations import Installation
     from support.s3_lab import S3Lab
     from support.servers import ServerPool
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from penstock.cli.main import main
-from penstock.lab.datasets.writer import write_imdb
+from penstock_lab.datasets.writer import write_imdb
 from support.s3_lab import IMPORT
 
 if TYPE_CHECKING:

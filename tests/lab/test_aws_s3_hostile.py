@@ -19,14 +19,14 @@ import psycopg
 import pytest
 
 from penstock.cli.main import main
-from penstock.lab.topology import s3 as python
-from penstock.lab.topology.lab import Lab
+from penstock_lab.topology import s3 as python
+from penstock_lab.topology.lab import Lab
 from support.s3_lab import IMPORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.installations import Installation
+    from penstock.embedded.installations import Installation
     from support.s3_lab import S3Lab
 
 # Most of these tests wait for processes to start and to end.
@@ -355,7 +355,7 @@ def test_a_copy_of_python_runs_penstock(tmp_path: Path) -> None:
     python._copy(target)
     argv = ["/usr/bin/env", f"LD_LIBRARY_PATH={target / 'lib'}", str(python._program(target)), "-I", "-c"]
     said = subprocess.run(
-        [*argv, "import sys, penstock.cli.main, penstock.lab.command.cat, obstore, isal; print(sys.path)"],
+        [*argv, "import sys, penstock.cli.main, penstock_lab.command.cat, obstore, isal; print(sys.path)"],
         capture_output=True,
         text=True,
         check=True,

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.cli.main import main
-from penstock.lab.topology.lab import Lab
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from pathlib import Path

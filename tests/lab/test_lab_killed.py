@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from penstock.cli.main import main
-from penstock.lab.layout import ClusterFiles
-from penstock.lab.topology.shapes import members_of
+from penstock.embedded.layout import ClusterFiles
+from penstock_lab.topology.shapes import members_of
 
 if TYPE_CHECKING:
-    from penstock.lab.topology.shapes import Shape
+    from penstock_lab.topology.shapes import Shape
 
 pytestmark = pytest.mark.part("rest")
 

@@ -15,14 +15,14 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.errors import LabError, UsageError
-from penstock.lab.topology.lab import Lab
-from penstock.lab.users import is_root
+from penstock.embedded.users import is_root
+from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.lab.installations import Installation
+    from penstock.embedded.installations import Installation
     from support.servers import ServerPool
 
 pytestmark = pytest.mark.part("rest")

@@ -19,17 +19,17 @@ from penstock.core.errors import LabError
 from penstock.core.units import MIB
 from penstock.core.values.device import VolumeLimits
 from penstock.diagnose.examination import diagnose
-from penstock.lab.topology.processes import Processes
-from penstock.lab.volumes import PACKAGES, cgroup_of, check_machine
+from penstock_lab.topology.processes import Processes
+from penstock_lab.volumes import PACKAGES, cgroup_of, check_machine
 from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab.embedded import EmbeddedServer
-    from penstock.lab.installations import Installation
-    from penstock.lab.topology.lab import Lab
+    from penstock.embedded.installations import Installation
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Recording
+    from penstock_lab.topology.lab import Lab
     from support.recorded import Taken
 
 pytestmark = pytest.mark.part("rest")

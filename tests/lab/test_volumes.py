@@ -21,8 +21,8 @@ from penstock.cli.main import main
 from penstock.core.errors import LabError, UsageError
 from penstock.core.host import find_devices
 from penstock.core.volumes import Bucket, Throttle
-from penstock.lab.topology.processes import Launch, Processes
-from penstock.lab.volumes import (
+from penstock_lab.topology.processes import Launch, Processes
+from penstock_lab.volumes import (
     PACKAGES,
     VolumeFiles,
     cgroup_of,
@@ -37,8 +37,8 @@ from penstock.lab.volumes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.installations import Installation
-    from penstock.lab.topology.lab import Lab
+    from penstock.embedded.installations import Installation
+    from penstock_lab.topology.lab import Lab
 
 pytestmark = pytest.mark.part("rest")
 

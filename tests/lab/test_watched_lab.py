@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.bench.commits.run import experiment
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
+from penstock_lab.bench.commits.run import experiment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.lab.installations import Installation
-    from penstock.lab.topology.lab import Lab
+    from penstock.embedded.installations import Installation
+    from penstock_lab.topology.lab import Lab
 
 pytestmark = pytest.mark.part("rest")
 

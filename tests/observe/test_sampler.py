@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.core.errors import PenstockError
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.lab.users import choose_server_user, give_to, is_root
+from penstock.embedded.users import choose_server_user, give_to, is_root
 from support.loads import Loads
 from support.small_disk import small_disk
 

@@ -17,7 +17,7 @@ from penstock.core.errors import ServerError, UsageError
 from penstock.core.values.inspection import Encryption
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.lab.users import choose_server_user, give_to
+from penstock.embedded.users import choose_server_user, give_to
 from penstock.loading.loader import Loader
 from penstock.preflight.doctor import inspect_server
 from support.files import write_to
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import trustme
 
     from penstock.core.connect.connection import Connection
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 _KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
 

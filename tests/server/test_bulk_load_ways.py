@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.bench.bulk_load.plan import BulkLoadExperiment
-from penstock.bench.bulk_load.run import DEMO_DATABASE, WAYS, embedded_target, make_tables, measure_bulk_load
-from penstock.bench.ways import LoadTask, bulk_load_settings
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError
-from penstock.lab.datasets.writer import write_imdb
-from penstock.lab.programs import Psql
 from penstock.settings.backend import SystemSettings
+from penstock_lab.bench.bulk_load.plan import BulkLoadExperiment
+from penstock_lab.bench.bulk_load.run import DEMO_DATABASE, WAYS, embedded_target, make_tables, measure_bulk_load
+from penstock_lab.bench.ways import LoadTask, bulk_load_settings
+from penstock_lab.datasets.writer import write_imdb
+from penstock_lab.programs import Psql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.bench.bulk_load.plan import Load
-    from penstock.lab.datasets.datafiles import DataFile
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
+    from penstock_lab.bench.bulk_load.plan import Load
+    from penstock_lab.datasets.datafiles import DataFile
 
 SCHEMA = "staging"
 CHECKSUM = f"SELECT md5(string_agg(p::text, '|' ORDER BY p::text)) FROM {SCHEMA}.title_principals AS p"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.core.values.accounts import StepProgress
     from penstock.core.values.change import Indexes
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from penstock.api.connect import connect_to
 from penstock.cli.main import main
-from penstock.lab.command.server import app
-from penstock.lab.embedded import default_server
-from penstock.lab.installations import default_installation, find_installations
+from penstock.embedded.command import app
+from penstock.embedded.installations import default_installation, find_installations
+from penstock.embedded.server import default_server
 from support.servers import installed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _run(*argv: str, exit_code: int = 0) -> str:
 
 
 def _run_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "from penstock.lab.command.server import app; app()"
+    program = "from penstock.embedded.command import app; app()"
     return subprocess.run(
         [sys.executable, "-c", program, *argv],
         env={**os.environ, **environment},

@@ -19,14 +19,14 @@ import psycopg
 import pytest
 
 from penstock.core.errors import LabError
-from penstock.lab import cluster, control
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import Installation
-from penstock.lab.postmaster import read_postmaster, server_pids
-from penstock.lab.users import give_to
+from penstock.embedded import cluster, control
+from penstock.embedded.installations import Installation
+from penstock.embedded.postmaster import read_postmaster, server_pids
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.users import give_to
 
 if TYPE_CHECKING:
-    from penstock.lab.users import ServerUser
+    from penstock.embedded.users import ServerUser
     from support.servers import PgServer, ServerPool
 
 pytestmark = pytest.mark.versions
@@ -37,9 +37,9 @@ NewServer = Callable[..., EmbeddedServer]
 _START_PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.lab import cluster, control
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import installation_at
+from penstock.embedded import cluster, control
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.installations import installation_at
 home, bin_dir, copies = map(Path, sys.argv[1:])
 installation = installation_at(bin_dir)
 server = EmbeddedServer.create(home, installation, {"fsync": "off"}, copies=copies)

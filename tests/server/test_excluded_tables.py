@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.connect.connection import Connection
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.pg(">= 19")
 

@@ -17,9 +17,9 @@ from penstock.core.catalogue.settings import recognise_flavour, recognise_manage
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, ServerError, TargetError
 from penstock.core.values.inspection import Mark
-from penstock.lab.control import make_reachable
-from penstock.lab.programs import run_program
-from penstock.lab.users import choose_server_user
+from penstock.embedded.control import make_reachable
+from penstock.embedded.programs import run_program
+from penstock.embedded.users import choose_server_user
 from penstock.ledger.ledger import Ledger
 from penstock.preflight.doctor import examine_server, find_directories, inspect_server
 from penstock.preflight.view import describe_facts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
     from penstock.core.values.inspection import Archiver, Inspection
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import PgServer, ServerPool
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 _LATER = "UPDATE penstock.loads SET began_at = began_at + '1h', changed_at = changed_at + '1h'"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
     from penstock.core.values.table import TableFacts
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 PARTITIONED = (
     "CREATE TABLE t (a int) PARTITION BY RANGE (a); CREATE {} TABLE p PARTITION OF t FOR VALUES FROM (0) TO (9)"

@@ -16,8 +16,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
-from penstock.lab.relay import Relay
 from penstock.loading.loader import Loader
+from penstock_lab.topology.relay import Relay
 from support.codes import has_code
 from support.loads import Loads, target
 from support.modes import mode_target

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.values.job import Mode, TargetJob
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 TABLES = "CREATE TABLE a (id int); CREATE TABLE b (id int); INSERT INTO a VALUES (-1); INSERT INTO b VALUES (-1)"
 

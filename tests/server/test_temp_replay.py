@@ -24,7 +24,7 @@ from support.codes import has_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.temp.values import Comparison, ReplayResult
 
 TABLE = "CREATE TABLE t AS SELECT g AS id, md5(g::text) AS pad FROM generate_series(1, 60000) AS g; ANALYZE t"

@@ -15,7 +15,7 @@ from support.changed_server import records, release, request_for, restore, take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import ServerPool
 
 

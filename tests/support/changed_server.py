@@ -9,7 +9,7 @@ import psycopg
 
 from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.lab.embedded import EmbeddedServer
+from penstock.embedded.server import EmbeddedServer
 from penstock.settings.backend import system_leases
 from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.topology.s3 import S3StandIn
-from penstock.lab.users import choose_server_user
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.users import choose_server_user
+from penstock_lab.topology.s3 import S3StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from penstock.lab.installations import Installation
+    from penstock.embedded.installations import Installation
 
 
 def make_import_server(

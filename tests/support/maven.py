@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from penstock.lab.control import exclusive_lock
+from penstock.embedded.control import exclusive_lock
 
 VERSION = "14.18.0"
 

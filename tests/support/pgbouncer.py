@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.lab.control import exclusive_lock
-from penstock.lab.users import ServerUser, choose_server_user, give_to
+from penstock.embedded.control import exclusive_lock
+from penstock.embedded.users import ServerUser, choose_server_user, give_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import RecordingHeader, Sample, SessionSample
 
 _PATIENCE_S = 120

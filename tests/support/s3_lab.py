@@ -11,8 +11,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.lab.topology.lab import Lab
-from penstock.lab.topology.s3 import BUCKET
+from penstock_lab.topology.lab import Lab
+from penstock_lab.topology.s3 import BUCKET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-    from penstock.lab.topology.lab import LabStatus
+    from penstock_lab.topology.lab import LabStatus
     from support.servers import ServerPool
 
 IMPORT = "SELECT aws_s3.table_import_from_s3(%s, %s, %s, aws_commons.create_s3_uri(%s, %s, %s))"

@@ -20,15 +20,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.installations import (
+from penstock.embedded.installations import (
     SYSTEM_PATTERNS,
     Installation,
     find_installations,
     installation_at,
     read_version,
 )
-from penstock.lab.users import is_root
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.users import is_root
 from penstock.ledger.ledger import Ledger
 from support import maven
 

@@ -14,10 +14,10 @@ from penstock.api.connect import connect_to
 from penstock.cli.main import main
 from penstock.core.errors import LabError
 from penstock.core.host import find_device, memory_bytes, read_counters
-from penstock.lab.topology.lab import Lab, list_labs
-from penstock.lab.volumes import PACKAGES, cgroup_of, check_machine
 from penstock.temp.replay.replay import replay_statements
 from penstock.temp.usage.usage import temp_usage
+from penstock_lab.topology.lab import Lab, list_labs
+from penstock_lab.volumes import PACKAGES, cgroup_of, check_machine
 from support.changed_server import ChangedServer
 from support.files import write_to
 from support.placed import PlacedServer

@@ -21,7 +21,7 @@ from support.servers import USUAL_MAJOR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.lab.embedded import EmbeddedServer
+    from penstock.embedded.server import EmbeddedServer
 
 SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
 

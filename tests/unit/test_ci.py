@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lab.volumes import PACKAGES
+from penstock_lab.volumes import PACKAGES
 from support.servers import FROM_NEWER_DEBIAN
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -67,7 +67,7 @@ def test_each_option_is_declared_once() -> None:
     ]
     # Options of other commands, whose meaning is another.
     assert {name for name, _ in by_hand} <= {
-        "bench/command.py",
+        "penstock_lab.bench/command.py",
         "cli/options.py",
         "diagnose/command.py",
         "lab/command/server.py",

@@ -28,7 +28,7 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
                 f"{'--iam-auth' if access.iam_auth else '--tunnel'} needs a server's name",
                 hint="Name the server with --to or PGHOST.",
             )
-        from penstock.lab.embedded import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
+        from penstock.embedded.server import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
 
         to = over_own_socket(default_server(access.pg_bin).ensure_running())
     factory = ConnectionFactory(

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -124,15 +125,24 @@ _HEADINGS = MappingProxyType(
             "storage": "penstock.storage.command",
         },
         "To try things on this machine": {
-            "demo": "penstock.bench.command",
-            "server": "penstock.lab.command.server",
-            "lab": "penstock.lab.command.lab",
-            "cat": "penstock.lab.command.cat",
-            "bench": "penstock.bench.command",
+            "server": "penstock.embedded.command",
+            "demo": "penstock_lab.bench.command",
+            "lab": "penstock_lab.command.lab",
+            "cat": "penstock_lab.command.cat",
+            "bench": "penstock_lab.bench.command",
         },
     }
 )
-COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
+# Package penstock_lab can be absent, and its commands with it.
+_HAS_LAB = find_spec("penstock_lab") is not None
+COMMANDS = MappingProxyType(
+    {
+        name: module
+        for commands in _HEADINGS.values()
+        for name, module in commands.items()
+        if _HAS_LAB or not module.startswith("penstock_lab.")
+    }
+)
 
 # The arguments of these commands need no conversion, so `TextCommand` parses them. The commands start sooner with it
 # than with typer's own class.

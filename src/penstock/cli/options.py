@@ -91,7 +91,7 @@ def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> lis
     from penstock.api.connect import connect_to
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import has_connection_settings
-    from penstock.lab.embedded import default_server
+    from penstock.embedded.server import default_server
 
     options = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
     access, house = pick(Access, options), pick(Housekeeping, options)

@@ -7,7 +7,7 @@ import platform
 from penstock import __version__, _native
 from penstock.core.connect.connection import describe_driver
 from penstock.core.errors import LabError
-from penstock.lab.installations import find_installations, read_version
+from penstock.embedded.installations import find_installations, read_version
 from penstock.ledger.schema import VERSION
 
 

@@ -1,6 +1,7 @@
 r"""Runs queries and returns their rows as dataclasses: the .sql files, by name and server version, and short queries.
 
-The query "temp/place" is the file temp/sql/place.sql. A file runs in psql unchanged; its header says how (`psql -v
+The query "temp/place" is the file temp/sql/place.sql; a package outside penstock is named whole, as
+"penstock_lab.topology/received". A file runs in psql unchanged; its header says how (`psql -v
 name=value ... -f file`). This module replaces psql's `:'name'` by a parameter, and `:"name"` by the value of `name` as
 a quoted identifier. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can
 run is used.
@@ -235,4 +236,4 @@ def _read(feature: str, name: str) -> str:
 
 @cache
 def _folder(feature: str) -> Traversable:
-    return resources.files(f"penstock.{feature}") / "sql"
+    return resources.files(feature if "." in feature else f"penstock.{feature}") / "sql"

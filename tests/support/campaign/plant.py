@@ -11,12 +11,12 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.lab.embedded import EmbeddedServer
-from penstock.lab.layout import SUPERUSER
-from penstock.lab.relay import Relay
-from penstock.lab.topology.parts import copy_primary, promote
-from penstock.lab.users import choose_server_user, give_to, is_root
+from penstock.embedded.layout import SUPERUSER
+from penstock.embedded.server import EmbeddedServer
+from penstock.embedded.users import choose_server_user, give_to, is_root
 from penstock.ledger.ledger import Ledger
+from penstock_lab.topology.parts import copy_primary, promote
+from penstock_lab.topology.relay import Relay
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store
 from support.clock import with_clock

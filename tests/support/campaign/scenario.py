@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.values.job import CopyFormat, Mode
-    from penstock.lab.relay import Relay
+    from penstock_lab.topology.relay import Relay
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess

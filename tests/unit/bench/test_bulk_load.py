@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 from benchmarks.recorded import read_bulk_load
 
-from penstock.bench.bulk_load import plan
-from penstock.bench.bulk_load.plan import (
+from penstock.core import host as machine
+from penstock.core.errors import LabError, UsageError
+from penstock.core.host import read_machine
+from penstock.core.units import GIB, MIB
+from penstock.core.values.device import VolumeLimits
+from penstock_lab.bench.bulk_load import plan
+from penstock_lab.bench.bulk_load.plan import (
     FIRST,
     LARGE,
     PROVISIONED,
@@ -25,8 +30,8 @@ from penstock.bench.bulk_load.plan import (
     judge,
     scale,
 )
-from penstock.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
-from penstock.bench.bulk_load.table import (
+from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
+from penstock_lab.bench.bulk_load.table import (
     LOAD_HEADING,
     as_object,
     chart,
@@ -35,14 +40,9 @@ from penstock.bench.bulk_load.table import (
     settled_rows,
     time_rows,
 )
-from penstock.bench.command import bulk_load, describe_bulk_load
-from penstock.bench.ways import check_rows
-from penstock.core import host as machine
-from penstock.core.errors import LabError, UsageError
-from penstock.core.host import read_machine
-from penstock.core.units import GIB, MIB
-from penstock.core.values.device import VolumeLimits
-from penstock.lab.datasets.datafiles import DataFile
+from penstock_lab.bench.command import bulk_load, describe_bulk_load
+from penstock_lab.bench.ways import check_rows
+from penstock_lab.datasets.datafiles import DataFile
 
 FILE = DataFile(table="title.principals", path=Path("x.gz"), rows=3, plain_bytes=60, size_bytes=36_100_000)
 LIMITS = VolumeLimits(iops=1_000, bytes_per_s=100 * MIB, instance_bytes_per_s=50 * MIB)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import DataError, PenstockError, UsageError
 from penstock.core.values.dialect import DialectOptions
-from penstock.lab.datasets.people import IMDB_TABLES
-from penstock.lab.datasets.writer import write_imdb
 from penstock.loading.formats.probe.form import split_record
 from penstock.loading.formats.probe.probing import ProbeResult, probe_dialect
+from penstock_lab.datasets.people import IMDB_TABLES
+from penstock_lab.datasets.writer import write_imdb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

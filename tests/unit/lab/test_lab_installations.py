@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import LabError, UsageError
-from penstock.lab import installations
-from penstock.lab.control import make_reachable
-from penstock.lab.installations import Installation, default_installation, find_installations, installation_at
-from penstock.lab.users import ServerUser
+from penstock.embedded import installations
+from penstock.embedded.control import make_reachable
+from penstock.embedded.installations import Installation, default_installation, find_installations, installation_at
+from penstock.embedded.users import ServerUser
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import LabError
-from penstock.lab.cluster import format_settings, initdb_argv, make_home
-from penstock.lab.embedded import EmbeddedServer, default_home, format_conninfo
-from penstock.lab.installations import Installation
-from penstock.lab.layout import ClusterFiles
-from penstock.lab.users import ServerUser, first_unreachable
+from penstock.embedded.cluster import format_settings, initdb_argv, make_home
+from penstock.embedded.installations import Installation
+from penstock.embedded.layout import ClusterFiles
+from penstock.embedded.server import EmbeddedServer, default_home, format_conninfo
+from penstock.embedded.users import ServerUser, first_unreachable
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_unreachable_directory_is_named(tmp_path: Path) -> None:
     assert first_unreachable(Path("/"), stranger) is None
 
 
-def test_import_of_lab_is_light() -> None:
+def test_import_of_the_embedded_server_is_light() -> None:
     """A load that finds its server running pays for no subprocess, no copying and no process table."""
-    program = "import sys, penstock.lab; print(*sys.modules)"
+    program = "import sys, penstock.embedded.server; print(*sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     heavy = {
         "subprocess",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lab.postmaster import Postmaster, await_settled, find_running, parse_postmaster_pid
+from penstock.embedded.postmaster import Postmaster, await_settled, find_running, parse_postmaster_pid
 
 READY = "4711\n/srv/data\n1767225600\n5432\n/srv/run\nlocalhost\n  1234567     32768\nready   \n"
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from penstock.lab.relay import Relay
+from penstock_lab.topology.relay import Relay
 
 if TYPE_CHECKING:
     from pathlib import Path

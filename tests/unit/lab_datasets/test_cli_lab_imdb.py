@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from penstock.core.errors import UsageError
-from penstock.lab.command.lab import app
+from penstock_lab.command.lab import app
 
 if TYPE_CHECKING:
     from pathlib import Path

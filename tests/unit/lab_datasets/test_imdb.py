@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import LabError, UsageError
-from penstock.lab.datasets.people import IMDB_TABLES, ImdbCounts, expected_rows
-from penstock.lab.datasets.writer import write_imdb
+from penstock_lab.datasets.people import IMDB_TABLES, ImdbCounts, expected_rows
+from penstock_lab.datasets.writer import write_imdb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.lab.datasets.datafiles import TableProgress
+    from penstock_lab.datasets.datafiles import TableProgress
 
 SCALE = 0.0005
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.lab.datasets.datafiles import TABLES, write_sysbench
+from penstock_lab.datasets.datafiles import TABLES, write_sysbench
 
 if TYPE_CHECKING:
     from pathlib import Path

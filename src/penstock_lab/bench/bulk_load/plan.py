@@ -1,0 +1,408 @@
+"""Scales the published steps of experiment A to this machine, and finds which resource limited a run. Pure.
+
+Experiment A repeats an article of the AWS Database Blog (`SOURCE`). There are two factors, both fixed before anything
+runs. The factor for rates (IOPS, bytes a second) is the number of this machine's cores divided by the number of the
+article's vCPUs. The factor for data, memory and max_wal_size is the size of this machine's file of title.principals
+divided by the size of the article's file. This second factor changes only how long the steps take.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from penstock.core.errors import UsageError
+from penstock.core.frozen import frozen
+from penstock.core.units import GIB, MB, MIB
+from penstock.core.values.device import VolumeLimits
+from penstock.core.volumes import parse_volume
+
+if TYPE_CHECKING:
+    from penstock_lab.datasets.datafiles import DataFile
+
+SOURCE = (
+    "AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL: PostgreSQL 14, db.r6g.2xlarge, Multi-AZ, IMDb's "
+    "seven files from S3 by aws_s3.table_import_from_s3"
+)
+
+SHORT_SOURCE = "RDS for PostgreSQL 14, db.r6g.2xlarge"
+
+VCPUS = 8
+MEMORY_BYTES = 64 * GIB
+
+# The size of the article's gzip file of title.principals. The factor for data and memory is the size of this machine's
+# file divided by this size.
+PRINCIPALS_BYTES = 361 * MB
+
+# The most bytes a second that the article's instance class transfers between the instance and its volumes.
+INSTANCE_BYTES_PER_S = 593_750_000
+
+# The default of max_wal_size on RDS. It is scaled by the factor for data.
+MAX_WAL_BYTES = 2048 * MIB
+
+Load = Literal[
+    "aws_s3",
+    "one psql",
+    "psql in turn",
+    "psql in parallel",
+    "aws_s3 with settings",
+    "penstock",
+    "penstock with settings",
+    "psql, then VACUUM",
+    "penstock, then CHECKPOINT",
+    "penstock that freezes",
+]
+
+# The loads after which the table is frozen and analyzed, and a checkpoint is written.
+SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
+
+
+@frozen
+class BulkLoadStep:
+    """One load of the article. The steps have the article's order."""
+
+    name: str
+    load: Load
+    # The volume as `lab up --volume` names it.
+    volume: str
+    # The time in the article, None if the article has none.
+    published_s: float | None = None
+    # The volume's largest queue in the article, None if the article has none.
+    published_queue: int | None = None
+    # What else the article says about this load.
+    published: str = ""
+    # How the step differs from the article's. This text does not repeat that the article imports inside the server in
+    # every step.
+    differs: str = ""
+    # Whether the server is killed at the end of the load, to measure a recovery.
+    crashes: bool = False
+
+    @property
+    def is_one_file(self) -> bool:
+        """Return whether only title.principals is loaded."""
+        return self.load == "one psql" or self.is_import or self.is_settled
+
+    @property
+    def is_import(self) -> bool:
+        """Return whether the server imports from S3, as in the article."""
+        return self.load in ("aws_s3", "aws_s3 with settings")
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the step ends when the table is frozen and analyzed, and a checkpoint is written."""
+        return self.load in SETTLED
+
+
+FIRST = "gp2:250GiB:spent"
+LARGE = "gp2:1500GiB:spent"
+PROVISIONED = "io1:1500GiB:10000"
+
+# How a step differs from the article's although it imports by the article's own call of aws_s3.
+_OWN_CALL_DIFFERS = (
+    "as in the article, FORMAT csv takes \\N for text and removes quotes; the functions are the lab's stand-in"
+)
+
+STEPS = (
+    BulkLoadStep(
+        name="one file by aws_s3, gp2 250 GiB",
+        load="aws_s3",
+        volume=FIRST,
+        published_s=345,
+        published_queue=2048,
+        differs=_OWN_CALL_DIFFERS,
+    ),
+    BulkLoadStep(
+        name="one file, gp2 250 GiB",
+        load="one psql",
+        volume=FIRST,
+        published_s=345,
+        published_queue=2048,
+        differs="the burst bucket is spent; the article does not give its balance, and a full one lasts 2,400 s",
+    ),
+    BulkLoadStep(
+        name="one file, gp2 1,500 GiB",
+        load="one psql",
+        volume=LARGE,
+        published_s=62,
+        published_queue=200,
+        differs="4,500 IOPS without burst; the article's four stripes may have had up to 12,000",
+    ),
+    BulkLoadStep(
+        name="one file, 10,000 IOPS",
+        load="one psql",
+        volume=PROVISIONED,
+        published_s=62,
+        published_queue=170,
+        differs="the article does not give the size of its io1 volume",
+    ),
+    BulkLoadStep(
+        name="seven files in turn",
+        load="psql in turn",
+        volume=PROVISIONED,
+        published_s=129,
+        published="CPU 15 %, 200 MB/s written",
+        differs="client and server share the processors",
+    ),
+    BulkLoadStep(
+        name="seven files in parallel",
+        load="psql in parallel",
+        volume=PROVISIONED,
+        published_s=57,
+        published="CPU 90 %, 400 to 800 MB/s written",
+        differs="client and server share the processors",
+    ),
+    BulkLoadStep(
+        name="one file by aws_s3, bulk-load",
+        load="aws_s3 with settings",
+        volume=PROVISIONED,
+        published_s=44,
+        published="345 s down to 44 s over all its steps",
+        differs="max_wal_size by the WAL that penstock expects, the article 4 GB",
+    ),
+    BulkLoadStep(
+        name="seven files, penstock",
+        load="penstock",
+        volume=PROVISIONED,
+        differs="not in the article",
+        crashes=True,
+    ),
+    BulkLoadStep(
+        name="seven files, penstock, bulk-load",
+        load="penstock with settings",
+        volume=PROVISIONED,
+        differs="not in the article, which changes the settings for one file",
+        crashes=True,
+    ),
+    *(
+        BulkLoadStep(
+            name=f"one file until frozen, {name}",
+            load=load,
+            volume=FIRST,
+            differs="not in the article; ends when the table is frozen and analyzed, and a checkpoint is written",
+        )
+        for load, name in zip(SETTLED, ("psql and VACUUM", "penstock", "penstock --freeze always"), strict=True)
+    ),
+)
+
+RECOVERY = "recovery of 10 minutes or more is possible with the settings"
+
+
+# The only IMDb table that is loaded by the steps with one file.
+PRINCIPALS = "title.principals"
+
+
+@frozen
+class BulkLoadExperiment:
+    """The size of the experiment."""
+
+    # The share of IMDb's data that is loaded. 1 is all 186 million rows.
+    imdb_scale: float
+    rounds: int
+
+
+# A round takes about 8 minutes on two cores.
+FULL = BulkLoadExperiment(imdb_scale=0.1, rounds=3)
+
+# The experiment takes less than two minutes on two cores.
+QUICK = BulkLoadExperiment(imdb_scale=0.055, rounds=1)
+
+_FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
+
+# PostgreSQL needs at least two WAL segments of 16 MiB. With four segments, max_wal_size still has room for the WAL of
+# two checkpoints.
+_LEAST_WAL_BYTES = 64 * MIB
+
+# The servers' processes need this much memory, however small the data are.
+_LEAST_MEMORY_BYTES = 512 * MIB
+
+# The disk has room for this many times the text. Text takes up to twice its size in a table, and again in WAL.
+_SPACE_FACTOR = 6
+_LEAST_SPACE_BYTES = 12 * GIB
+
+# A resource is the bottleneck of a step that used at least this share of it. The share is below 1 because a load uses
+# less when it begins and ends. A volume is a bottleneck only if requests also wait for it.
+_USED = 0.8
+_LEAST_QUEUE = 1.0
+
+# A single session is the bottleneck if it spends this share of its time computing or waiting for its client, however
+# busy the volume is.
+_OWN = ("CPU", "Client:")
+_LEAST_OWN = 2 / 3
+_ONE_SESSION = 1.5
+
+
+@frozen
+class BulkLoadMachine:
+    """The article's machine, scaled down to this machine and these files."""
+
+    # The factor for rates.
+    rate_scale: float
+    # The factor for data and memory.
+    data_scale: float
+    memory_bytes: int
+    max_wal_bytes: int
+    disk_bytes: int
+
+    @property
+    def unlimited(self) -> str:
+        """Return a volume of the same size without limits. It is used while nothing is measured."""
+        return f"gp3:{self.disk_gib}GiB:1000000:100000"
+
+    @property
+    def disk_gib(self) -> int:
+        """Return the volume's size in GiB, rounded up."""
+        return -(-self.disk_bytes // GIB)
+
+    def limits(self, volume: str) -> VolumeLimits:
+        """Return the limits of one of the article's volumes and of its instance, scaled. Raises UsageError."""
+        throttle = parse_volume(volume).throttle
+        if throttle is None:
+            raise UsageError(f'"{volume}" has no limits to scale', hint="Name a volume with IOPS.")
+        return VolumeLimits(
+            iops=max(round(throttle.iops * self.rate_scale), 1),
+            bytes_per_s=_whole_mib(throttle.bytes_per_s * self.rate_scale),
+            instance_bytes_per_s=_whole_mib(INSTANCE_BYTES_PER_S * self.rate_scale),
+        )
+
+    def volume(self, volume: str) -> str:
+        """Return one of the article's volumes, scaled, as `lab up --volume` takes it. Raises UsageError."""
+        limits = self.limits(volume)
+        assert limits.bytes_per_s is not None
+        assert limits.instance_bytes_per_s is not None
+        bytes_per_s = min(limits.bytes_per_s, limits.instance_bytes_per_s)
+        return f"gp3:{self.disk_gib}GiB:{limits.iops}:{bytes_per_s // MIB}"
+
+
+def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> BulkLoadMachine:
+    """Return the article's machine scaled to this number of cores and to these files.
+
+    The memory is at most what this machine has.
+    """
+    principals = next(file for file in files if file.table == PRINCIPALS)
+    data_scale = principals.size_bytes / PRINCIPALS_BYTES
+    plain_bytes = sum(file.plain_bytes for file in files)
+    return BulkLoadMachine(
+        rate_scale=cpu_count / VCPUS,
+        data_scale=data_scale,
+        memory_bytes=min(max(round(MEMORY_BYTES * data_scale), _LEAST_MEMORY_BYTES), machine_bytes),
+        max_wal_bytes=max(round(MAX_WAL_BYTES * data_scale), _LEAST_WAL_BYTES),
+        disk_bytes=max(_LEAST_SPACE_BYTES, _SPACE_FACTOR * plain_bytes),
+    )
+
+
+def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
+    """Return the article's steps. `volumes` replace the article's volumes.
+
+    In this case one file is loaded on each of them, and the seven files on the last one.
+    """
+    if volumes is None:
+        return STEPS
+    for volume in volumes:
+        parse_volume(volume)
+    one = _FIRST_OF_PSQL
+    singles = (BulkLoadStep(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
+    return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
+
+
+def steps_without_volumes() -> tuple[BulkLoadStep, ...]:
+    """Return the steps for a server whose volumes cannot be changed."""
+    one = replace(
+        _FIRST_OF_PSQL, name="one file", volume="", published_s=None, published_queue=None, differs="your storage"
+    )
+    rest = (replace(step, volume="") for step in STEPS if not step.is_one_file)
+    return (one, *rest)
+
+
+@frozen
+class BulkLoadRun:
+    """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
+
+    seconds: float
+    rows: int
+    samples: int
+    sessions: float
+    # The active sessions' largest waits with their shares of time.
+    waits: tuple[tuple[str, float], ...]
+    # The first diagnosis' code, None if there is no diagnosis.
+    code: str | None
+    # The first diagnosis' claim, None if there is no diagnosis.
+    claim: str | None
+    peak_queue: float | None = None
+    mean_queue: float | None = None
+    # A request of more than 256 KiB counts as several I/Os, as for a volume.
+    ios_per_s: float | None = None
+    bytes_per_s: float | None = None
+    # The share of this machine's processors that were busy, 0 to 1.
+    cpu: float | None = None
+
+
+@frozen
+class Recovery:
+    """A recovery after the server was killed at the end of a load."""
+
+    # The WAL since the last checkpoint.
+    wal_bytes: int
+    seconds: float
+
+
+@frozen
+class StepRuns:
+    """The runs of one step, and its recoveries."""
+
+    step: BulkLoadStep
+    # The limits of its volume, None if they are not known.
+    limits: VolumeLimits | None
+    runs: tuple[BulkLoadRun, ...]
+    recoveries: tuple[Recovery, ...] = ()
+
+    @property
+    def median(self) -> BulkLoadRun:
+        """Return the run with the median time; of two runs, the slower one."""
+        return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
+
+    @property
+    def seconds(self) -> float:
+        """Return the median time."""
+        return statistics.median(run.seconds for run in self.runs)
+
+
+# The codes of the diagnoses that are right for each bottleneck. If forced checkpoints use up the volume, the first
+# diagnosis names the checkpoints, so that code is right too.
+NAMED_BY = {
+    "IOPS": ("volume-iops", "checkpoints-forced"),
+    "throughput": ("volume-throughput", "instance-limit", "checkpoints-forced"),
+    "CPU": ("cpu-bound", "load-server-cpu", "load-encoding"),
+    "one session": ("few-sessions", "client-bound", "load-few-sessions"),
+}
+
+
+def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str, ...]:
+    """Return the resources that limited a run, by the counters of the device and the processors, the most used first.
+
+    A single session is a bottleneck if it computes, or waits for its client, for most of its time.
+
+    >>> run = BulkLoadRun(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97)
+    >>> find_bottlenecks(run, None)
+    ('CPU',)
+    """
+    own = sum(share for name, share in run.waits if name.startswith(_OWN))
+    is_alone = run.sessions < _ONE_SESSION and own >= _LEAST_OWN
+    used = {"CPU": run.cpu or 0.0, "one session": 1.0 if is_alone else 0.0}
+    waits = run.mean_queue is not None and run.mean_queue >= _LEAST_QUEUE
+    if waits and limits is not None and run.ios_per_s is not None and run.bytes_per_s is not None:
+        most = [limit for limit in (limits.bytes_per_s, limits.instance_bytes_per_s) if limit]
+        used["throughput"] = max((run.bytes_per_s / limit for limit in most), default=0.0)
+        used["IOPS"] = run.ios_per_s / limits.iops if limits.iops else 0.0
+    return tuple(name for name in sorted(used, key=lambda each: -used[each]) if used[name] >= _USED)
+
+
+def judge(run: BulkLoadRun, limits: VolumeLimits | None) -> bool | None:
+    """Return whether the diagnosis names a resource that limited the run by the counters. None if no resource did."""
+    found = find_bottlenecks(run, limits)
+    return any(run.code in NAMED_BY[name] for name in found) if found else None
+
+
+def _whole_mib(bytes_per_s: float) -> int:
+    return max(round(bytes_per_s / MIB), 1) * MIB

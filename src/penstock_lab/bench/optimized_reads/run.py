@@ -1,0 +1,333 @@
+"""Runs experiment B: three queries at several numbers of sessions, with temporary files on the volume or on local disk.
+
+At each number of sessions, each query runs on the volume and then on the local disk. The next round begins with the
+local disk, so that a change of the machine's speed, and writes that a run leaves, affect both sides equally. Rows
+are counted after the load; a table that lacks rows raises an error.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
+from penstock.core.connect.errors import translate_errors
+from penstock.core.frozen import frozen
+from penstock.core.host import Machine, find_device, find_devices, read_counters, read_machine
+from penstock.core.sql import fetch_one
+from penstock.core.values.server import ServerFacts
+from penstock.embedded.installations import default_installation
+from penstock_lab.bench.optimized_reads.plan import (
+    Query,
+    QueryRuns,
+    ReadsExperiment,
+    ReadsMachine,
+    ReadsStep,
+    Side,
+    mean_use,
+    queries,
+    scale,
+)
+from penstock_lab.bench.ways import SCHEMA, check_rows, count_rows, load_files, own_schema
+from penstock_lab.datasets.datafiles import CREATE, TABLES, DataFile, write_sysbench
+from penstock_lab.topology.lab import Lab
+
+if TYPE_CHECKING:
+    from penstock.core.values.device import Device, DeviceCounters
+    from penstock_lab.topology.shapes import Shape
+
+_START_TIMEOUT_S = 60
+
+
+@frozen
+class SpillRun:
+    """One query in concurrent sessions. Bytes and workers are summed over all sessions."""
+
+    # The time from the start of the first session's query to the end of the last session's query.
+    elapsed_s: float
+    temp_bytes: int
+    workers_planned: int
+    workers_launched: int
+
+
+class SpillExperiment:
+    """The tables of the experiment on one server. `spill_experiment` creates it."""
+
+    def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
+        self._factory = factory
+        self._control = control
+
+    def facts(self) -> ServerFacts:
+        """Return the server's facts. Raises ServerError."""
+        return read_server_facts(self._control)
+
+    def finish_tables(self, tables: Sequence[str]) -> None:
+        """Build the keys and indexes that sysbench creates after it inserts rows. Raises ServerError."""
+        with translate_errors("building the indexes of the experiment"):
+            for table in tables:
+                name = sql.Identifier(SCHEMA, table)
+                self._control.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(name))
+                self._control.execute(sql.SQL("CREATE INDEX ON {} (k)").format(name))
+                self._control.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
+
+    def create_tablespace(self, name: str, directory: str) -> None:
+        """Create a tablespace in a directory of the server's machine. Needs a superuser. Raises ServerError."""
+        with translate_errors("creating a tablespace"):
+            statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
+            self._control.execute(statement.format(sql.Identifier(name), sql.Literal(directory)))
+
+    def warm(self, table: str) -> None:
+        """Read a table, so that as much of it as fits is in the cache for the next run. Raises ServerError."""
+        with translate_errors("reading a table of the experiment"):
+            # The query counts column pad, because pad has no index. count(*) would read only the primary key's index.
+            name = sql.Identifier(SCHEMA, table)
+            self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
+
+    def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
+        """Run the query in all sessions at the same time, spilling to a tablespace. Raises ServerError."""
+        start = threading.Barrier(sessions + 1)
+        with ExitStack() as stack:
+            opened = [stack.enter_context(self._factory.connect(label="bench")) for _ in range(sessions)]
+            for connection in opened:
+                with translate_errors("setting temp_tablespaces"):
+                    connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespace])
+            with ThreadPoolExecutor(max_workers=sessions) as pool:
+                runs = [pool.submit(_explain, connection, query, start) for connection in opened]
+                start.wait(_START_TIMEOUT_S)
+                began_s = time.perf_counter()
+                plans = [run.result() for run in runs]
+                elapsed_s = time.perf_counter() - began_s
+        # The block counts of a plan's top node include all nodes below it.
+        block_bytes = self._block_bytes()
+        return SpillRun(
+            elapsed_s=elapsed_s,
+            temp_bytes=block_bytes * sum(plan.get("Temp Written Blocks", 0) for plan in plans),
+            workers_planned=sum(_sum(plan, "Workers Planned") for plan in plans),
+            workers_launched=sum(_sum(plan, "Workers Launched") for plan in plans),
+        )
+
+    def _block_bytes(self) -> int:
+        with translate_errors("reading block_size"):
+            return int(fetch_one(self._control, "SELECT pg_catalog.current_setting('block_size')::int")[0])
+
+
+@contextmanager
+def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
+    """Create the tables of `setup` in their own schema, and drop it in every case. See own_schema for the errors."""
+    with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
+        yield SpillExperiment(factory, control)
+
+
+def _explain(connection: Connection, query: str, start: threading.Barrier) -> dict[str, Any]:
+    """Run a query without sending its rows, as the article does. Return the top node of its plan."""
+    start.wait(_START_TIMEOUT_S)
+    with translate_errors("running a query of the experiment"):
+        row = fetch_one(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode())
+    plan: dict[str, Any] = row[0][0]["Plan"]
+    return plan
+
+
+def _sum(plan: dict[str, Any], field: str) -> int:
+    return int(plan.get(field, 0)) + sum(_sum(below, field) for below in plan.get("Plans", ()))
+
+
+_LOCAL = "local_storage"
+
+
+@frozen
+class ReadsTargetResult:
+    """One topology or a pair of endpoints."""
+
+    name: str
+    postgresql: str
+    steps: tuple[ReadsStep, ...]
+    # The local disk's device and, if that is a loop device, the devices below it. Empty if they are not visible.
+    local_devices: tuple[Device, ...] = ()
+
+
+@frozen
+class ReadsResult:
+    """All measurements, and the machine."""
+
+    experiment: ReadsExperiment
+    machine: Machine
+    # The article's machine as scaled for the lab, None without a lab.
+    scaled: ReadsMachine | None
+    targets: tuple[ReadsTargetResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadsTarget:
+    """A server to measure: for each side, where its queries run and in which tablespace they spill; and the devices."""
+
+    name: str
+    sides: Mapping[Side, tuple[SpillExperiment, str]]
+    volume_device: Device | None = None
+    local_devices: tuple[Device, ...] = ()
+
+    def devices(self, side: Side) -> dict[str, Device]:
+        """Return the devices whose counters are read while temporary files are on a side."""
+        if side == "volume":
+            return {} if self.volume_device is None else {"volume": self.volume_device}
+        first, *below = self.local_devices or (None,)
+        if first is None:
+            return {}
+        return {"local": first, "below": below[-1]} if below else {"local": first}
+
+
+def measure_reads(
+    experiment: ReadsExperiment,
+    *,
+    shapes: Sequence[Shape] = (),
+    to: ConnectionFactory | None = None,
+    against: ConnectionFactory | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ReadsResult:
+    """Run the experiment on topologies, which are created and removed here, or on servers of the user.
+
+    With `to` and `against`, queries on server `to` are compared with those on server `against`, which has the local
+    disk. With `to` alone, its tablespace pg_default is compared with the role's temp_tablespaces. Raises LabError,
+    TargetError, ServerError.
+    """
+    machine = read_machine()
+    scaled = scale(experiment, cpu_count=machine.cpu_count) if shapes else None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-sysbench-")))
+        say(f"writing {experiment.rows:,} rows for each of {len(TABLES)} tables")
+        files = write_sysbench(folder, rows=experiment.rows)
+        targets = []
+        if scaled is not None:
+            for shape in shapes:
+                with _topology(shape, scaled, files, say) as target:
+                    targets.append(_measure(target, experiment, say))
+        if to is not None:
+            with _endpoints(to, against, files, say) as target:
+                targets.append(_measure(target, experiment, say))
+    return ReadsResult(experiment=experiment, machine=machine, scaled=scaled, targets=tuple(targets))
+
+
+@contextmanager
+def _topology(
+    shape: Shape, scaled: ReadsMachine, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[_ReadsTarget]:
+    """Create a lab for this process, with the tables loaded and a tablespace on local disk. Remove it at the end."""
+    lab = Lab.named(f"bench-{shape}-{os.getpid()}")
+    say(f"bringing up {shape}")
+    try:
+        found = lab.up(
+            shape,
+            default_installation(),
+            parameters="rds",
+            volume=scaled.volume,
+            local_storage_bytes=scaled.disk_bytes,
+            memory_bytes=scaled.memory_bytes,
+        )
+        assert found.conninfo is not None
+        assert found.local_storage is not None
+        factory = ConnectionFactory(over_own_socket(found.conninfo))
+        with _loaded(factory, files, say) as made:
+            made.create_tablespace(_LOCAL, str(found.local_storage))
+            yield _ReadsTarget(
+                name=shape,
+                sides={"volume": (made, "pg_default"), "local": (made, _LOCAL)},
+                volume_device=find_device(found.folder / "primary"),
+                local_devices=find_devices(found.local_storage),
+            )
+    finally:
+        lab.down()
+
+
+@contextmanager
+def _endpoints(
+    to: ConnectionFactory, against: ConnectionFactory | None, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[_ReadsTarget]:
+    with _loaded(to, files, say) as volume:
+        if against is None:
+            sides: dict[Side, tuple[SpillExperiment, str]] = {"volume": (volume, "pg_default"), "local": (volume, "")}
+            yield _ReadsTarget(name=to.safe_description, sides=sides)
+            return
+        with _loaded(against, files, say) as local:
+            name = f"{to.safe_description} against {against.safe_description}"
+            yield _ReadsTarget(name=name, sides={"volume": (volume, "pg_default"), "local": (local, "")})
+
+
+@contextmanager
+def _loaded(
+    factory: ConnectionFactory, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[SpillExperiment]:
+    """Create the tables, load them with penstock, count rows and build indexes. Drop the tables at the end."""
+    setup = "; ".join(CREATE.format(table=table) for table in TABLES)
+    with spill_experiment(factory, setup=setup) as made:
+        say("loading the tables")
+        load_files(factory, SCHEMA, files)
+        with factory.connect(label="bench") as connection:
+            counts = count_rows(connection, SCHEMA, TABLES)
+        check_rows("penstock", counts, files)
+        made.finish_tables(TABLES)
+        yield made
+
+
+def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[str], None]) -> ReadsTargetResult:
+    chosen = queries(experiment, schema=SCHEMA)
+    # The queries run once before the rounds. Otherwise the first round would include cold caches and the load's writes.
+    say(f"{target.name}: warming up")
+    for query in chosen:
+        _QueryMeasurements().add(target, query, experiment.sessions[0], first="volume")
+    seen: dict[tuple[int, str], _QueryMeasurements] = {}
+    for number, first in enumerate(experiment.first_sides):
+        for sessions in experiment.sessions:
+            say(f"{target.name}: round {number + 1} of {experiment.rounds}, {sessions} sessions, {first} first")
+            for query in chosen:
+                seen.setdefault((sessions, query.name), _QueryMeasurements()).add(target, query, sessions, first=first)
+    steps = tuple(
+        ReadsStep(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
+        for sessions in experiment.sessions
+    )
+    version = target.sides["volume"][0].facts().version
+    return ReadsTargetResult(name=target.name, postgresql=version, steps=steps, local_devices=target.local_devices)
+
+
+class _QueryMeasurements:
+    def __init__(self) -> None:
+        self._runs: dict[Side, list[SpillRun]] = {"volume": [], "local": []}
+        self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
+
+    def add(self, target: _ReadsTarget, query: Query, sessions: int, *, first: Side) -> None:
+        """Run the query on both sides. Before each run, read as much of the table into the cache as fits."""
+        other: Side = "local" if first == "volume" else "volume"
+        for side in (first, other):
+            server, tablespace = target.sides[side]
+            server.warm(query.table)
+            devices = target.devices(side)
+            before = {name: read_counters(device) for name, device in devices.items()}
+            self._runs[side].append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+            after = {name: read_counters(device) for name, device in devices.items()}
+            for name, counters in before.items():
+                if counters is not None and (later := after[name]) is not None:
+                    self._counters.setdefault(name, []).append((counters, later))
+
+    def conclude(self, name: str) -> QueryRuns:
+        """Return the result of all runs of one query."""
+        last = self._runs["volume"][-1]
+        return QueryRuns(
+            query=name,
+            volume_s=tuple(run.elapsed_s for run in self._runs["volume"]),
+            local_s=tuple(run.elapsed_s for run in self._runs["local"]),
+            temp_bytes=last.temp_bytes,
+            workers_planned=last.workers_planned,
+            workers_launched=last.workers_launched,
+            volume=mean_use(self._counters.get("volume", ())),
+            local=mean_use(self._counters.get("local", ())),
+            below=mean_use(self._counters.get("below", ())),
+        )

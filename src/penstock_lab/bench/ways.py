@@ -1,0 +1,382 @@
+"""The ways to load files in experiment A, each as one function, and the tables to load. `bulk_load` measures the ways.
+
+A benchmark uses its own schema, and the demo its own database. Both are marked as penstock's by a comment, and only one
+run at a time may use them. The schema is dropped in every case. The database is kept until the next run replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.tables import create_table
+from penstock.core.checks import check_standby
+from penstock.core.connect.connection import Connection, ConnectionFactory
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import LabError, ServerError, TargetError
+from penstock.core.files.streams import SourceReader
+from penstock.core.frozen import frozen
+from penstock.core.host import client_name
+from penstock.core.sql import fetch_one
+from penstock.core.values.accounts import LoadCounts
+from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.mode import Mode
+from penstock.core.values.server import refuse
+from penstock.core.values.table import TableName
+from penstock.loading.choices import find_setting
+from penstock.loading.context import LoadTools
+from penstock.loading.copy.copy import copy_statement
+from penstock.loading.plan_load import World, plan_load
+from penstock.loading.run import run_load
+from penstock.loading.values.block import CopySpec
+from penstock.settings.decide import BULK_LOAD
+from penstock.settings.lease import LeaseRequest
+from penstock_lab.datasets.people import IMDB_TABLES
+
+if TYPE_CHECKING:
+    from penstock.loading.imports.server import S3Object
+    from penstock.settings.backend import SettingsBackend
+    from penstock_lab.datasets.datafiles import DataFile
+    from penstock_lab.programs import Psql
+
+SCHEMA = "penstock_bench"
+
+# The comment that marks the schema as penstock's.
+_MARK = "made by penstock bench, which drops it"
+
+# "commi" in ASCII. The lock allows one experiment at a time in a database.
+_LOCK = 0x636F6D6D69
+
+# The comment that marks the database as penstock's. Only a database with this comment is dropped.
+_DATABASE_MARK = "created by penstock demo, which drops and recreates it at each run"
+
+# "demo" in ASCII. The lock allows one demo at a time on a server.
+_DATABASE_LOCK = 0x64656D6F
+
+
+@contextmanager
+def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Iterator[Connection]:
+    """Create SCHEMA, run the statements of `setup` in it, and provide a session in its database.
+
+    `purpose` says what the caller does, as in "measure commits". A schema that a killed run has left is replaced. Needs
+    CREATE on the database. Raises TargetError if the schema exists and is not penstock's. Raises ServerError if the
+    connection goes to a pooler or a standby, or if another benchmark is running.
+    """
+    with factory.connect(label="bench") as control:
+        factory.refuse_unwritable(purpose)
+        refuse(check_standby(read_server_facts(control).is_in_recovery, purpose), ServerError)
+        _create_schema(control, setup)
+        try:
+            yield control
+        finally:
+            with translate_errors(f"dropping schema {SCHEMA}"):
+                control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+
+
+def _create_schema(control: Connection, setup: str) -> None:
+    with in_transaction(control, f"creating schema {SCHEMA}"):
+        is_alone, oid, comment = fetch_one(
+            control,
+            "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
+            " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
+            [_LOCK, SCHEMA, SCHEMA],
+        )
+        if not is_alone:
+            raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
+        if oid is not None and comment != _MARK:
+            raise TargetError(
+                f'schema "{SCHEMA}" already exists and was not created by penstock',
+                detail="It lacks the comment of penstock bench.",
+                hint="Name another database in --to, or rename the schema.",
+            )
+        if oid is not None:
+            control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+        control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
+        control.execute(f"SET LOCAL search_path = {SCHEMA}; {setup}".encode())
+
+
+@contextmanager
+def new_database(factory: ConnectionFactory, name: str) -> Iterator[None]:
+    """Create an empty database. It replaces the database that an earlier run has kept.
+
+    `factory` connects to another database of the server. Needs CREATEDB. Raises TargetError if the database is not
+    penstock's, and ServerError if another run is in progress or a session is connected to the database.
+    """
+    with factory.connect(label="bench") as control:
+        with translate_errors(f"creating database {name}"):
+            _create_database(control, name)
+        yield
+
+
+def _create_database(control: Connection, name: str) -> None:
+    is_alone, oid, comment = fetch_one(
+        control,
+        "SELECT pg_catalog.pg_try_advisory_lock(%s), d.oid, pg_catalog.shobj_description(d.oid, 'pg_database')"
+        " FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_database AS d ON d.datname = %s",
+        [_DATABASE_LOCK, name],
+    )
+    if not is_alone:
+        raise ServerError("another penstock demo runs on this server", hint="Wait until it ends.")
+    if oid is not None and comment != _DATABASE_MARK:
+        raise TargetError(
+            f'database "{name}" already exists and was not created by penstock',
+            detail="It lacks the comment of penstock demo.",
+            hint="Rename it, or drop it if you do not need it.",
+        )
+    database = sql.Identifier(name)
+    if oid is not None:
+        control.execute(sql.SQL("DROP DATABASE {}").format(database))
+    control.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(database))
+    control.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(database, sql.Literal(_DATABASE_MARK)))
+
+
+# This format reads a backslash N as text and removes quotes. IMDb's files contain both as data.
+_OPTIONS = r"(FORMAT csv, HEADER true, DELIMITER E'\t')"
+
+
+def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]]) -> None:
+    """Create empty tables with text columns and without indexes, in place of those of the last run.
+
+    `tables` gives the columns of each table name. Nothing of the user is replaced, because the schema or the database
+    is the benchmark's own. Needs CREATE on the schema, or on the database if the schema does not exist. Raises
+    ServerError.
+    """
+    with in_transaction(connection, f"creating the tables of schema {schema}"):
+        for name, columns in tables.items():
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, name)))
+            create_table(connection, TableName(schema=schema, name=name), columns)
+
+
+def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> dict[str, int]:
+    """Return the number of rows of each table. Needs SELECT on them. Raises ServerError."""
+    counts = {}
+    with translate_errors(f"counting the rows of schema {schema}"):
+        for name in tables:
+            query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(sql.Identifier(schema, name))
+            counts[name] = int(fetch_one(connection, query)[0])
+    return counts
+
+
+def checkpoint(connection: Connection) -> None:
+    """Write all dirty pages, so that the next measurement does not include earlier writes.
+
+    Needs superuser, or pg_checkpoint on PostgreSQL 15 and later. Raises ServerError.
+    """
+    with translate_errors("writing a checkpoint"):
+        connection.execute("CHECKPOINT")
+
+
+def read_wal_to_replay(connection: Connection) -> int:
+    """Return how many bytes of WAL the server would replay after a crash. Needs superuser. Raises ServerError."""
+    with translate_errors("reading the last checkpoint"):
+        (wal_bytes,) = fetch_one(
+            connection,
+            "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), redo_lsn)"
+            " FROM pg_catalog.pg_control_checkpoint()",
+        )
+    return int(wal_bytes)
+
+
+def describe_copy(spec: CopySpec) -> str:
+    """Return the text of a COPY FROM STDIN command for psql, for files with a header."""
+    return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"
+
+
+def create_import_functions(connection: Connection) -> None:
+    """Create the extension aws_s3. Needs CREATE on the database and, in a lab, superuser. Raises ServerError."""
+    with translate_errors("creating extension aws_s3"):
+        connection.execute("CREATE EXTENSION IF NOT EXISTS aws_s3 CASCADE")
+
+
+def import_as_published(connection: Connection, schema: str, table: str, place: S3Object) -> None:
+    """Import an object into a table with the options of the article. Raises ServerError.
+
+    Source: AWS Database Blog on bulk loading into Amazon RDS for PostgreSQL.
+    """
+    name = sql.Identifier(schema, table).as_string(connection)
+    with translate_errors(f"importing into {schema}.{table}"):
+        connection.execute(
+            "SELECT aws_s3.table_import_from_s3(%s, '', %s, aws_commons.create_s3_uri(%s, %s, %s))",
+            [name, _OPTIONS, *place],
+        )
+
+
+# COPY has no option for "no quoting", so this names as the quote a byte that does not occur in IMDb's files. The
+# article's own FORMAT csv would load \N as text and remove quotes, so the rows would differ between the ways.
+_QUOTE = "\x01"
+
+# How many bytes of WAL are expected for each byte of text that is loaded into tables without indexes.
+_WAL_OF_TEXT = 2
+
+
+@frozen
+class LoadTask:
+    """The files to load into existing empty tables, the tables' schema, and how to reach the server."""
+
+    files: tuple[DataFile, ...]
+    schema: str
+    psql: Psql
+    connect: ConnectionFactory
+    open_settings: Callable[[], SettingsBackend]
+    # For each table name, the S3 object that the server can import. Empty without S3.
+    objects: Mapping[str, S3Object] = field(default_factory=dict)
+
+
+def table_of(file: DataFile) -> str:
+    """Return the name of the table for a file: title_principals for title.principals."""
+    return file.table.replace(".", "_")
+
+
+def import_on_server(setting: LoadTask) -> None:
+    """Have the server import one file after another from S3, with the article's call."""
+    with setting.connect.connect(label="bench") as connection:
+        for file in setting.files:
+            import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
+
+
+def import_with_settings(setting: LoadTask) -> None:
+    """Have the server import from S3 while its settings are those of profile bulk-load.
+
+    This is the article's last step.
+    """
+    with bulk_load_settings(setting):
+        import_on_server(setting)
+
+
+def load_in_turn(setting: LoadTask) -> None:
+    """Load one file after the other, each with its own psql."""
+    for file in setting.files:
+        setting.psql.copy(file.path, _copy_statement(setting.schema, file))
+
+
+def load_in_parallel(setting: LoadTask) -> None:
+    """Load all files at once, each with its own psql: the article's `psql ... &`."""
+    with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
+        runs = [
+            threads.submit(setting.psql.copy, file.path, _copy_statement(setting.schema, file))
+            for file in setting.files
+        ]
+    for run in runs:
+        run.result()
+
+
+def load_with_penstock(setting: LoadTask) -> LoadCounts | None:
+    """Load all files as one job with the number of sessions that penstock chooses."""
+    return load_files(setting.connect, setting.schema, setting.files)
+
+
+def load_with_settings(setting: LoadTask) -> LoadCounts | None:
+    """Load all files as one job while the server's settings are those of profile bulk-load."""
+    with bulk_load_settings(setting):
+        return load_with_penstock(setting)
+
+
+def load_and_vacuum(setting: LoadTask) -> None:
+    """Load one file after the other by psql, freeze and analyze the tables, and write a checkpoint. Needs superuser."""
+    load_in_turn(setting)
+    with setting.connect.connect(label="bench") as connection:
+        for file in setting.files:
+            with translate_errors(f"vacuuming {setting.schema}.{table_of(file)}"):
+                table = sql.Identifier(setting.schema, table_of(file))
+                connection.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
+        checkpoint(connection)
+
+
+def load_and_checkpoint(setting: LoadTask) -> LoadCounts | None:
+    """Load all files as one job with the VACUUM that follows by default, and write a checkpoint. Needs superuser."""
+    return load_files(setting.connect, setting.schema, setting.files, rules=_SETTLING)
+
+
+def load_frozen(setting: LoadTask) -> LoadCounts | None:
+    """Load as `load_and_checkpoint` does, by COPY commands that freeze the rows. Needs superuser."""
+    rules = replace(_SETTLING, freeze="always")
+    return load_files(setting.connect, setting.schema, setting.files, rules=rules, mode="truncate")
+
+
+@contextmanager
+def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
+    """Give the server the settings of profile bulk-load, and restore the old ones at the end of the block."""
+    wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
+    request = LeaseRequest(
+        profile=BULK_LOAD,
+        client=client_name(),
+        reason="penstock bench bulk-load",
+        expected_wal_bytes=wal_bytes,
+    )
+    with closing(setting.open_settings()) as backend:
+        report, _ = backend.take(request)
+        try:
+            yield
+        finally:
+            for lease_id in report.lease_ids:
+                backend.release(lease_id)
+
+
+# `again` is set because every round loads the same files into new tables. VACUUM is skipped because psql runs none.
+_RULES = LoadRules(again=True, vacuum=False)
+_SETTLING = LoadRules(again=True, checkpoint=True)
+
+
+def load_files(
+    connect: ConnectionFactory,
+    schema: str,
+    files: Sequence[DataFile],
+    *,
+    rules: LoadRules = _RULES,
+    mode: Mode = "append",
+) -> LoadCounts | None:
+    """Load files into the tables of the same names as one job. Return what the loader counted.
+
+    Raises PenstockError.
+    """
+    job = LoadJob(
+        targets=tuple(
+            TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file)), mode=mode)
+            for file in files
+        ),
+        rules=rules,
+    )
+    with SourceReader() as sources:
+        plan = plan_load(job, World(connect=connect, sources=sources))
+        outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=plan.server.major))
+    if outcome.accounts is None:
+        return None
+    setting = find_setting(plan, Housekeeping(), outcome.accounts, is_recorded=False)
+    return LoadCounts(accounts=outcome.accounts, setting=setting)
+
+
+def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
+    """Raise LabError if a table's number of rows differs from its file's."""
+    for file in files:
+        if counts[table_of(file)] != file.rows:
+            raise LabError(
+                f'"{what}" did not load every row of {file.table}',
+                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
+            )
+
+
+def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
+    """Return the columns of each file's staging table, by the table's name."""
+    return {table_of(file): IMDB_TABLES[file.table] for file in files}
+
+
+def _copy_statement(schema: str, file: DataFile) -> str:
+    spec = CopySpec(
+        schema=schema,
+        table=table_of(file),
+        columns=IMDB_TABLES[file.table],
+        format="csv",
+        delimiter="\t",
+        null=r"\N",
+        quote=_QUOTE,
+        escape=_QUOTE,
+        encoding="UTF8",
+    )
+    return describe_copy(spec)
