@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
-from penstock.core.plot import draw_plot
+from penstock.report.plot import draw_plot
 from penstock_lab.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,

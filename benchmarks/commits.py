@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
-from penstock.core.plot import draw_plot
 from penstock.core.units import format_count
+from penstock.report.plot import draw_plot
 from penstock_lab.bench.commits.plan import BASE, advise
 from penstock_lab.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
 

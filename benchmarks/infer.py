@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from benchmarks.record import save, spread
 from benchmarks.server import Target, bench_server
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.context import LoadTools
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.types.find import scan_objects
 from penstock.loading.values.types import ALL_TYPES

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
-from penstock.core.plot import draw_plot
 from penstock.core.units import MB
+from penstock.report.plot import draw_plot
 from penstock_lab.bench.optimized_reads.table import (
     IO_HEADING,
     TIME_HEADING,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.core.aws.clients import AwsClients
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.core.tuning import LoadTuning
@@ -19,6 +18,7 @@ from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.imports.instance import await_answer, begin_asking, plan_by_instance
 from penstock.loading.loader import Loader
+from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 from support.files import write_to

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.aws.clients import AwsClients
 from penstock.core.errors import AwsError
+from penstock.rds.clients import AwsClients
 from penstock.rds.describe import describe_instance
 
 if TYPE_CHECKING:

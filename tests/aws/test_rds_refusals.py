@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from penstock.core.aws.clients import AwsClients
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.aws.token import RdsTokens
 from penstock.core.errors import AwsError, ServerError, SourceError
+from penstock.rds.clients import AwsClients
 from penstock.rds.describe import describe_instance
 
 if TYPE_CHECKING:

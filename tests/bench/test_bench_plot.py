@@ -14,7 +14,7 @@ from benchmarks.recorded import read_commits
 from cli.conftest import run_process
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.host import read_machine
-from penstock.core.plot import check_plot, draw_plot
+from penstock.report.plot import check_plot, draw_plot
 from penstock_lab.bench.commits.plan import Size, SizeResult
 from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
 from penstock_lab.bench.commits.table import MARK, as_object, chart, describe_rounds, overview, rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.files.zstd import zstd
+from penstock.core.zstd import zstd
 from penstock.watch.values import FORMAT, RecordingHeader, Sample, SessionSample
 from support.recorded import read_whole
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from penstock._native import RecordError
 from penstock.core.errors import PenstockError
-from penstock.core.files.columnar.binary import choose_wires, write_binary
-from penstock.core.files.columnar.ranged import RangedFile
-from penstock.core.files.columnar.reader import ColumnarFile
-from penstock.core.files.columnar.text import write_rows
-from penstock.core.files.columnar.types import TooLong
+from penstock.loading.files.columnar.binary import choose_wires, write_binary
+from penstock.loading.files.columnar.ranged import RangedFile
+from penstock.loading.files.columnar.reader import ColumnarFile
+from penstock.loading.files.columnar.text import write_rows
+from penstock.loading.files.columnar.types import TooLong
 
 _ROWS = 120
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from columnar.test_columnar_types import _KINDS, _array, _assert_same, _text, _values
-from penstock.core.files.columnar import binary
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.columnar import binary
 from penstock.loading.formats import rows
 from support.loads import Loads, target
 

@@ -15,8 +15,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
-from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.streams import SourceReader
 from support.loads import AGAIN, Loads, target
 from support.parts import rest
 

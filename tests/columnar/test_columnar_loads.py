@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.errors import DataError, SourceError, TargetError
-from penstock.core.files.columnar.reader import ColumnarFile
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.columnar.reader import ColumnarFile
 from support.loads import Loads, target
 from support.modes import mode_target
 from support.typed import types_of

@@ -17,8 +17,8 @@ from psycopg.types.json import Jsonb
 
 from penstock.api import functions
 from penstock.core.errors import DataError, SourceError
-from penstock.core.files.columnar.types import name_sql_type
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.columnar.types import name_sql_type
 from penstock.loading.values.types import identify_type
 from support.loads import AGAIN, IMPATIENT, Loads, target
 from support.typed import types_of

@@ -15,8 +15,8 @@ import pytest
 import penstock
 from columnar.flips import open_bytes
 from penstock.core.errors import SourceError
-from penstock.core.files.columnar.binary import choose_wires, write_binary
-from penstock.core.files.columnar.text import write_json, write_rows
+from penstock.loading.files.columnar.binary import choose_wires, write_binary
+from penstock.loading.files.columnar.text import write_json, write_rows
 from support.loads import Loads, target
 from support.parts import rest
 

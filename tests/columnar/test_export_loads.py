@@ -62,7 +62,7 @@ CREATE TABLE empty (id int);
 _PROGRAM = """
 import os, signal, sys
 from penstock.cli.main import main
-from penstock.core.files.columnar import text
+from penstock.loading.files.columnar import text
 from penstock.loading import loader
 from penstock.core.tuning import BatchPlan, LoadTuning
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.core.files.streams import skip_beginning
 from penstock.core.values.dialect import DialectOptions
+from penstock.loading.files.streams import skip_beginning
 
 
 @pytest.mark.parametrize("line", [b"sep=x\n", b"sep=\r\r\n", b"sep=1\n"])

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import SourceError
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.streams import SourceReader
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from penstock.core.errors import UsageError
-from penstock.core.files.encodings import _NAMES, _REFUSED, client_encoding, is_ascii_safe, normalize_encoding
+from penstock.loading.files.encodings import _NAMES, _REFUSED, client_encoding, is_ascii_safe, normalize_encoding
 
 
 def test_names_mean_what_the_server_takes_them_for(database18: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.core.errors import UsageError
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.streams import SourceReader
 from support.exports import make_export
 from support.loads import Loads
 

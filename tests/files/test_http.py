@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError, TargetError, UsageError
-from penstock.core.files.allowed import AllowedSources
-from penstock.core.files.remote import PART_BYTES
-from penstock.core.files.streams import SourceReader
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadRules, TargetJob
 from penstock.core.values.table import TableName
+from penstock.loading.files.allowed import AllowedSources
+from penstock.loading.files.remote import PART_BYTES
+from penstock.loading.files.streams import SourceReader
 from support.loads import Loads
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_urls_are_asked_for_at_once_and_stay_in_order(web: Web, reader: SourceRe
 
 def test_silent_server_does_not_keep_a_process_from_ending() -> None:
     """Ctrl-C ends a listing at once, though the request itself is given up half a minute later only."""
-    script = "import sys; from penstock.core.files.streams import SourceReader; SourceReader().list(sys.argv[1:])"
+    script = "import sys; from penstock.loading.files.streams import SourceReader; SourceReader().list(sys.argv[1:])"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/data.csv"
         with subprocess.Popen([sys.executable, "-c", script, url], stderr=subprocess.PIPE) as process:

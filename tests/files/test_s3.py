@@ -12,9 +12,9 @@ import pytest
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.files.allowed import AllowedSources
-from penstock.core.files.remote import PART_BYTES, WINDOW_PARTS
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.allowed import AllowedSources
+from penstock.loading.files.remote import PART_BYTES, WINDOW_PARTS
+from penstock.loading.files.streams import SourceReader
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

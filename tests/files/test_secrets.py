@@ -22,9 +22,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api.connect import connect_to
 from penstock.api.functions import load
 from penstock.core.errors import PenstockError
-from penstock.core.files.zstd import zstd
 from penstock.core.values.job import LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
+from penstock.core.zstd import zstd
 from penstock.loading.loader import Loader
 from support.parts import rest
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots

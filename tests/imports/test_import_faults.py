@@ -16,8 +16,8 @@ import pytest
 
 from imports.jobs import SERVER, job
 from penstock.core.errors import PenstockError
-from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.imports.server import ImportSession
 from support.loads import Loads
 from support.modes import Killed, killing_at

@@ -15,9 +15,9 @@ import pytest
 
 from penstock import __version__
 from penstock.core.errors import SourceError
-from penstock.core.files.zstd import zstd
 from penstock.core.values.device import VolumeLimits
 from penstock.core.values.server import Unread
+from penstock.core.zstd import zstd
 from penstock.watch.recordings import Recorder, read_recording
 from penstock.watch.values import Progress, Sample, SessionSample
 from support import made_samples

@@ -1,4 +1,4 @@
-"""Which Python codecs are PostgreSQL's conversions, code for code: what core/files/encodings.py is written from."""
+"""Which Python codecs are PostgreSQL's conversions, code for code: what loading/files/encodings.py is written from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.core.files.encodings import _TRANSCODED, client_encoding, transcode
 from penstock.loading.copy.payload import python_codec
+from penstock.loading.files.encodings import _TRANSCODED, client_encoding, transcode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,8 +22,6 @@ from penstock.changes.context import Context, Restored
 from penstock.changes.records import TableStore
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, TakenOverError, TargetError
-from penstock.core.files.listing import ctime_ns, lasting_version
-from penstock.core.files.streams import SourceReader
 from penstock.core.recorded import to_json
 from penstock.core.values.change import SERVER
 from penstock.core.values.job import LoadRules
@@ -32,6 +30,8 @@ from penstock.ledger.members import compose_fence, register
 from penstock.ledger.schema import OLDEST, VERSION
 from penstock.ledger.upgrade import open_ledger, upgrade_ledger
 from penstock.ledger.values import Claim
+from penstock.loading.files.listing import ctime_ns, lasting_version
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import digest
 from penstock.restore.repair import repair
 from support.files import write_to

@@ -15,11 +15,11 @@ import pytest
 from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, SourceError, TargetError
-from penstock.core.files import local
 from penstock.core.values.job import LoadRules
 from penstock.ledger.committed import count_rows
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.values import Claim
+from penstock.loading.files import local
 from support.codes import has_code
 from support.loads import IMPATIENT, Loads, target
 from support.modes import Killed, mode_target

@@ -11,8 +11,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.core.errors import DataError, SourceError
-from penstock.core.files import local
 from penstock.core.values.job import LoadRules
+from penstock.loading.files import local
 from penstock.loading.land import merges
 from penstock.loading.land.merge_sorting import MergeSorter
 from support.codes import has_code

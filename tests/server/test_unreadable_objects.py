@@ -16,8 +16,8 @@ import pytest
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import PenstockError, SourceError
-from penstock.core.files.zstd import zstd
 from penstock.core.values.job import LoadRules
+from penstock.core.zstd import zstd
 from support.loads import Loads, find_sums, target
 from support.modes import Killed, killing_at, landing_tables, mode_target
 from support.parts import rest

@@ -13,12 +13,12 @@ import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError
-from penstock.core.files.streams import ObjectStream, SourceReader
 from penstock.core.tuning import BatchPlan, LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.ledger.ledger import Ledger
+from penstock.loading.files.streams import ObjectStream, SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.steps.changes import RebuiltIndexes
 from penstock.loading.steps.settings import ChangedSettings

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from penstock.api.keywords import AccessKeywords, LoadKeywords, ResumeKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.table import TableName
     from penstock.ledger.rejects import RejectCause, RetryOutcome
     from penstock.ledger.values import LoadRecord
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.outcome import LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
     from penstock.preflight.doctor import DoctorResult
@@ -169,7 +169,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
 def _copy_table(source: Any, stack: ExitStack) -> Path:
     if find_spec("pyarrow") is None:
         raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
-    from penstock.core.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
+    from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
     write_stream(source, path)

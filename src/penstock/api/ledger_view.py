@@ -16,7 +16,6 @@ from penstock.core.catalogue.catalog import list_tables
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.closing import Closing
 from penstock.core.errors import TargetError
-from penstock.core.files.streams import SourceReader
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.options import pick
 from penstock.ledger.ledger import Ledger
@@ -28,6 +27,7 @@ from penstock.ledger.schema import has_ledger
 from penstock.ledger.upgrade import open_ledger
 from penstock.ledger.upkeep import find_left_staging, prune_loads
 from penstock.loading.context import LoadTools, Patience, patiently
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
 

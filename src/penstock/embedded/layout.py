@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.files.owned import open_own_folder
 from penstock.core.frozen import frozen
+from penstock.core.owned import open_own_folder
 
 if TYPE_CHECKING:
     from penstock.embedded.installations import Installation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
-from penstock.core.files.local import STDIN_LOCATION
+from penstock.loading.files.local import STDIN_LOCATION
 from penstock.loading.plan.modes import compose_alter
 from penstock.loading.plan.remedies import add_command
 from penstock.loading.values.plan import LoadPlan

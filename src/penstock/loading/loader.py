@@ -14,8 +14,6 @@ from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
 from penstock.core.errors import TableExistsError
-from penstock.core.files.listing import recorded_name
-from penstock.core.files.streams import SourceReader
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import Housekeeping, LoadJob
@@ -26,6 +24,8 @@ from penstock.ledger.schema import has_ledger
 from penstock.ledger.upkeep import find_left_rejects
 from penstock.loading.claim.claim import foresee_load
 from penstock.loading.context import LoadTools, Patience, patiently
+from penstock.loading.files.listing import recorded_name
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
@@ -100,13 +100,13 @@ class Loader(Closing):
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
-            from penstock.core.files.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
+            from penstock.core.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
 
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
         if (path := self._housekeeping.record) is not None:
-            from penstock.core.files.newfile import check_new  # noqa: PLC0415 (2 ms, few loads need it)
+            from penstock.core.newfile import check_new  # noqa: PLC0415 (2 ms, few loads need it)
 
             check_new(path)
         return plan

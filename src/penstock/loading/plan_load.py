@@ -39,11 +39,11 @@ from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.accounts import UnreadableObject
     from penstock.core.values.job import LoadJob, LoadRules
     from penstock.core.values.server import ServerFacts
     from penstock.ledger.lookup import Ledgers
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.plan.target import TargetInput
     from penstock.loading.values.plan import LoadPlan, TargetPlan
     from penstock.rds.describe import BriefQuestion

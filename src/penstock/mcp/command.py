@@ -20,11 +20,11 @@ from penstock import __version__
 from penstock.cli.options import SERVER, takes, warn_of_secrets
 from penstock.cli.output import complete_commands, compose_json, compose_message, remember_target
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.files.allowed import AllowedSources
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Access, Types
 from penstock.core.values.mode import Mode
 from penstock.core.values.options import option_fields, pick
+from penstock.loading.files.allowed import AllowedSources
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -130,7 +130,7 @@ class Tools:
         `dialect` has options that a warning's hint names, such as {"delimiter": ";", "decimal_comma": "price"}.
         """
         from penstock.core.aws.credentials import AwsCredentials
-        from penstock.core.files.streams import SourceReader
+        from penstock.loading.files.streams import SourceReader
         from penstock.preflight.command.doctor import as_object
 
         chosen: dict[str, Any] = {"create": create, "mode": mode, "types": types} | ({"key": key} if key else {})
@@ -210,7 +210,7 @@ class Tools:
     def _examine(self, table: str | None, source: str | None, chosen: Mapping[str, Any]) -> DoctorResult:
         """Return what doctor finds. Raise TargetError if the table does not exist and is not to be created."""
         from penstock.api.functions import examine
-        from penstock.core.files.streams import SourceReader
+        from penstock.loading.files.streams import SourceReader
 
         options = {**chosen, **self._options}
         sources = partial(SourceReader, allowed=self._allowed)

@@ -28,7 +28,6 @@ from penstock.core.connect.errors import in_transaction, is_passing, read_report
 from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
-from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
 from penstock.core.host import cpu_count, measure_disk, read_machine
 from penstock.core.sql import fetch_rows, send_query
@@ -58,6 +57,7 @@ from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.ledger.schema import look_for_ledger
 from penstock.ledger.upgrade import foresee_upgrade
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace

@@ -17,8 +17,6 @@ from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
-from penstock.core.files.listing import lasting_name, recorded_name
-from penstock.core.files.streams import SourceReader
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.ledger.ledger import Ledger
@@ -28,6 +26,8 @@ from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
 from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
+from penstock.loading.files.listing import lasting_name, recorded_name
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import World, plan_load
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows

@@ -20,17 +20,17 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
 from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError, UsageError
 from penstock.core.units import format_duration
+from penstock.rds.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.rds.metrics import ask_local_storage, ask_recent, newest
 from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, read_cluster, read_instance
 
 if TYPE_CHECKING:
-    from penstock.core.aws.clients import Located, Resolve
+    from penstock.rds.clients import Located, Resolve
 
 # The address of EC2's instance metadata, and how long to wait for an answer. Packets from hosts outside EC2 to this
 # address are dropped, so the wait is short.

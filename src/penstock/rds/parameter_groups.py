@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.clients import AwsClients, find_endpoint, resolve_names
 from penstock.core.catalogue.settings import AttachedGroup
 from penstock.core.connect.endpoints import parse_endpoint
 from penstock.core.errors import AwsError
+from penstock.rds.clients import AwsClients, find_endpoint, resolve_names
 from penstock.rds.describe import describe_by
 
 if TYPE_CHECKING:

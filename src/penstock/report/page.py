@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.files.newfile import check_writable, write_file
 from penstock.core.frozen import frozen
+from penstock.core.newfile import check_writable, write_file
 from penstock.core.units import MB
 from penstock.core.words import visible_page
 from penstock.report import looks as shown

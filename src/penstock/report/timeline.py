@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.frozen import frozen
-from penstock.core.plot import STYLES
 from penstock.core.units import MB
 from penstock.core.values.device import CounterRow, DeviceCounters, is_reset, rates
+from penstock.report.plot import STYLES
 from penstock.watch.devices import DATA, WAL, are_counters, read_device
 from penstock.watch.waits import find_moments, name_wait
 

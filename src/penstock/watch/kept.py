@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from penstock.core.errors import SourceError
-from penstock.core.files.owned import open_own_folder
+from penstock.core.owned import open_own_folder
 
 # How many recordings are kept.
 _KEPT = 20

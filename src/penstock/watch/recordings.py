@@ -21,7 +21,6 @@ from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock import __version__
 from penstock.core.errors import SourceError
-from penstock.core.files.zstd import zstd
 from penstock.core.values.accounts import (
     BackendIo,
     FileOutcome,
@@ -34,6 +33,7 @@ from penstock.core.values.accounts import (
 )
 from penstock.core.values.device import VolumeLimits
 from penstock.core.values.server import Unread
+from penstock.core.zstd import zstd
 from penstock.watch.values import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 
 _MARK = "penstock_recording"

@@ -94,7 +94,7 @@ def bulk_load(
     Exit codes: 0 measured, 2 no such topology or volume, or no matplotlib, 4 a file cannot be read or written, 6 tables
     of others are in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.core.plot import check_plot, draw_plot
+    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.bulk_load.plan import FULL, QUICK, choose_steps
     from penstock_lab.bench.bulk_load.run import measure_bulk_load
     from penstock_lab.bench.bulk_load.table import as_object, chart
@@ -264,7 +264,7 @@ def commits(
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.cli.options import open_target
-    from penstock.core.plot import check_plot, draw_plot
+    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.commits.plan import FULL, QUICK
     from penstock_lab.bench.commits.run import measure_commits
     from penstock_lab.bench.commits.table import as_object, chart
@@ -379,7 +379,7 @@ def optimized_reads(
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
     from penstock.cli.options import open_target
-    from penstock.core.plot import check_plot, draw_plot
+    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.optimized_reads.plan import FULL, QUICK
     from penstock_lab.bench.optimized_reads.run import measure_reads
     from penstock_lab.bench.optimized_reads.table import as_object, chart
@@ -471,7 +471,7 @@ def self_test(
     Exit codes: 0 no step failed, 4 the report cannot be written, 5 a step failed, 6 the role may not create a schema, 7
     the server refused.
     """
-    from penstock.core.files.newfile import check_writable
+    from penstock.core.newfile import check_writable
 
     check_writable(output)
     report = _test_server(options, s3=s3, output=output)
@@ -486,8 +486,8 @@ def _test_server(options: Mapping[str, Any], *, s3: str | None, output: Path) ->
 
     from penstock.cli.options import open_target
     from penstock.core.connect.conninfo import given_settings, parse_conninfo
-    from penstock.core.files.newfile import write_file
     from penstock.core.host import host_name
+    from penstock.core.newfile import write_file
     from penstock_lab.bench.self_test.report import describe_step, make_report
     from penstock_lab.bench.self_test.run import STEPS, SelfTestFindings, run_self_test
 

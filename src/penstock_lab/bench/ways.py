@@ -20,7 +20,6 @@ from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import LabError, ServerError, TargetError
-from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
 from penstock.core.host import client_name
 from penstock.core.sql import fetch_one
@@ -32,6 +31,7 @@ from penstock.core.values.table import TableName
 from penstock.loading.choices import find_setting
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import copy_statement
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan_load import World, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.values.block import CopySpec

@@ -21,7 +21,7 @@ import typer
 
 from penstock.cli.output import BROKEN_PIPE, naming_output_failure
 from penstock.core.errors import PenstockError, SourceError, UsageError
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.streams import SourceReader
 from penstock_lab.s3.call import S3Call, take_call, write_answer
 
 _REGION_TIMEOUT_S = 30
@@ -124,7 +124,7 @@ def cat(
 
 def _print_objects(url: str) -> None:
     from penstock.core.aws.credentials import AwsCredentials
-    from penstock.core.files.streams import SourceReader
+    from penstock.loading.files.streams import SourceReader
 
     with SourceReader(credentials=AwsCredentials()) as reader:
         for source in reader.list([url]):

@@ -19,9 +19,9 @@ from isal import isal_zlib
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import LabError, UsageError
-from penstock.core.files.newfile import NewFile
-from penstock.core.files.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 from penstock.core.frozen import frozen
+from penstock.core.newfile import NewFile
+from penstock.loading.files.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 
 _log = logging.getLogger(__name__)
 

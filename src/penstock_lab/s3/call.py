@@ -32,7 +32,7 @@ _CREDENTIAL_LIFE = timedelta(days=7)
 
 @frozen
 class S3Call:
-    """The object that one call imports, and the access to it. It implements CredentialSource (core/files/stores.py)."""
+    """The object that one call imports, and the access to it, as a CredentialSource (loading/files/stores.py)."""
 
     bucket: str
     key: str

@@ -68,7 +68,7 @@ def _find_fault(argv: list[str], user: ServerUser) -> str | None:
     """Return why an account cannot run penstock by this Python, or None if it can."""
     try:
         run_program(
-            [*argv, "-I", "-c", "import penstock.cli.main, penstock.core.files.remote"],
+            [*argv, "-I", "-c", "import penstock.cli.main, penstock.loading.files.remote"],
             purpose="run penstock",
             user=user,
             timeout_s=_TIMEOUT_S,

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError
-from penstock.core.files.streams import SourceReader
 from penstock.core.tuning import BatchPlan
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json
 from support.loads import ChoppedSources
@@ -32,9 +32,9 @@ from support.loads import ChoppedSources
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from penstock.core.files.columnar.ranged import RangedFile, RangedObject
-    from penstock.core.files.columnar.reader import ColumnarFile
     from penstock.core.values.source import ColumnarFormat, SourceObject
+    from penstock.loading.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.loading.files.columnar.reader import ColumnarFile
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.
 BROKEN = 99

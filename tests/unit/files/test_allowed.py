@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.files.allowed import AllowedSources
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.allowed import AllowedSources
+from penstock.loading.files.streams import SourceReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import SourceError
-from penstock.core.files.compression import OUTPUT_PIECE_BYTES, decompress
-from penstock.core.files.signatures import SIGNATURE_BYTES, check_is_text, sniff
-from penstock.core.files.zstd import zstd
+from penstock.core.zstd import zstd
+from penstock.loading.files.compression import OUTPUT_PIECE_BYTES, decompress
+from penstock.loading.files.signatures import SIGNATURE_BYTES, check_is_text, sniff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.files.compression import OUTPUT_PIECE_BYTES
-from penstock.core.files.encodings import (
+from penstock.loading.files.compression import OUTPUT_PIECE_BYTES
+from penstock.loading.files.encodings import (
     client_encoding,
     detect_bom,
     encode_again,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.core.files.remote import matches, safe_url
-from penstock.core.files.streams import SourceReader
+from penstock.loading.files.remote import matches, safe_url
+from penstock.loading.files.streams import SourceReader
 
 if TYPE_CHECKING:
     from penstock.core.values.dialect import Notice

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.core.files.newfile import NewFile, check_writable
+from penstock.core.newfile import NewFile, check_writable
 from support.files import write_to
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Spools a pipe, prints where the copy is, and waits.
 PROGRAM = """
 import os, sys
-from penstock.core.files.local import Spool
+from penstock.loading.files.local import Spool
 from penstock.core.values.source import SourceObject
 there, here = os.pipe()
 os.write(here, b"a\\n1\\n")

@@ -6,7 +6,7 @@ import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 
 from penstock.core.errors import SourceError
-from penstock.core.files.stores import Stores, describe_failure, retry_delay_s, source_error
+from penstock.loading.files.stores import Stores, describe_failure, retry_delay_s, source_error
 
 
 def test_status_code_and_store_code_are_told_without_the_url() -> None:

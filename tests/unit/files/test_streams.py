@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.core.files.compression import OUTPUT_PIECE_BYTES
-from penstock.core.files.local import READ_BYTES
-from penstock.core.files.streams import SourceReader
-from penstock.core.files.zstd import zstd
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.zstd import zstd
+from penstock.loading.files.compression import OUTPUT_PIECE_BYTES
+from penstock.loading.files.local import READ_BYTES
+from penstock.loading.files.streams import SourceReader
 from support.files import write_to
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def test_local_files_import_no_remote_libraries(tmp_path: Path) -> None:
     path = write_to(tmp_path / "data.gz", gzip.compress(_ROWS))
     code = (
         "import sys\n"
-        "from penstock.core.files.streams import SourceReader\n"
+        "from penstock.loading.files.streams import SourceReader\n"
         "reader = SourceReader()\n"
         "source = reader.list([sys.argv[1]])[0]\n"
         "assert reader.sample(source).head\n"

@@ -23,7 +23,7 @@ class SourceObject:
 
     # The name of the object. It is safe to show and store: it has no user, password or query string.
     uri: str
-    # What core/files opens: a path, a URL that may contain a signature, or "-" for standard input. It must never be
+    # What loading/files opens: a path, a URL that may contain a signature, or "-" for standard input. It must never be
     # shown.
     location: str
     # The size, None if it is not known, as for standard input.

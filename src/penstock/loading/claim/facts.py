@@ -15,7 +15,6 @@ from penstock.core.catalogue.tables import CreatedTable, LoadedTable, is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import TargetError
-from penstock.core.files.listing import is_remote, lasting_name, recorded_name
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import find_others, read_ranges
 from penstock.ledger.listing import no_such_load
@@ -24,6 +23,7 @@ from penstock.ledger.rights import read_rights
 from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, refuse_unknown
 from penstock.loading.context import LoadTools
+from penstock.loading.files.listing import is_remote, lasting_name, recorded_name
 from penstock.loading.formats import format_of
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json

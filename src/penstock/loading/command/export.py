@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.files.listing import is_remote
-from penstock.core.files.streams import SourceReader
 from penstock.core.frozen import frozen
 from penstock.core.values.dialect import Notice
 from penstock.core.values.table import TableName
 from penstock.loading.command.request import make_target
+from penstock.loading.files.listing import is_remote
+from penstock.loading.files.streams import SourceReader
 
 if TYPE_CHECKING:
     from penstock.core.values.job import TargetJob

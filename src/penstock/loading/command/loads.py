@@ -140,7 +140,7 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
     if path is None:
         write_result(lines)
         return
-    from penstock.core.files.newfile import write_file
+    from penstock.core.newfile import write_file
 
     # Let other users read the file, because node_exporter runs as another user.
     write_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644)

@@ -17,11 +17,11 @@ from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, Re
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
 if TYPE_CHECKING:
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.values import CommittedRange
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork

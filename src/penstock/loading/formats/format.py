@@ -31,12 +31,12 @@ from penstock.loading.values.block import Block
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.dialect import DialectOptions, Notice
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.rejects import RecordForm
     from penstock.loading.copy.payload import Encoder
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, UsageError
-from penstock.core.files.encodings import client_encoding, iconv_name
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, DialectOptions, Notice
 from penstock.core.values.source import Compression, ObjectSample
+from penstock.loading.files.encodings import client_encoding, iconv_name
 from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names
 from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
 from penstock.loading.formats.probe.header import check_is_utf8

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.files.columnar.binary import Wire, choose_wires, may_differ, write_binary
-from penstock.core.files.columnar.types import TooLong
 from penstock.core.frozen import frozen
 from penstock.core.units import MIB
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
+from penstock.loading.files.columnar.binary import Wire, choose_wires, may_differ, write_binary
+from penstock.loading.files.columnar.types import TooLong
 from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
@@ -29,9 +29,9 @@ from penstock.loading.values.block import Block
 from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.files.columnar.ranged import RangedFile
-    from penstock.core.files.columnar.reader import RecordBatch
-    from penstock.core.files.columnar.text import TextRows
+    from penstock.loading.files.columnar.ranged import RangedFile
+    from penstock.loading.files.columnar.reader import RecordBatch
+    from penstock.loading.files.columnar.text import TextRows
     from penstock.loading.values.work import ObjectWork
 
 # How many bytes of values, in Arrow's form, become one block. A larger block would save only some microseconds for each
@@ -189,7 +189,7 @@ class _RowWriter:
             yield self._make_block(text.data, rows, part=batch.part)
 
     def _write_text(self, batch: RecordBatch) -> TextRows:
-        from penstock.core.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
+        from penstock.loading.files.columnar.text import write_rows  # noqa: PLC0415 (40 ms, pyarrow.compute)
 
         return write_rows(batch.columns, self.types)
 

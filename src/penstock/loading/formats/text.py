@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.connect.errors import find_hint
 from penstock.core.errors import DataError, FileLocation, TargetError
-from penstock.core.files.encodings import client_encoding, normalize_encoding
 from penstock.ledger.rejects import RecordForm
+from penstock.loading.files.encodings import client_encoding, normalize_encoding
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
 from penstock.loading.formats.format import Depth, Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.content import check_is_delimited
@@ -30,7 +30,6 @@ from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.files.streams import ObjectStream
     from penstock.core.values.dialect import Dialect, DialectOptions
     from penstock.core.values.job import TargetJob
     from penstock.core.values.server import ServerFacts
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.values import CommittedRange, LedgerUnit
     from penstock.loading.copy.payload import Encoder
+    from penstock.loading.files.streams import ObjectStream
     from penstock.loading.values.block import Block
     from penstock.loading.values.work import ObjectWork
     from penstock.loading.warned import WarningLog

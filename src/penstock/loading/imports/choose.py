@@ -13,8 +13,8 @@ from penstock.loading.values.work import all_objects
 if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole, RdsDescription
     from penstock.core.connect.connection import Connection
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.server import ServerFacts
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import LoadPlan
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, ServerError, SourceError
-from penstock.core.files.encodings import client_encoding
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, SessionTotals, Stopwatch
 from penstock.core.values.table import TableName
 from penstock.ledger.committed import insert_object, lacks_object
@@ -20,6 +19,7 @@ from penstock.ledger.values import Claim
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, Superseded
 from penstock.loading.copy.payload import make_encoder
+from penstock.loading.files.encodings import client_encoding
 from penstock.loading.imports.server import (
     ImportRow,
     ImportSession,

@@ -9,18 +9,18 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
-from penstock.core.files.encodings import normalize_encoding
 from penstock.core.frozen import frozen
 from penstock.core.values.mode import ImportRights, Link, RoutePlan
 from penstock.core.values.names import quote_name
 from penstock.core.values.server import Finding, refusal, refuse
+from penstock.loading.files.encodings import normalize_encoding
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.source import ObjectSample
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.work import ObjectWork
 
 CLIENT_REMEDY = "Use --via client."

@@ -20,8 +20,8 @@ from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.values.plan import name_fields, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.source import ObjectSample
+    from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.format import Depth
     from penstock.loading.values.plan import TargetPlan
     from penstock.loading.values.work import ObjectWork

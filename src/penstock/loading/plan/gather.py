@@ -12,11 +12,11 @@ from penstock.core.catalogue.catalog import check_loadable, find_foreign_partiti
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.checks import check_server
 from penstock.core.errors import SourceError, TargetError
-from penstock.core.files.signatures import ColumnarFound
 from penstock.core.values.accounts import UnreadableObject, describe_error
 from penstock.core.values.dialect import DialectOptions, Notice
 from penstock.core.values.server import refuse
 from penstock.ledger.lookup import look_up
+from penstock.loading.files.signatures import ColumnarFound
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.target import TargetInput
@@ -24,12 +24,12 @@ from penstock.loading.values.work import ledger_object
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
-    from penstock.core.files.streams import SourceReader
     from penstock.core.values.job import LoadJob, TargetJob
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample, SourceObject
     from penstock.core.values.table import TableFacts, TableName
     from penstock.ledger.values import LedgerObject
+    from penstock.loading.files.streams import SourceReader
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.errors import PenstockError
-from penstock.core.files.listing import is_remote
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.encoded import EncodedBlocks
 from penstock.loading.copy.payload import Encoder
+from penstock.loading.files.listing import is_remote
 from penstock.loading.values.block import Block, CopySpec
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan

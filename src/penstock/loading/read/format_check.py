@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.core.files.encodings import windows_page
 from penstock.core.frozen import frozen
 from penstock.core.units import format_count
 from penstock.core.values.dialect import Dialect, Notice, WarningCode
+from penstock.loading.files.encodings import windows_page
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.content import Content, describe_conversion
 from penstock.loading.formats.probe.mangling import explain_controls, find_null_words

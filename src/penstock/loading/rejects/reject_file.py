@@ -9,12 +9,12 @@ from pathlib import Path
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import SourceError, TargetError
-from penstock.core.files.encodings import byte_order_mark, encode_again, transcode
-from penstock.core.files.newfile import NewFile, could_not_write
+from penstock.core.newfile import NewFile, could_not_write
 from penstock.core.values.table import TableName
 from penstock.ledger.listing import list_objects
 from penstock.ledger.rejects import RecordForm, RejectStore, StoredForm
 from penstock.loading.context import LoadTools
+from penstock.loading.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
 from penstock.loading.rejects.pieces import Piece, form_from_json, make_origin
 from penstock.loading.rejects.retry import find_line_end

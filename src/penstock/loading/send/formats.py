@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.files.encodings import client_encoding
 from penstock.loading.copy.encoded import (
     EncodedBlocks,
     find_gains,
@@ -24,6 +23,7 @@ from penstock.loading.copy.encoded import (
     make_plain,
 )
 from penstock.loading.copy.payload import make_encoder
+from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
 

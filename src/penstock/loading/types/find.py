@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
-from penstock.core.files.listing import is_remote
-from penstock.core.files.parallel import map_at_once
 from penstock.core.host import cpu_count
 from penstock.core.units import format_bytes, format_count
 from penstock.core.values.dialect import Notice
@@ -28,6 +26,8 @@ from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
+from penstock.loading.files.listing import is_remote
+from penstock.loading.files.parallel import map_at_once
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import find_stated, refuse_many_names, unknown_columns
 from penstock.loading.formats.jsonl import fold as fold_json

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock import _native
-from penstock.core.files.encodings import client_encoding
 from penstock.core.values.dialect import Notice
 from penstock.core.values.server import DateOrder
 from penstock.core.values.table import Column
 from penstock.loading.copy.payload import make_encoder, python_codec
+from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS, UNREAD_DATE_OIDS, UNREAD_NUMBER_OIDS
 from penstock.loading.formats.probe.form import make_form

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from penstock.core.files.listing import ctime_ns, lasting_version, recorded_name
 from penstock.core.frozen import frozen
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import TableName
 from penstock.ledger.values import Coverage, LedgerObject, LedgerUnit
+from penstock.loading.files.listing import ctime_ns, lasting_version, recorded_name
 from penstock.loading.values.plan import TargetPlan
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.core.aws.calls import Calls, Raw, explain, name_call, read_code
-from penstock.core.aws.clients import AwsClients, find_endpoint, locate_endpoint, resolve_names
 from penstock.core.errors import AwsError
+from penstock.rds.clients import AwsClients, find_endpoint, locate_endpoint, resolve_names
 from penstock.rds.s3_import.values import OWNER_TAG, BucketKey, Call, Owner, PolicyFacts, RoleFacts, S3Route
 from penstock.rds.shapes import read_roles
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import MB, format_count
+from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.bulk_load.plan import (
     RECOVERY,
     SHORT_SOURCE,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import format_count
+from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.commits.plan import (
     BASE,
     SAMPLES,

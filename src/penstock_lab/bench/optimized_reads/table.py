@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.plot import Line, Plot, Point
 from penstock.core.units import GB
+from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.optimized_reads.plan import (
     MINUTES,
     ROWS,

@@ -17,7 +17,7 @@ from penstock.core.values.table import ColumnMap
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult
 
-# The dialect of the rows that core/files/columnar writes.
+# The dialect of the rows that loading/files/columnar writes.
 SENT_DIALECT: Final = Dialect(
     format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
 )

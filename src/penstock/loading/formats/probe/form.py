@@ -14,10 +14,10 @@ from typing import Final
 from penstock import _native
 from penstock._native import Form, Records
 from penstock.core.errors import DataError, FileLocation, UsageError
-from penstock.core.files.encodings import decode
 from penstock.core.frozen import frozen
 from penstock.core.values.dialect import Dialect, DialectOptions, TextFormat
 from penstock.core.values.source import ColumnarFormat
+from penstock.loading.files.encodings import decode
 
 DEFAULT_ENCODING: Final = "UTF8"
 DEFAULT_QUOTE: Final = '"'

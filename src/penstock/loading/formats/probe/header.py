@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Final, Literal
 
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.files.encodings import guess_utf16, show_bytes
 from penstock.core.frozen import frozen
+from penstock.loading.files.encodings import guess_utf16, show_bytes
 
 _LATIN: Final = "\u00aa\u00b0\u00ba\u00c0-\u024f\u1e00-\u1eff"
 _CYRILLIC: Final = "\u0400-\u04ff"

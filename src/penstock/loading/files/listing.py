@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import SourceError, naming_file
-from penstock.core.files.local import STDIN_LOCATION, stat_object
-from penstock.core.files.parallel import map_at_once
 from penstock.core.values.dialect import Notice
 from penstock.core.values.source import OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
+from penstock.loading.files.local import STDIN_LOCATION, stat_object
+from penstock.loading.files.parallel import map_at_once
 
 if TYPE_CHECKING:
-    from penstock.core.files.stores import Stores
+    from penstock.loading.files.stores import Stores
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -58,7 +58,7 @@ def list_objects(
 def list_names(folder: str, *, stores: Callable[[], Stores]) -> tuple[str, ...]:
     """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
     if is_remote(folder):
-        from penstock.core.files.remote import list_keys  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.loading.files.remote import list_keys  # noqa: PLC0415 (10 ms, obstore)
 
         return list_keys(folder, stores())
 
@@ -111,7 +111,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
     if source == STDIN_LOCATION:
         yield SourceObject(uri="stdin", location=STDIN_LOCATION, size_bytes=None, version=None)
     elif is_remote(source):
-        from penstock.core.files.remote import list_remote  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.loading.files.remote import list_remote  # noqa: PLC0415 (10 ms, obstore)
 
         scheme, _, rest = source.partition("://")
         yield from list_remote(f"{scheme.lower()}://{rest}", stores(), on_notice=on_notice)

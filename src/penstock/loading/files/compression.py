@@ -221,7 +221,7 @@ def _xz() -> _Codec:
 
 
 def _zstd() -> _Codec:
-    from penstock.core.files.zstd import zstd  # noqa: PLC0415 (4 ms, few loads need it)
+    from penstock.core.zstd import zstd  # noqa: PLC0415 (4 ms, few loads need it)
 
     window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LIMIT_BYTES.bit_length() - 1}
     return _Codec(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from penstock.core.errors import DataError, FileLocation, PenstockError, SourceError
-from penstock.core.files.columnar.types import check_values, has_dictionary, is_view, name_sql_type, plain_array
+from penstock.loading.files.columnar.types import check_values, has_dictionary, is_view, name_sql_type, plain_array
 
 # The most rows of a record batch in the copy. A record batch is read into memory as a whole, and polars makes batches
 # of millions of rows.

@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.errors import UsageError
-from penstock.core.files.newfile import check_writable, write_file
 from penstock.core.frozen import frozen
+from penstock.core.newfile import check_writable, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock._native import RecordError
-from penstock.core.files.columnar.types import (
+from penstock.core.frozen import frozen
+from penstock.loading.files.columnar.types import (
     is_bytes,
     is_json,
     is_list,
@@ -29,7 +30,6 @@ from penstock.core.files.columnar.types import (
     plain_type,
     refusing_length,
 )
-from penstock.core.frozen import frozen
 
 # The characters that COPY text escapes in a value (copyto.c, CopyAttributeOutText). The backslash is replaced first, so
 # that no escape is escaped again.

@@ -14,20 +14,6 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from penstock.core.errors import SourceError, naming_file
-from penstock.core.files.compression import decompress
-from penstock.core.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
-from penstock.core.files.listing import is_remote, list_names, list_objects
-from penstock.core.files.local import LocalObject, Spool, refuse_remote
-from penstock.core.files.parallel import map_at_once
-from penstock.core.files.signatures import (
-    SIGNATURE_BYTES,
-    ColumnarFound,
-    check_is_not_compressed,
-    check_is_text,
-    is_cut_record,
-    refuse_text,
-    sniff,
-)
 from penstock.core.units import KIB, MIB
 from penstock.core.values.dialect import DialectOptions, Notice
 from penstock.core.values.job import MAX_RECORD_BYTES
@@ -39,12 +25,26 @@ from penstock.core.values.source import (
     ObjectSample,
     SourceObject,
 )
+from penstock.loading.files.compression import decompress
+from penstock.loading.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
+from penstock.loading.files.listing import is_remote, list_names, list_objects
+from penstock.loading.files.local import LocalObject, Spool, refuse_remote
+from penstock.loading.files.parallel import map_at_once
+from penstock.loading.files.signatures import (
+    SIGNATURE_BYTES,
+    ColumnarFound,
+    check_is_not_compressed,
+    check_is_text,
+    is_cut_record,
+    refuse_text,
+    sniff,
+)
 
 if TYPE_CHECKING:
-    from penstock.core.files.allowed import AllowedSources
-    from penstock.core.files.columnar.ranged import RangedFile, RangedObject
-    from penstock.core.files.columnar.reader import ColumnarFile
-    from penstock.core.files.stores import CredentialSource, Stores
+    from penstock.loading.files.allowed import AllowedSources
+    from penstock.loading.files.columnar.ranged import RangedFile, RangedObject
+    from penstock.loading.files.columnar.reader import ColumnarFile
+    from penstock.loading.files.stores import CredentialSource, Stores
 
 # The most bytes that the lines to skip may have. They are held in memory until the last of them is found.
 _SKIPPED_BYTES: Final = 16 * MIB
@@ -380,7 +380,7 @@ class SourceReader:
 
         Several requests are sent at once. Raises SourceError.
         """
-        from penstock.core.files.remote import look_at  # noqa: PLC0415 (8 ms, obstore)
+        from penstock.loading.files.remote import look_at  # noqa: PLC0415 (8 ms, obstore)
 
         stores = self._connect()
         yield from map_at_once(lambda source: look_at(source.location, stores), sources, threads=_LOOKS)
@@ -399,7 +399,7 @@ class SourceReader:
 
         Wildcards are not expanded.
         """
-        from penstock.core.files.remote import stat_key  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.loading.files.remote import stat_key  # noqa: PLC0415 (10 ms, obstore)
 
         return stat_key(uri, self._connect())
 
@@ -430,8 +430,8 @@ class SourceReader:
                     f'"{source.uri}" is a pipe, and {FORMAT_NAMES[file_format]} is read by ranges',
                     hint="Use --spool, which copies it to a temporary file.",
                 )
-            from penstock.core.files.columnar.ranged import RangedFile  # noqa: PLC0415 (as the next)
-            from penstock.core.files.columnar.reader import ColumnarFile  # noqa: PLC0415 (300 ms, pyarrow)
+            from penstock.loading.files.columnar.ranged import RangedFile  # noqa: PLC0415 (as the next)
+            from penstock.loading.files.columnar.reader import ColumnarFile  # noqa: PLC0415 (300 ms, pyarrow)
 
             file = RangedFile(self._open_ranged(source), size_bytes=source.size_bytes or 0)
             try:
@@ -443,7 +443,7 @@ class SourceReader:
     def _open_ranged(self, source: SourceObject) -> RangedObject:
         if not is_remote(source.location):
             return self._open_local(source)
-        from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.loading.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
 
         store, path = self._connect().find(source.location)
         return RemoteObject(source, store, path, jitter=self._jitter)
@@ -491,7 +491,7 @@ class SourceReader:
         return LocalObject(source, is_for_others=self._is_for_others, follows_links=self._allowed is None)
 
     def _open_remote(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
-        from penstock.core.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.loading.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
 
         kept = self._kept.get(source) if is_sample else self._kept.pop(source, None)
         if kept is None:
@@ -505,7 +505,7 @@ class SourceReader:
 
     def _connect(self) -> Stores:
         if self._stores is None:
-            from penstock.core.files.stores import Stores  # noqa: PLC0415 (8 ms, obstore)
+            from penstock.loading.files.stores import Stores  # noqa: PLC0415 (8 ms, obstore)
 
             self._stores = Stores(self._credentials)
         return self._stores

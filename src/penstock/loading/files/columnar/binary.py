@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock import _native
-from penstock.core.files.columnar.types import (
+from penstock.core.frozen import frozen
+from penstock.loading.files.columnar.types import (
     cast_array,
     is_bytes,
     is_json,
@@ -25,7 +26,6 @@ from penstock.core.files.columnar.types import (
     plain_type,
     refusing_length,
 )
-from penstock.core.frozen import frozen
 
 # The type of a column: its name in the Rust core, and the limit in the column's type modifier
 # (penstock.loading.copy.payload).
@@ -188,7 +188,7 @@ def _to_days(array: Any) -> Any:
 
 
 def _write_json(array: Any) -> Any:
-    from penstock.core.files.columnar.text import write_json  # noqa: PLC0415 (40 ms, pyarrow.compute)
+    from penstock.loading.files.columnar.text import write_json  # noqa: PLC0415 (40 ms, pyarrow.compute)
 
     return write_json(array)
 

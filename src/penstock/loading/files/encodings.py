@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 
 from penstock.core.errors import DataError, SourceError, UsageError
-from penstock.core.files.compression import OUTPUT_PIECE_BYTES
+from penstock.loading.files.compression import OUTPUT_PIECE_BYTES
 
 _WINDOWS_PAGES = (866, 874, *range(1250, 1259))
 

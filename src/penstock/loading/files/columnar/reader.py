@@ -17,7 +17,10 @@ from pyarrow import types
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError
-from penstock.core.files.columnar.types import (
+from penstock.core.frozen import frozen
+from penstock.core.units import KIB, MIB
+from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample, Range
+from penstock.loading.files.columnar.types import (
     check_values,
     find_nanoseconds,
     has_dictionary,
@@ -26,12 +29,9 @@ from penstock.core.files.columnar.types import (
     name_sql_type,
     text_type,
 )
-from penstock.core.frozen import frozen
-from penstock.core.units import KIB, MIB
-from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample, Range
 
 if TYPE_CHECKING:
-    from penstock.core.files.columnar.ranged import RangedFile
+    from penstock.loading.files.columnar.ranged import RangedFile
 
 # How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter than
 # this. pyarrow reads the same number of bytes.

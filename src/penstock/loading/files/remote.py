@@ -21,9 +21,9 @@ import obstore
 from obstore.exceptions import NotSupportedError
 
 from penstock.core.errors import SourceError
-from penstock.core.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 from penstock.core.units import KIB, MIB
 from penstock.core.values.source import ObjectHead, OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
+from penstock.loading.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.files.listing import expand, is_remote, local_path
 from penstock.core.values.source import SourceObject, is_skipped
+from penstock.loading.files.listing import expand, is_remote, local_path
 
 _WEB = ("http", "https")
 _TIMEOUT_S = 30
@@ -85,7 +85,7 @@ class AllowedSources:
 
     def _follow(self, url: str) -> str:
         """Return the URL to which the redirects of a URL lead. Raises UsageError, SourceError."""
-        from penstock.core.files.stores import split_userinfo  # noqa: PLC0415 (8 ms, obstore)
+        from penstock.loading.files.stores import split_userinfo  # noqa: PLC0415 (8 ms, obstore)
 
         check = self._check_url
 
