@@ -19,7 +19,7 @@ from benchmarks.data import PENSTOCK, principals
 from benchmarks.record import save, spread
 from benchmarks.rounds import WrongRows
 from benchmarks.server import QUALIFIED, Target
-from penstock.core.host import measure_disk
+from penstock.core.host.disks import measure_disk
 from penstock.core.units import GIB, MB
 from penstock.embedded.installations import default_installation
 from penstock_lab.datasets.people import expected_rows

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.host import Machine
+from penstock.core.host.machine import Machine
 from penstock.core.values.device import Device, VolumeLimits
 from penstock_lab.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
 from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult

@@ -18,7 +18,7 @@ from benchmarks.record import save, spread
 from benchmarks.server import QUALIFIED, Target, bench_server
 from benchmarks.ways import AS_COPY
 from penstock.cli.main import main as penstock
-from penstock.core.host import process_cpu_s
+from penstock.core.host.process import process_cpu_s
 from penstock.watch.sampler import Sampler
 from penstock.watch.watching import Beside
 from penstock_lab.datasets.people import expected_rows

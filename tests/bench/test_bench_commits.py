@@ -17,7 +17,7 @@ import pytest
 from cli.conftest import run_process
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError, ServerError, TargetError, UsageError
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 from penstock.embedded.installations import default_installation
 from penstock_lab.bench.command import commits
 from penstock_lab.bench.commits import plan

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.recorded import read_optimized_reads
 
 from penstock.core.errors import LabError, UsageError
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 from penstock.core.values.device import Device
 from penstock_lab.bench.command import describe_reads, optimized_reads
 from penstock_lab.bench.optimized_reads.plan import (

@@ -13,7 +13,7 @@ from benchmarks.recorded import read_commits
 
 from cli.conftest import run_process
 from penstock.core.errors import SourceError, UsageError
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 from penstock.report.plot import check_plot, draw_plot
 from penstock_lab.bench.commits.plan import Size, SizeResult
 from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.core.host import cpu_count
+from penstock.core.host.machine import cpu_count
 from penstock.diagnose.examination import diagnose, examine
 from support.parts import rest
 from support.recorded import execute, find_pgbench, recording, working

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.core.host import cpu_count
+from penstock.core.host.machine import cpu_count
 from penstock.diagnose.examination import examine
 from penstock.diagnose.load import judge_recording
 from penstock.watch.recordings import read_recording

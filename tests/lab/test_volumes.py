@@ -19,7 +19,7 @@ from benchmarks.direct_io import Delivered, fill, measure
 
 from penstock.cli.main import main
 from penstock.core.errors import LabError, UsageError
-from penstock.core.host import find_devices
+from penstock.core.host.disks import find_devices
 from penstock.core.volumes import Bucket, Throttle
 from penstock_lab.topology.processes import Launch, Processes
 from penstock_lab.volumes import (

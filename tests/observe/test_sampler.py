@@ -19,7 +19,8 @@ from psycopg.conninfo import make_conninfo
 from penstock.commits.probe import probe_commits
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
-from penstock.core.host import find_device, process_cpu_s
+from penstock.core.host.disks import find_device
+from penstock.core.host.process import process_cpu_s
 from penstock.core.values.device import TieredCache
 from penstock.watch import activity
 from penstock.watch.activity import ask_tiered_cache

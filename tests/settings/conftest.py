@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.host import Disk
+from penstock.core.host.disks import Disk
 from penstock.loading.steps import lease as server_settings
 from support.changed_server import MAJORS, make_changed_server
 from support.parts import rest

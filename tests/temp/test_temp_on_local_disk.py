@@ -13,7 +13,8 @@ import pytest
 from penstock.api.connect import connect_to
 from penstock.cli.main import main
 from penstock.core.errors import LabError
-from penstock.core.host import find_device, memory_bytes, read_counters
+from penstock.core.host.disks import find_device, read_counters
+from penstock.core.host.machine import memory_bytes
 from penstock.temp.replay.replay import replay_statements
 from penstock.temp.usage.usage import temp_usage
 from penstock_lab.topology.lab import Lab, list_labs

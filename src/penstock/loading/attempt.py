@@ -24,7 +24,7 @@ from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
-    from penstock.core.host import Interrupts
+    from penstock.core.host.process import Interrupts
     from penstock.core.values.accounts import FileOutcome, StepProgress
     from penstock.loading.claim.write import ClaimedLoad
     from penstock.loading.context import LoadTools, NextAttempt

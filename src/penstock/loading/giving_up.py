@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.catalogue.tables import drop_created
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import PenstockError
-from penstock.core.host import holding_interrupts
+from penstock.core.host.process import holding_interrupts
 from penstock.ledger.committed import count_rows
 from penstock.ledger.targets import read_landings
 from penstock.loading.claim.decide import describe_left

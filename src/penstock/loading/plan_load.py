@@ -17,7 +17,7 @@ from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
 from penstock.core.frozen import frozen
-from penstock.core.host import cpu_count
+from penstock.core.host.machine import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import Housekeeping

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import Interrupted, PenstockError, ServerError
-from penstock.core.host import holding_interrupts, host_name
+from penstock.core.host.machine import host_name
+from penstock.core.host.process import holding_interrupts
 from penstock.core.values.accounts import Stopwatch
 from penstock.ledger.committed import has_all, read_coverage
 from penstock.ledger.ledger import confirm, finish

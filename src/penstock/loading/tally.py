@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.host import cpu_count
+from penstock.core.host.machine import cpu_count
 from penstock.core.units import count_nouns
 from penstock.core.values.accounts import (
     BackendIo,

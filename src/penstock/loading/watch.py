@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.host import holding_interrupts
+from penstock.core.host.process import holding_interrupts
 from penstock.core.values.accounts import LoadCounts
 from penstock.watch.kept import recordings_folder
 from penstock.watch.watching import SHORTEST_S, Beside, open_sampler_at

@@ -29,7 +29,8 @@ from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.host import cpu_count, measure_disk, read_machine
+from penstock.core.host.disks import measure_disk
+from penstock.core.host.machine import cpu_count, read_machine
 from penstock.core.sql import fetch_rows, send_query
 from penstock.core.values.inspection import (
     Archiver,

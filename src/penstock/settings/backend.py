@@ -19,7 +19,8 @@ from penstock.core.catalogue.settings import AttachedGroup, LeaseReport, Profile
 from penstock.core.closing import Closing
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import AwsError, ServerError, TargetError, UsageError
-from penstock.core.host import client_name, measure_disk
+from penstock.core.host.disks import measure_disk
+from penstock.core.host.machine import client_name
 from penstock.rds.findings import compose_command
 from penstock.settings.decide import has_parameter_group
 from penstock.settings.kinds import APPLY_LOOK_S, AlterSystem, ParameterGroups, Parameters

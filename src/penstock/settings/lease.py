@@ -28,7 +28,7 @@ from penstock.core.catalogue.settings import (
 from penstock.core.connect.connection import is_usable
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.host import holding_interrupts
+from penstock.core.host.process import holding_interrupts
 from penstock.core.values.change import SERVER, Change, Hold, lock_of
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, show

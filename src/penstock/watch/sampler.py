@@ -18,16 +18,9 @@ from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
-from penstock.core.host import (
-    busy_cpu_s,
-    cpu_count,
-    find_device,
-    is_named,
-    measure_space,
-    process_cpu_s,
-    read_counters,
-    server_cpu_s,
-)
+from penstock.core.host.disks import find_device, measure_space, read_counters
+from penstock.core.host.machine import busy_cpu_s, cpu_count
+from penstock.core.host.process import is_named, process_cpu_s, server_cpu_s
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, Device, VolumeLimits
 from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import (

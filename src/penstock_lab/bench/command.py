@@ -486,7 +486,7 @@ def _test_server(options: Mapping[str, Any], *, s3: str | None, output: Path) ->
 
     from penstock.cli.options import open_target
     from penstock.core.connect.conninfo import given_settings, parse_conninfo
-    from penstock.core.host import host_name
+    from penstock.core.host.machine import host_name
     from penstock.core.newfile import write_file
     from penstock_lab.bench.self_test.report import describe_step, make_report
     from penstock_lab.bench.self_test.run import STEPS, SelfTestFindings, run_self_test

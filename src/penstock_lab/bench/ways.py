@@ -21,7 +21,7 @@ from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import LabError, ServerError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.host import client_name
+from penstock.core.host.machine import client_name
 from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob

@@ -18,7 +18,7 @@ from penstock.core.connect.connection import Connection, ConnectionFactory, over
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import LabError
 from penstock.core.frozen import frozen
-from penstock.core.host import memory_bytes
+from penstock.core.host.machine import memory_bytes
 from penstock.core.sql import fetch_rows
 from penstock.core.units import MIB, format_bytes
 from penstock.core.values.inspection import StandbyRow

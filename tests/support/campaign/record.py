@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import read_commit
 
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 from penstock.embedded.installations import read_version
 from support.campaign.columnar import COLUMNAR
 from support.servers import installed

@@ -12,7 +12,7 @@ from benchmarks.recorded import read_bulk_load
 
 from penstock.core import host as machine
 from penstock.core.errors import LabError, UsageError
-from penstock.core.host import read_machine
+from penstock.core.host.machine import read_machine
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import VolumeLimits
 from penstock_lab.bench.bulk_load import plan

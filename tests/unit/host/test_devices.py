@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.host import find_device, find_mount, judge_kind, parse_counters, read_counters
+from penstock.core.host.disks import find_device, find_mount, judge_kind, parse_counters, read_counters
 from penstock.core.values.device import rates
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.host import holding_interrupts
+from penstock.core.host.process import holding_interrupts
 
 
 def _interrupt(number: int = signal.SIGINT) -> None:

@@ -15,7 +15,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
-from penstock.core.host import holding_interrupts
+from penstock.core.host.process import holding_interrupts
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
 

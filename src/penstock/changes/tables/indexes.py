@@ -49,7 +49,7 @@ from penstock.core.catalogue.definition import run_all
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.host import cpu_count, memory_bytes
+from penstock.core.host.machine import cpu_count, memory_bytes
 
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored

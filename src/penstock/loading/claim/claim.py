@@ -17,7 +17,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import PenstockError, TableExistsError, TakenOverError, TargetError
-from penstock.core.host import host_name
+from penstock.core.host.machine import host_name
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import find_others
 from penstock.ledger.ledger import confirm

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import Interrupted, PenstockError, TakenOverError
-from penstock.core.host import client_name, host_name
+from penstock.core.host.machine import client_name, host_name
 from penstock.ledger.committed import OtherObject, read_coverage
 from penstock.ledger.ledger import taken_over
 from penstock.ledger.locks import find_workers, try_lock, try_lock_here

@@ -190,7 +190,7 @@ class LoadCommand:
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
         """Plan, check or run the load. Raises PenstockError, typer.Exit."""
         from penstock.api.connect import connect_to
-        from penstock.core.host import keep_freed_memory
+        from penstock.core.host.process import keep_freed_memory
         from penstock.loading.loader import Loader
 
         keep_freed_memory()

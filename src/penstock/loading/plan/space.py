@@ -10,7 +10,7 @@ from penstock.core.catalogue.catalog import DiskForecast, SpaceNeed, TableStorag
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.host import measure_disk, measure_files
+from penstock.core.host.disks import measure_disk, measure_files
 from penstock.core.units import format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.dialect import Notice

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from penstock.core.connect.errors import find_hint
 from penstock.core.errors import FileLocation, PenstockError, SourceError
-from penstock.core.host import Interrupts, holding_interrupts
+from penstock.core.host.process import Interrupts, holding_interrupts
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reject
 from penstock.loading.context import LoadTools

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
-from penstock.core.host import cpu_count
+from penstock.core.host.machine import cpu_count
 from penstock.core.units import format_bytes, format_count
 from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LoadRules

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from penstock.core.frozen import frozen
-from penstock.core.host import find_device, measure_disk
+from penstock.core.host.disks import find_device, measure_disk
 
 _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

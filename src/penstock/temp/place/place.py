@@ -25,7 +25,7 @@ from penstock.core.checks import check_standby
 from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.host import measure_disk
+from penstock.core.host.disks import measure_disk
 from penstock.core.units import format_bytes
 from penstock.core.values.change import SERVER, Change, Hold, lock_of
 from penstock.core.values.names import quote_name

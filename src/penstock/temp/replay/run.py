@@ -23,7 +23,9 @@ from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.host import find_device, holding_interrupts, memory_bytes, read_counters
+from penstock.core.host.disks import find_device, read_counters
+from penstock.core.host.machine import memory_bytes
+from penstock.core.host.process import holding_interrupts
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.device import Device, rates
 from penstock.core.values.names import quote_name

@@ -24,7 +24,7 @@ from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import AwsError, PenstockError
-from penstock.core.host import find_device, measure_disk, read_counters
+from penstock.core.host.disks import find_device, measure_disk, read_counters
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.temp_place import parse_setting

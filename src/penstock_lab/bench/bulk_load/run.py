@@ -22,7 +22,7 @@ from penstock.core.catalogue.settings import alter_system, reload
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.core.connect.conninfo import parse_conninfo
 from penstock.core.frozen import frozen
-from penstock.core.host import Machine, read_machine
+from penstock.core.host.machine import Machine, read_machine
 from penstock.core.units import MIB
 from penstock.core.values.device import VolumeLimits, count_bytes, count_ios
 from penstock.diagnose.examination import examine

@@ -23,7 +23,7 @@ from penstock.core.connect.connection import Connection, ConnectionFactory, is_u
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
-from penstock.core.host import Machine, read_machine
+from penstock.core.host.machine import Machine, read_machine
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation

@@ -24,7 +24,8 @@ from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.frozen import frozen
-from penstock.core.host import Machine, find_device, find_devices, read_counters, read_machine
+from penstock.core.host.disks import find_device, find_devices, read_counters
+from penstock.core.host.machine import Machine, read_machine
 from penstock.core.sql import fetch_one
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation

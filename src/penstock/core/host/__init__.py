@@ -1,0 +1,1 @@
+"""This machine: its processors, memory, control groups and disks, and this process."""
