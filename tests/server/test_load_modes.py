@@ -13,9 +13,9 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob, LoadRules, Transform
 from penstock.ledger.listing import list_loads
-from penstock.loading.command.jobfile import read_job_file
-from penstock.loading.command.request import make_target
 from penstock.loading.indexes.table_changes import TableChanges
+from penstock.loading.jobs.jobfile import read_job_file
+from penstock.loading.jobs.request import make_target
 from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
 from penstock.loading.views.outcome import describe_outcome, outcome_object

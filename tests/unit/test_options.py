@@ -20,8 +20,8 @@ from penstock.cli.reference import render_keywords
 from penstock.core.errors import UsageError
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
 from penstock.core.values.options import find_option, option_fields
-from penstock.loading.command.jobfile import read_job_file
-from penstock.loading.command.request import make_request, make_target
+from penstock.loading.jobs.jobfile import read_job_file
+from penstock.loading.jobs.request import make_request, make_target
 
 if TYPE_CHECKING:
     from dataclasses import Field

@@ -18,13 +18,12 @@ from penstock.api.connect import connect_to
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
-from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules, Request
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.options import option_fields, pick
-from penstock.loading.command.export import read_export
-from penstock.loading.command.jobfile import read_job_file
-from penstock.loading.command.request import make_request, make_target
+from penstock.loading.jobs.jobfile import read_job_file
+from penstock.loading.jobs.request import make_request, make_target, no_table
 from penstock.loading.loader import Loader
 
 if TYPE_CHECKING:
@@ -70,9 +69,8 @@ def load(
     `source` is a path, wildcard or URL, a file object, a table in memory with the Arrow C stream interface (pyarrow,
     polars, DuckDB, pandas), or a list of those. File objects and tables are first copied to a temporary file, text as
     UTF-8. Each call loads them again, and no other process can resume such a load.
-    `into` is "table" or "schema.table" as SQL spells it. If it is not given, `source` is a job file or the folder of an
-    RDS snapshot export. The name of a job file ends with .toml, and `options` override its keys for the whole load. The
-    tables of an export are loaded into tables of the same names.
+    `into` is "table" or "schema.table" as SQL spells it. If it is not given, `source` is a job file, whose name ends
+    with .toml, and `options` override its keys for the whole load.
     `to` is a connection string of libpq. By default the PG* variables name the server. If they are not set, it is the
     embedded server.
     Warnings are logged, and returned in the outcome. Raises PenstockError, which says which rows stay committed and how
@@ -84,12 +82,9 @@ def load(
     copies: dict[str, str] = {}
     with ExitStack() as stack, _naming_copies(copies):
         paths = [_path_of(each, stack, copies) for each in sources]
-        noted: list[Notice] = []
-        request = _read_request(paths, into, {**options, "dialect": dialect, "to": to}, on_notice=noted.append)
+        request = _read_request(paths, into, {**options, "dialect": dialect, "to": to})
         loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
-        plan = loader.plan(request.job)
-        plan = replace(plan, notices=(*noted, *plan.notices))
-        return _run(loader, plan, on_progress)
+        return _run(loader, loader.plan(request.job), on_progress)
 
 
 def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
@@ -105,8 +100,6 @@ def _read_request(
     paths: Sequence[str],
     into: str | TableName | None,
     options: Mapping[str, Any],
-    *,
-    on_notice: Callable[[Notice], None],
 ) -> Request:
     """Return the request that a job file contains, or a request to load the given sources. Raises UsageError."""
     if into is None and [path.lower().endswith(".toml") for path in paths] == [True]:
@@ -120,10 +113,8 @@ def _read_request(
             )
         return read_job_file(Path(paths[0]), given)
     if into is None:
-        targets = read_export(paths, options, on_notice=on_notice)
-    else:
-        targets = [make_target({**options, "into": into}, sources=paths)]
-    return make_request(options, targets)
+        raise no_table()
+    return make_request(options, [make_target({**options, "into": into}, sources=paths)])
 
 
 @contextmanager

@@ -170,7 +170,6 @@ WarningCode = Literal[
     "empty",
     "empty-field",
     "end-of-data",
-    "export",
     "file-skipped",
     "first-line",
     "folder-empty",

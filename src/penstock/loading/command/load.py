@@ -39,7 +39,7 @@ from penstock.core.values.job import Access, Housekeeping, Request
 from penstock.core.values.options import OptionError, pick, spell_options
 from penstock.loading.command.progress import showing_progress
 from penstock.loading.command.records import note_reject_files
-from penstock.loading.command.request import make_request, make_target
+from penstock.loading.jobs.request import make_request, make_target, no_table
 from penstock.loading.views.outcome import (
     check_object,
     describe_check,
@@ -65,8 +65,7 @@ Sources = Annotated[
         metavar="SOURCE",
         show_default=False,
         help="Files to load: paths, directories, wildcards, s3, gs, az, http and https URLs, or - for standard input; "
-        "compressed or not. Or one job file that ends with .toml, or, without --into, the folder of an RDS snapshot "
-        "export.",
+        "compressed or not. Or one job file that ends with .toml.",
     ),
 ]
 PlanOnly = Annotated[
@@ -115,8 +114,7 @@ def load(
 
     Several sessions load at once, even from a single file. What is loaded is recorded in the target database, so the
     same command resumes an interrupted load, and skips what is loaded already. A job file (job.toml) loads into many
-    tables at once: docs/reference/job.md lists its keys. The folder of an RDS snapshot export, without --into, loads
-    its tables into those of the same names.
+    tables at once: docs/reference/job.md lists its keys.
     """
     if plan and check:
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
@@ -151,9 +149,7 @@ def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request
         spell_as_keys(is_job_file=True)
         return request
     if "into" not in options:
-        from penstock.loading.command.export import read_export
-
-        return make_request(options, read_export(sources, options, on_notice=show_warning))
+        raise no_table()
     if any(is_job_file):
         raise UsageError(
             "--into cannot be used with a job file",
@@ -171,7 +167,7 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
                 detail=f"{path} describes its own targets.",
                 hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
             )
-    from penstock.loading.command.jobfile import read_job_file
+    from penstock.loading.jobs.jobfile import read_job_file
 
     if not path.exists():
         raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))

@@ -55,20 +55,6 @@ def list_objects(
     return tuple(objects.values())
 
 
-def list_names(folder: str, *, stores: Callable[[], Stores]) -> tuple[str, ...]:
-    """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
-    if is_remote(folder):
-        from penstock.loading.files.remote import list_keys  # noqa: PLC0415 (10 ms, obstore)
-
-        return list_keys(folder, stores())
-
-    def refuse(exc: OSError) -> None:
-        raise SourceError(f'could not list "{_printable(str(exc.filename))}": {exc.strerror}') from exc
-
-    walked = os.walk(folder, onerror=refuse)
-    return tuple(sorted(os.path.relpath(f"{parent}/{name}", folder) for parent, _, names in walked for name in names))
-
-
 def is_remote(location: str) -> bool:
     """Return whether a location is read through obstore."""
     return _scheme(location) in REMOTE_SCHEMES

@@ -72,16 +72,6 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
         yield from matching
 
 
-def list_keys(folder: str, stores: Stores) -> tuple[str, ...]:
-    """Return the keys of all objects below a prefix, relative to the prefix. Raises SourceError."""
-    scheme, _, rest = folder.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    root = f"{scheme.lower()}://{bucket}"
-    store, _ = stores.find(root)
-    listed = _list_folder(store, root, f"{prefix}/")
-    return tuple(meta["path"].removeprefix(f"{prefix}/") for meta in listed.objects)
-
-
 def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
     """Return the object whose key is exactly that of `uri`, and its Content-Encoding. Raises SourceError."""
     head = look_at(uri, stores)

@@ -27,7 +27,7 @@ from penstock.core.values.source import (
 )
 from penstock.loading.files.compression import decompress
 from penstock.loading.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
-from penstock.loading.files.listing import is_remote, list_names, list_objects
+from penstock.loading.files.listing import is_remote, list_objects
 from penstock.loading.files.local import LocalObject, Spool, refuse_remote
 from penstock.loading.files.parallel import map_at_once
 from penstock.loading.files.signatures import (
@@ -316,10 +316,6 @@ class SourceReader:
             if error is not None:
                 on_failed(source, error)
         return [source for source in sources if errors[source] is None]
-
-    def list_names(self, folder: str) -> tuple[str, ...]:
-        """Return the paths of all files below a folder or prefix, relative to it. Raises SourceError."""
-        return list_names(folder, stores=self._connect)
 
     def sample(
         self,

@@ -17,7 +17,7 @@ from penstock.core.refusals import explain_refusal
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
 from penstock.core.values.options import OptionError, option_fields, read_texts
 from penstock.core.words import suggest
-from penstock.loading.command.request import make_request, make_target
+from penstock.loading.jobs.request import make_request, make_target
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
 _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]

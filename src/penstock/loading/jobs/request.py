@@ -34,6 +34,11 @@ def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Pat
     return TargetJob(sources=tuple(sources), dialect=dialect, **options)
 
 
+def no_table() -> UsageError:
+    """Return the error of a load that names neither a table nor a job file."""
+    return UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
+
+
 def read_transform(path: Path) -> Transform:
     """Return the statement in a file.
 

@@ -1,0 +1,1 @@
+"""Job files, and the requests that options make."""
