@@ -10,8 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.connect import connect_to
 from penstock.core.errors import PenstockError
+from penstock.core.values.finding import Finding
 from penstock.core.values.job import LoadJob
-from penstock.core.values.server import Finding
 from penstock.loading.loader import Loader
 from penstock.preflight.command.screen import render
 from support.files import write_to

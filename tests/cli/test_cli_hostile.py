@@ -15,7 +15,7 @@ from rich.console import Console
 from penstock.cli.output import Messages, write_result
 from penstock.core import words as visible
 from penstock.core.values.accounts import StepProgress
-from penstock.core.values.server import Finding
+from penstock.core.values.finding import Finding
 from penstock.loading.command.bars import Bars
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.preflight.command.screen import render

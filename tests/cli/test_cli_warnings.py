@@ -14,8 +14,8 @@ from psycopg.conninfo import make_conninfo
 from penstock.api.connect import connect_to
 from penstock.api.functions import load
 from penstock.core.errors import UsageError
-from penstock.core.values.dialect import Notice, WarningCode
 from penstock.core.values.job import LoadJob, LoadRules
+from penstock.core.values.notice import Notice, WarningCode
 from penstock.loading.loader import Loader
 from penstock.loading.warned import WarningLog
 from support.files import write_to

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from files.conftest import S3, Relay
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
 
 _ROOT = "s3://landing"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.catalogue.settings import LeasedSetting
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
     from penstock.core.values.source import SourceObject
     from penstock.loading.values.outcome import CheckOutcome, LoadOutcome
 

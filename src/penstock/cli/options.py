@@ -18,8 +18,8 @@ import typer
 
 from penstock.cli.output import remember_target, show_warning
 from penstock.core.errors import PenstockError
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import NAMES, OptionError, find_option, option_fields, pick
 from penstock.core.words import hide_secrets
 

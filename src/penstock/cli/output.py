@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.core.errors import PenstockError
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import TARGET_KINDS
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import Option, find_option, option_fields
 from penstock.core.words import hide_secrets, visible, visible_lines
 

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.core.values.finding import Finding, refusal, warning
 from penstock.core.values.names import init_command, quote_name, quote_table, upgrade_command
-from penstock.core.values.server import (
-    DSQL_LOADER,
-    Distributed,
-    Finding,
-    LedgerRights,
-    PoolerFacts,
-    ServerFacts,
-    refusal,
-    warning,
-)
+from penstock.core.values.server import DSQL_LOADER, Distributed, LedgerRights, PoolerFacts, ServerFacts
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import Receiver

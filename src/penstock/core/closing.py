@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
 
 
 class Closing(ABC):

@@ -20,8 +20,9 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError, TargetError
 from penstock.core.sql import read_statements
+from penstock.core.values.finding import Finding, note, refuse
 from penstock.core.values.names import upgrade_command
-from penstock.core.values.server import Finding, LedgerRights, note, refuse
+from penstock.core.values.server import LedgerRights
 from penstock.ledger.committed import BE_DURABLE
 from penstock.ledger.schema import (
     VERSION,

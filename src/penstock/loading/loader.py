@@ -15,8 +15,8 @@ from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
 from penstock.core.errors import TableExistsError
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import Housekeeping, LoadJob
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import OptionError
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.rights import read_rights

@@ -19,9 +19,9 @@ from penstock.core.closing import log_notice
 from penstock.core.frozen import frozen
 from penstock.core.host.machine import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.core.values.dialect import Notice
+from penstock.core.values.finding import refuse
 from penstock.core.values.job import Housekeeping
-from penstock.core.values.server import refuse
+from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools

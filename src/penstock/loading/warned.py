@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.core.errors import UsageError
-from penstock.core.values.dialect import Notice, WarningCode
+from penstock.core.values.notice import Notice, WarningCode
 
 # How many warnings are kept. A trigger may raise one for each row, and nobody reads more than this.
 _KEPT = 1000

@@ -32,6 +32,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import cpu_count, read_machine
 from penstock.core.sql import fetch_rows, send_query
+from penstock.core.values.finding import Finding, refusal, refusal_of
 from penstock.core.values.inspection import (
     Archiver,
     Connections,
@@ -51,7 +52,7 @@ from penstock.core.values.inspection import (
     TableInspection,
     Tablespace,
 )
-from penstock.core.values.server import Finding, LedgerRights, PoolerFacts, ServerFacts, Unread, refusal, refusal_of
+from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts, Unread
 from penstock.core.values.source import S3Bucket
 from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets

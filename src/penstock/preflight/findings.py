@@ -18,8 +18,8 @@ from penstock.core.checks import (
     warn_of_version,
 )
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
+from penstock.core.values.finding import Finding, Severity, note, ok, refusal, refusal_of, warning
 from penstock.core.values.names import init_command, quote_name
-from penstock.core.values.server import Finding, Severity, note, ok, refusal, refusal_of, warning
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.watch.risks import describe_risk

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
 from penstock.core.units import count_nouns, format_count
+from penstock.core.values.finding import refuse
 from penstock.core.values.names import quote_name
-from penstock.core.values.server import refuse
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
 from penstock.loading.values.work import ObjectWork, all_objects
 from penstock.proof.values import Problem, VerifiedTable

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, format_bytes, format_count
-from penstock.core.values.server import Finding, note, ok, warning
+from penstock.core.values.finding import Finding, note, ok, warning
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import (

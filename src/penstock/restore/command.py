@@ -11,8 +11,8 @@ from penstock.cli.options import LEDGER, Json, Quiet, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
 from penstock.core.units import format_bytes, format_duration
 from penstock.core.values.change import RepairStep, name_with_attached
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import Housekeeping
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import pick, split_names
 from penstock.core.words import line_up
 from penstock.loading.views.outcome import describe_server, server_object, staging_object

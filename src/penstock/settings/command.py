@@ -11,7 +11,7 @@ import typer
 from penstock.cli.options import SERVER, Json, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
 from penstock.core.refusals import REFUSALS
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import parse_duration
 from penstock.settings.decide import (
     BULK_LOAD,

@@ -12,7 +12,7 @@ import typer
 from penstock.cli.options import SERVER, Json, Quiet, open_target, takes
 from penstock.cli.output import PROBLEMS, Messages, show_warning, write_message, write_result
 from penstock.core.errors import Interrupted, ServerError, UsageError
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import parse_counts, parse_duration, split_names
 from penstock.core.values.temp_place import parse_name, parse_scope
 from penstock.temp.view import (

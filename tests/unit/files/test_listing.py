@@ -13,7 +13,7 @@ from penstock.loading.files.remote import matches, safe_url
 from penstock.loading.files.streams import SourceReader
 
 if TYPE_CHECKING:
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
 
 
 def _names(*sources: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.checks import NEWEST_TESTED_MAJOR, check_server
+from penstock.core.values.finding import refusal
 from penstock.core.values.inspection import (
     Archiver,
     Connections,
@@ -27,14 +28,14 @@ from penstock.core.values.inspection import (
     TableCosts,
     TableInspection,
 )
-from penstock.core.values.server import Clock, PoolerFacts, Unread, refusal
+from penstock.core.values.server import Clock, PoolerFacts, Unread
 from penstock.core.values.table import TableFacts, TableName
 from penstock.loading.plan.notices import server_notices
 from penstock.preflight.findings import describe_change, judge, would_load
 from support.plans import SERVER
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import Finding
+    from penstock.core.values.finding import Finding
 
 GIB = 1024**3
 

@@ -15,7 +15,7 @@ from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, m
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
-    from penstock.core.values.server import Finding
+    from penstock.core.values.finding import Finding
 
 GIB = 2.0**30
 

@@ -54,7 +54,8 @@ from penstock.core.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
 from penstock.core.connect.tls import compose_is_direct, find_roots, tls_defaults
 from penstock.core.connect.waiting import SessionWatch, WatchedConnection
 from penstock.core.errors import ServerError, UsageError
-from penstock.core.values.server import DateOrder, Finding, PoolerFacts, refuse
+from penstock.core.values.finding import Finding, refuse
+from penstock.core.values.server import DateOrder, PoolerFacts
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.frozen import frozen
-from penstock.core.values.server import Clock, Finding, LedgerRights, PoolerFacts, ServerFacts, Unread
+from penstock.core.values.finding import Finding
+from penstock.core.values.server import Clock, LedgerRights, PoolerFacts, ServerFacts, Unread
 
 if TYPE_CHECKING:
     from penstock.core.values.table import TableFacts, TableName

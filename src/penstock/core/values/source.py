@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from penstock.core.frozen import frozen
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
 Range = tuple[int, int]

@@ -51,7 +51,7 @@ from penstock.loading.views.outcome import (
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
     from penstock.loading.loader import Loader
     from penstock.loading.values.outcome import LoadProgress
     from penstock.loading.values.plan import LoadPlan

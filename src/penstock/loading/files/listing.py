@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import SourceError, naming_file
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
 from penstock.loading.files.local import STDIN_LOCATION, stat_object
 from penstock.loading.files.parallel import map_at_once

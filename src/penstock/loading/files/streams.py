@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from penstock.core.errors import SourceError, naming_file
 from penstock.core.units import KIB, MIB
-from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import MAX_RECORD_BYTES
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import (
     FORMAT_NAMES,
     ColumnarFormat,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import DataError
 from penstock.core.units import count_nouns
-from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import ColumnarSample, ObjectSample
 from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import TargetError, UsageError
-from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import Column, ColumnMap, TableFacts
 from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
 

@@ -31,7 +31,8 @@ from penstock.loading.values.block import Block
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 if TYPE_CHECKING:
-    from penstock.core.values.dialect import DialectOptions, Notice
+    from penstock.core.values.dialect import DialectOptions
+    from penstock.core.values.notice import Notice
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import ColumnMap, TableFacts
     from penstock.ledger.rejects import RecordForm

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, UsageError
 from penstock.core.units import format_bytes
-from penstock.core.values.dialect import Dialect, DialectOptions, Notice
+from penstock.core.values.dialect import Dialect, DialectOptions
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import Compression, ObjectSample
 from penstock.loading.files.encodings import client_encoding, iconv_name
 from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names

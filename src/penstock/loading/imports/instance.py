@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.loading.pace import plan_sessions
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.frozen import frozen
+from penstock.core.values.finding import Finding, refusal, refuse
 from penstock.core.values.mode import ImportRights, Link, RoutePlan
 from penstock.core.values.names import quote_name
-from penstock.core.values.server import Finding, refusal, refuse
 from penstock.loading.files.encodings import normalize_encoding
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan

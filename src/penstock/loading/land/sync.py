@@ -24,8 +24,8 @@ from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import DeleteLimitError, TargetError, UsageError
 from penstock.core.sql import table_identifier
 from penstock.core.units import count_nouns, format_count
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import DELETE
+from penstock.core.values.notice import Notice
 from penstock.loading.formats.columns import DEFAULT_PLACEHOLDER, FILENAME_PLACEHOLDER, NULL_PLACEHOLDER
 from penstock.loading.land.cascades import find_foreign_keys, find_triggers
 from penstock.loading.land.context import refuse_unended

@@ -13,8 +13,9 @@ from penstock.core.catalogue.tables import is_empty
 from penstock.core.checks import check_server
 from penstock.core.errors import SourceError, TargetError
 from penstock.core.values.accounts import UnreadableObject, describe_error
-from penstock.core.values.dialect import DialectOptions, Notice
-from penstock.core.values.server import refuse
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.finding import refuse
+from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_up
 from penstock.loading.files.signatures import ColumnarFound
 from penstock.loading.formats import find_format

@@ -9,10 +9,11 @@ from typing import Any
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError, TargetError, UsageError
-from penstock.core.values.dialect import Dialect, DialectOptions, Notice
+from penstock.core.values.dialect import Dialect, DialectOptions
 from penstock.core.values.job import DELETE, MAX_DELETE, TargetJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.core.values.names import quote_table
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import quote_name, spell_options
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import Column, TableFacts, TableName

@@ -12,8 +12,8 @@ from penstock.core.checks import warn_of_version
 from penstock.core.errors import TargetError
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.units import format_bytes
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LoadRules
+from penstock.core.values.notice import Notice
 from penstock.core.values.server import ServerFacts
 from penstock.core.values.table import TableFacts
 from penstock.loading.plan.space import text_bytes

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import refuse_shared_tables
 from penstock.loading.plan.notices import server_notices

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.values.dialect import DialectOptions, Notice
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.notice import Notice
 from penstock.core.values.options import spell_options
 from penstock.core.words import hide_secrets
 

@@ -13,7 +13,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk, measure_files
 from penstock.core.units import format_bytes
 from penstock.core.values.accounts import PlanPart
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 from penstock.loading.values.work import ObjectWork

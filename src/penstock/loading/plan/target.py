@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.values.dialect import Notice
+from penstock.core.values.finding import refuse
 from penstock.core.values.job import LoadRules, TargetJob
-from penstock.core.values.server import ServerFacts, refuse
+from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import ColumnMap, TableFacts
 from penstock.loading.formats import find_format

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from penstock import _native
 from penstock.core.frozen import frozen
 from penstock.core.units import format_count
-from penstock.core.values.dialect import Dialect, Notice, WarningCode
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.notice import Notice, WarningCode
 from penstock.loading.files.encodings import windows_page
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.content import Content, describe_conversion

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.units import format_count
-from penstock.core.values.dialect import Notice
 from penstock.core.values.names import quote_name, quote_table
+from penstock.core.values.notice import Notice
 from penstock.core.values.server import DateOrder
 from penstock.loading.copy.payload import Encoder, python_codec
 from penstock.loading.formats import format_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts
 from penstock.loading.formats import format_of
 from penstock.loading.types.notations import compose_word

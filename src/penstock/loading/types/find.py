@@ -20,8 +20,8 @@ from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
 from penstock.core.host.machine import cpu_count
 from penstock.core.units import format_bytes, format_count
-from penstock.core.values.dialect import Notice
 from penstock.core.values.job import LoadRules
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock import _native
-from penstock.core.values.dialect import Notice
+from penstock.core.values.notice import Notice
 from penstock.core.values.server import DateOrder
 from penstock.core.values.table import Column
 from penstock.loading.copy.payload import make_encoder, python_codec

@@ -9,7 +9,7 @@ from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
-    from penstock.core.values.dialect import Notice
+    from penstock.core.values.notice import Notice
     from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftRejects
 

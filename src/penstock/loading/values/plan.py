@@ -16,8 +16,9 @@ from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.core.values.accounts import PlanPart, UnreadableObject
-    from penstock.core.values.dialect import Dialect, Notice
+    from penstock.core.values.dialect import Dialect
     from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.notice import Notice
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample, SourceObject
 

@@ -18,7 +18,7 @@ from penstock.cli.output import shows_colours
 from penstock.core.words import visible, visible_lines
 
 if TYPE_CHECKING:
-    from penstock.core.values.server import Finding
+    from penstock.core.values.finding import Finding
 
 # The width of the screen if standard output is not a terminal. On a terminal it is the maximum width, because longer
 # lines are hard to read.

@@ -28,8 +28,8 @@ from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.units import format_bytes
 from penstock.core.values.change import SERVER, Change, Hold, lock_of
+from penstock.core.values.finding import refuse
 from penstock.core.values.names import quote_name
-from penstock.core.values.server import refuse
 from penstock.core.values.temp_place import (
     SETTING,
     TABLESPACE,

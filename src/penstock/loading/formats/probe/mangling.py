@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import _native
 from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes
-from penstock.core.values.dialect import Dialect, Notice, TextFormat, WarningCode
+from penstock.core.values.dialect import Dialect, TextFormat
+from penstock.core.values.notice import Notice, WarningCode
 from penstock.core.values.source import Compression
 from penstock.loading.files.encodings import guess_utf16, windows_page
 from penstock.loading.formats.probe.content import Content, describe_conversion

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import DataError, FileLocation, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.values.dialect import Dialect, DialectOptions, Notice
+from penstock.core.values.dialect import Dialect, DialectOptions
+from penstock.core.values.notice import Notice
 from penstock.core.values.source import Compression
 from penstock.loading.files.encodings import decode
 from penstock.loading.formats.probe.content import check_is_delimited
