@@ -127,7 +127,7 @@ def _load(conninfo: str, path: Path, kind: Kind) -> tuple[int, int]:
     rules = LoadRules(again=True, indexes="rebuild" if kind.index else "keep")
     with Loader(ConnectionFactory(conninfo)) as loader:
         plan = loader.plan(LoadJob(targets=(replace(job, dialect=replace(job.dialect, header=False)),), rules=rules))
-        space = loader.foresee(plan)[0].find_part(DiskSpace)
+        space = loader.foresee(plan).find_part(DiskSpace)
         assert space is not None
         needs = [need for disk in space.disks for need in disk.needs if need.what != "WAL"]
         with psycopg.connect(conninfo) as connection:

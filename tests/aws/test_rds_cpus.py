@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.instance import await_answer, begin_asking, plan_by_instance
+from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
 from penstock.loading.loader import Loader
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion
@@ -24,12 +23,8 @@ from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, m
 from support.files import write_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aws.conftest import MotoRds
     from penstock.core.aws.values import RdsDescription
-    from penstock.core.values.server import ServerFacts
-    from penstock.loading.values.plan import LoadPlan
     from support.servers import PgServer
 
 # What a test waits for at most; nothing here is to take so long.
@@ -49,16 +44,6 @@ def ask(aws: FakeAws, host: str) -> str | None:
     if found is None or found.instance is None:
         return None
     return f"{found.instance.instance_class.name} {found.instance.instance_class.vcpu_count}"
-
-
-@pytest.fixture
-def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerFacts]]:
-    """Provide a load's plan for a server on this machine, as if its CPUs were unknown, and the server's facts."""
-    source = write_to(tmp_path / "t.csv", "a\n1\n")
-    target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
-    with Loader(ConnectionFactory(database18)) as loader:
-        plan = loader.plan(LoadJob(targets=(target,)))
-        yield plan, plan.server
 
 
 def test_vcpus_are_those_of_the_class() -> None:
@@ -142,26 +127,12 @@ def test_answer_that_comes_too_late_is_not_waited_for() -> None:
     thread.join(PATIENCE_S)
 
 
-def test_plan_has_the_sessions_of_the_class(planned: tuple[LoadPlan, ServerFacts]) -> None:
-    """And says which class that is."""
-    plan, server = planned
-    aws = FakeAws(instances=[instance("orders")])
-    changed = plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW)
-    assert changed.sessions.reason.startswith("db.r6g.2xlarge has 8 vCPUs")
-    assert changed.sessions.maximum == min(16, server.free_connections)
-    assert changed.notices == plan.notices
-
-
-def test_plan_warns_of_a_window_that_is_near(planned: tuple[LoadPlan, ServerFacts]) -> None:
-    """And is as it was otherwise, where the number of sessions was asked for."""
-    plan, server = planned
-    plan = replace(plan, sessions=replace(plan.sessions, is_adaptive=False))
+def test_plan_warns_of_a_window_that_is_near() -> None:
+    """It says when the window begins."""
     aws = FakeAws(instances=[instance("orders", PreferredBackupWindow="13:30-14:00")])
-    changed = plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW)
-    (notice,) = changed.notices
+    (notice,) = find_near_windows(describe(aws, endpoint("orders")), now=NOW)
     assert notice.code == "window"
     assert notice.message == "the backup window of instance orders begins at Sat 13:30 UTC, in 1 h 30 min"
-    assert replace(changed, notices=()) == replace(plan, notices=())
 
 
 def test_plan_asks_aws_about_the_host_it_connected_to(
@@ -200,9 +171,10 @@ def test_small_loads_and_other_hosts_ask_nothing(host: str, is_worth: bool, pati
     assert begin_asking(host, is_worth=is_worth, patience_s=patience_s) is None
 
 
-def test_unknown_cpus_leave_the_plan_as_it_is(planned: tuple[LoadPlan, ServerFacts]) -> None:
-    """No answer, or a class without a fixed number."""
-    plan, server = planned
-    assert plan_by_instance(plan, server, None) is plan
+def test_class_without_a_fixed_number_of_cpus_has_none() -> None:
+    """No answer is no class."""
+    assert find_class(None) is None
+    assert find_near_windows(None) == []
     aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])
-    assert plan_by_instance(plan, server, describe(aws, endpoint("orders")), now=NOW) == plan
+    found = find_class(describe(aws, endpoint("orders")))
+    assert found is None or found.vcpu_count is None

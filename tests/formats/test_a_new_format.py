@@ -149,7 +149,7 @@ def test_new_format_is_planned(loads: Loads, tmp_path: Path) -> None:
     """And a file of another format does not go with it."""
     path = write(tmp_path / "a.txt", [(1, "Ada"), (2, "")])
     with loads.loader() as loader:
-        lines = describe_plan(loader.plan(LoadJob(targets=(target(path),), rules=IMPATIENT)))
+        lines = describe_plan(loader.foresee(loader.plan(LoadJob(targets=(target(path),), rules=IMPATIENT))))
     assert any(line.split() == ["dialect", "fixed,", "UTF8,", "not", "compressed"] for line in lines)
     assert any(line.split() == ["name", "->", "name", "text"] for line in lines)
     other = tmp_path / "b.csv"

@@ -13,6 +13,7 @@ from penstock.core.values.job import LoadJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.loading.land.merges import STATEMENTS, Merge, MergeStatement
 from penstock.loading.loader import Loader
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.plan import describe_plan
 from support.files import write_to
 from support.loads import IMPATIENT, Loads
@@ -82,5 +83,5 @@ def test_a_new_mode_is_checked_and_described_like_the_others(database18: str, tm
         with pytest.raises(UsageError, match="--key"):
             loader.plan(LoadJob(targets=(mode_target(path, "refill", key=("a",)),), rules=IMPATIENT))
         plan = loader.plan(LoadJob(targets=(mode_target(path, "refill"),), rules=IMPATIENT))
-        assert "refill; readers see the old rows" in "\n".join(describe_plan(plan))
+        assert "refill; readers see the old rows" in "\n".join(describe_plan(ForeseenLoad(plan=plan)))
     assert plan.targets[0].is_staged

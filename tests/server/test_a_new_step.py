@@ -119,10 +119,10 @@ def test_a_steps_part_is_in_the_plan_its_text_and_its_json(database18: str, tmp_
     loads.execute("CREATE TABLE t (a int)")
     with loads.loader() as loader:
         job = LoadJob(targets=(target(write_to(tmp_path / "rows.csv", "a\n1\n")),))
-        plan, _ = loader.foresee(loader.plan(job))
-        assert plan.steps["pages"] == PagesPlan(now=0)
-        assert "0 pages now" in describe_plan(plan)
-        steps = plan_object(plan)["steps"]
+        foreseen = loader.foresee(loader.plan(job))
+        assert foreseen.steps["pages"] == PagesPlan(now=0)
+        assert "0 pages now" in describe_plan(foreseen)
+        steps = plan_object(foreseen)["steps"]
     assert isinstance(steps, dict)
     assert steps["pages"] == {"now": 0}
 

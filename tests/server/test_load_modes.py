@@ -573,7 +573,7 @@ def test_plan_says_what_readers_see(loads18: Loads, tmp_path: Path) -> None:
     shown = {}
     with Loader(ConnectionFactory(loads18.conninfo)) as loader:
         for mode, key in (("append", ()), ("truncate", ()), ("replace", ()), ("upsert", ("k",))):
-            lines = describe_plan(loader.plan(LoadJob(targets=(mode_target(path, mode, key=key),))))
+            lines = describe_plan(loader.foresee(loader.plan(LoadJob(targets=(mode_target(path, mode, key=key),)))))
             shown[mode] = next(line for line in lines if line.startswith("mode"))
     assert "readers see rows as they are committed" in shown["append"]
     assert "an empty table, then rows" in shown["truncate"]

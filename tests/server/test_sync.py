@@ -17,6 +17,7 @@ from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.views.plan import describe_plan, plan_object
 from support.codes import has_code
@@ -434,6 +435,6 @@ def test_plan_says_what_becomes_of_other_rows(loads18: Loads, tmp_path: Path) ->
     with loads18.loader() as loader:
         plan = loader.plan(LoadJob(targets=(_sync(path, max_delete="2.5%"),), rules=IMPATIENT))
     assert "sync by k, duplicates are an error, rows without a record: delete (at most 2.5%)" in "\n".join(
-        describe_plan(plan)
+        describe_plan(ForeseenLoad(plan=plan))
     )
-    assert json.loads(json.dumps(plan_object(plan), default=str))["targets"][0]["max_delete"] == 2.5
+    assert json.loads(json.dumps(plan_object(ForeseenLoad(plan=plan)), default=str))["targets"][0]["max_delete"] == 2.5

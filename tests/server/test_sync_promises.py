@@ -10,6 +10,7 @@ import pytest
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import LoadJob
 from penstock.loading.views.outcome import describe_outcome
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.plan import describe_plan
 from support.codes import has_code
 from support.files import write_to
@@ -113,7 +114,7 @@ def test_tables_that_a_cascade_changes_are_named(database18: str, tmp_path: Path
     path = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
     with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(_sync(path, into="parent"),), rules=IMPATIENT))
-    assert "in public.child (ON DELETE CASCADE)" in "\n".join(describe_plan(plan))
+    assert "in public.child (ON DELETE CASCADE)" in "\n".join(describe_plan(ForeseenLoad(plan=plan)))
     for expected in ("public.child (ON DELETE CASCADE)",), ():
         outcome = loads.run(_sync(path, into="parent"))
         assert outcome.cascades == expected

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.plan import describe_plan, plan_object
 from support.files import write_to
 from support.loads import AGAIN, Loads, share_ledger, target
@@ -123,7 +124,7 @@ def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
     """With --mode truncate --atomic: replace is named."""
     with loads.loader() as loader:
         job = LoadJob(targets=tuple(_jobs(tmp_path, "abc")), rules=LoadRules(atomic=True))
-        lines = describe_plan(loader.plan(job))
+        lines = describe_plan(loader.foresee(loader.plan(job)))
     ways = [line for line in lines if line.startswith("mode")]
     assert len(ways) == 3
     for way in ways:
@@ -178,7 +179,7 @@ def test_plan_names_the_tables_that_a_child_waits_for(loads: Loads, tmp_path: Pa
     with loads.loader() as loader:
         job = LoadJob(targets=(b, replace(a, mode="upsert", key=("id",))), rules=LoadRules(indexes="keep"))
         plan = loader.plan(job)
-        lines = describe_plan(plan)
-        child, parent = plan_object(plan)["targets"]  # type: ignore[misc]
+        lines = describe_plan(ForeseenLoad(plan=plan))
+        child, parent = plan_object(ForeseenLoad(plan=plan))["targets"]  # type: ignore[misc]
     assert any(line.startswith("mode") and 'after table "public.a"' in line for line in lines)
     assert (child["follows"], parent["follows"]) == (["public.a"], [])

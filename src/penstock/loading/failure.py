@@ -48,7 +48,7 @@ def add_what_stays(
     extended.hint = f"{error.hint or ''}{resume}".strip() or None
     extended.load_id = None if rows == 0 and not is_complete else load_id
     if rows == 0 and not is_complete:
-        add_command(extended, plan)
+        add_command(extended, plan.targets, plan.job, [notice.options for notice in plan.notices])
     return extended
 
 

@@ -31,9 +31,10 @@ from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
 from penstock.loading.plan.remedies import add_command
 from penstock.loading.plan.space import SpaceGuard
-from penstock.loading.plan_load import World, plan_load
+from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.values.work import all_objects
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
@@ -41,7 +42,7 @@ from penstock.loading.watch import LoadWatch
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.ledger.values import LedgerOutlook, LeftRejects
+    from penstock.ledger.values import LeftRejects
     from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
     from penstock.loading.values.plan import LoadPlan
     from penstock.settings.backend import SettingsBackend
@@ -138,7 +139,7 @@ class Loader(Closing):
             skips_unreadable=job.rules.skips_unreadable,
         )
         with self._hearing() as heard:
-            world = World(
+            tools = PlanTools(
                 connect=self._connect,
                 sources=self._sources,
                 ledger_schema=self._ledger.schema,
@@ -147,8 +148,7 @@ class Loader(Closing):
                 warnings=heard,
                 on_notice=self._on_notice,
             )
-            plan = plan_load(job, world)
-        return replace(plan, notices=(*plan.notices, *heard.notices))
+            return plan_load(job, tools)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> bool:
         """Return whether this login chose the job. Otherwise only sources that every user may read are read.
@@ -176,8 +176,8 @@ class Loader(Closing):
         finally:
             self._connect.on_warning = before
 
-    def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
-        """Return the plan with what its steps will do, and what `run` would do with each object.
+    def foresee(self, plan: LoadPlan) -> ForeseenLoad:
+        """Return what the steps of a plan would do, and what `run` would do with each object.
 
         Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
         raise before the first row.
@@ -185,8 +185,8 @@ class Loader(Closing):
         with self._hearing() as heard:
             tools = self._leasing(plan, replace(self._tools(plan), warnings=heard))
             outlook = self._in_session(partial(foresee_load, plan, tools))
-            foreseen = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else plan
-        return replace(foreseen, notices=(*plan.notices, *heard.notices)), outlook
+            steps = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else {}
+        return ForeseenLoad(plan=plan, steps=steps, outlook=outlook, notices=(*plan.notices, *heard.notices))
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
         """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
@@ -337,6 +337,6 @@ def _refuse_warned(plan: LoadPlan) -> bool:
     is_strict = plan.job.rules.warnings == "error"
     if is_strict and plan.notices:
         error = strict_error(plan.notices[0])
-        add_command(error, plan)
+        add_command(error, plan.targets, plan.job, [notice.options for notice in plan.notices])
         raise error
     return is_strict

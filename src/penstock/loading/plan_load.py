@@ -21,45 +21,44 @@ from penstock.core.host.machine import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.finding import refuse
 from penstock.core.values.job import Housekeeping
+from penstock.core.values.mode import CLIENT_ROUTE
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_joint
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.instance import await_answer, begin_asking, plan_by_instance
+from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
+from penstock.loading.imports.route import import_sessions
 from penstock.loading.indexes.plan import plan_indexes
-from penstock.loading.plan.freeze import choose_freeze
-from penstock.loading.plan.gather import find_objects, gather_inputs
-from penstock.loading.plan.order import order_load, stage_together
+from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
+from penstock.loading.plan.gather import Inputs, find_objects, gather_inputs
+from penstock.loading.plan.notices import server_notices
+from penstock.loading.plan.order import Order, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
-from penstock.loading.values.plan import total_size
+from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, total_size
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
+    from penstock.core.aws.values import RdsDescription
     from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.accounts import UnreadableObject
-    from penstock.core.values.job import LoadJob, LoadRules
-    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.job import LoadJob
+    from penstock.core.values.notice import WarningCode
     from penstock.ledger.lookup import Ledgers
     from penstock.loading.files.streams import SourceReader
-    from penstock.loading.plan.target import TargetInput
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
+    from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
 
 
 @frozen
-class World:
+class PlanTools:
     """The connections, sources and callbacks with which a load is planned."""
 
     connect: ConnectionFactory
     sources: SourceReader
     ledger_schema: str = "penstock"
     tuning: LoadTuning = DEFAULT_TUNING
-    # Whether rows are to be stored. If not, the plan only says how the objects are read. What keeps rows from being
-    # stored, such as a missing privilege, is then no error.
-    stores: bool = True
     # How long to wait for AWS's description of an RDS instance.
     aws_timeout_s: float = Housekeeping().aws_timeout
     # Keeps the warnings of the sources and of the server.
@@ -68,95 +67,183 @@ class World:
     on_notice: Callable[[str], None] = log_notice
 
 
-def plan_load(job: LoadJob, world: World) -> LoadPlan:
+def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
     """Return what a load would do, given its sources, its tables and the server. Raises PenstockError."""
-    unreadable: list[UnreadableObject] = []
-    with world.connect.borrow() as connection:
-        ledgers = look_for_ledgers(connection, world.ledger_schema)
-        server, job, inputs = gather_inputs(
-            job,
-            sources=world.sources,
-            connection=connection,
-            on_notice=world.warnings.add,
-            on_unreadable=unreadable.append,
-            ledger_schema=world.ledger_schema if ledgers.exists else None,
-            stores=world.stores,
-        )
-        server = replace(server, is_embedded=world.connect.is_embedded)
-        question = _begin_asking(job, inputs, server, connection, world)
-        oids = [gathered.facts.oid for gathered in inputs if gathered.facts is not None]
-        if world.stores:
-            _look_into_ledgers(ledgers, inputs, oids, connection, job.rules)
-        planned = [plan_target(gathered, job.rules, server) for gathered in inputs]
-        targets = stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
+    notices: list[Notice] = []
+    with tools.connect.borrow() as connection:
+        ledgers = look_for_ledgers(connection, tools.ledger_schema)
+        inputs = _gather(job, connection, tools, ledger_schema=tools.ledger_schema if ledgers.exists else None)
+        job, server = inputs.job, inputs.server
+        question = _begin_asking(inputs, connection, tools)
+        _look_into_ledgers(ledgers, inputs, connection)
+        order = _plan_targets(inputs, connection, tools, notices)
+        described = await_answer(question, on_notice=tools.on_notice)
+        sessions = _choose_sessions(order, inputs, described, notices)
+        route = CLIENT_ROUTE
+        if job.rules.via != "client":
+            from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
 
-        # A definition cannot be read while another session has locked the table against readers, so retry these reads.
-        read_definitions = partial(
-            with_lock_retries,
-            connection,
-            relations=oids,
-            deadline_s=job.rules.retry_for,
-            on_blocked=telling_once(world.on_notice, "read the definition of the tables"),
-        )
-        if world.stores:
-            _refuse_denied(targets, role=server.user)
-            targets = read_definitions(partial(plan_indexes, targets, job.rules, connection, tuning=world.tuning))
-
-        # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
-        plan = order_load(
-            job,
-            targets,
-            server=server,
-            cpu_count=cpu_count() if server.is_local else None,
-            load_id=str(uuid.uuid4()),
-            tuning=world.tuning,
-        )
-        notices = tuple(notice for _, of_target in planned for notice in of_target)
-        plan = replace(plan, notices=(*notices, *plan.notices), unreadable=tuple(unreadable))
-        if world.stores and plan.needs_more_than_copy:
-            plan = read_definitions(partial(_check_landings, plan, connection, world))
-        plan = _choose_route(plan, question, connection, world)
-    refuse_joint(plan)
-    plan = _note_refusal(_note_samples(plan, world.connect), world.connect)
-    if any(target.job.types != "text" or target.job.add_columns for target in plan.targets):
-        from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
-
-        plan = find_columns(plan, _reading_tools(plan, world))
-    plan = choose_freeze(choose_formats(plan))
-    return replace(plan, notices=with_command(plan.notices, plan))
-
-
-def _check_landings(plan: LoadPlan, connection: Connection, world: World) -> LoadPlan:
-    """Raise TargetError if a table cannot be filled as planned. Return the plan with what deletions change."""
-    from penstock.loading.land.landing import check_landings, note_cascades  # noqa: PLC0415 (20 ms, for who merges)
-
-    check_landings(plan, connection, ledger_schema=world.ledger_schema)
-    return note_cascades(plan, connection)
-
-
-def _begin_asking(
-    job: LoadJob, inputs: tuple[TargetInput, ...], server: ServerFacts, connection: Connection, world: World
-) -> BriefQuestion | None:
-    """Begin to ask AWS about the server. AWS answers while the targets and their indexes are planned."""
-    size_bytes = total_size(source for gathered in inputs for source in gathered.objects)
-    is_large = size_bytes is None or size_bytes >= world.tuning.least_asking_bytes
-    return begin_asking(
-        connection.info.host,
-        is_worth=job.rules.via != "client" or (is_large and not server.is_local),
-        patience_s=world.aws_timeout_s,
+            route = plan_route(
+                order.targets, job.rules, connection, tools.sources, described=described, sessions=sessions.initial
+            )
+    refuse_joint(order, job.rules, route)
+    if route.is_import:
+        sessions = import_sessions(order.targets, sessions)
+    notices += _note_samples(order.targets, tools.connect)
+    targets = _find_columns(order.targets, inputs, tools, notices)
+    facts = RowFacts(
+        rules=job.rules,
+        server=server,
+        route=route,
+        sessions=sessions,
+        is_repeatable=order.is_repeatable,
+        tuning=tools.tuning,
+    )
+    targets, freeze = choose_formats(targets, facts), choose_freeze(targets, facts)
+    batch = choose_batch(order, tools.tuning)
+    if freeze.is_used:
+        batch, sessions = send_whole_tables(targets, batch, sessions)
+    return LoadPlan(
+        load_id=str(uuid.uuid4()),
+        job=job,
+        server=server,
+        targets=tuple(targets),
+        sessions=sessions,
+        batch=batch,
+        is_repeatable=order.is_repeatable,
+        notices=(*with_command(notices, targets, job), *tools.warnings.notices),
+        is_in_job_order=order.is_in_job_order,
+        ranks=order.ranks,
+        defers_keys=order.defers_keys,
+        tuning=tools.tuning,
+        route=route,
+        unreadable=inputs.unreadable,
+        freeze=freeze,
     )
 
 
-def _choose_route(plan: LoadPlan, question: BriefQuestion | None, connection: Connection, world: World) -> LoadPlan:
-    """Return the plan as the instance's hardware allows it, with objects that the server imports itself."""
-    described = await_answer(question, on_notice=world.on_notice)
-    if not plan.server.is_local:
-        plan = plan_by_instance(plan, plan.server, described)
-    if plan.job.rules.via != "client":
-        from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
+def read_again(job: LoadJob, tools: PlanTools) -> LoadPlan:
+    """Return the plan that reads all objects of a job again, and stores nothing.
 
-        plan = plan_route(plan, plan.server, connection, world.sources, described)
-    return plan
+    What keeps rows from being stored, such as a missing privilege, is no error. Nobody but the server is asked. Raises
+    PenstockError.
+    """
+    with tools.connect.borrow() as connection:
+        inputs = _gather(_as_read_again(job), connection, tools, stores=False)
+        planned = [plan_target(each, inputs.job.rules, inputs.server) for each in inputs.targets]
+        order = order_targets(stage_together([target for target, _ in planned], is_atomic=job.rules.atomic), job.rules)
+    sessions = choose_sessions(order, 1, inputs.server, cpu_count=None, instance_class=None)
+    return LoadPlan(
+        load_id=str(uuid.uuid4()),
+        job=inputs.job,
+        server=inputs.server,
+        targets=order.targets,
+        sessions=sessions,
+        batch=choose_batch(order, tools.tuning),
+        is_repeatable=order.is_repeatable,
+        ranks=order.ranks,
+        tuning=tools.tuning,
+        unreadable=inputs.unreadable,
+    )
+
+
+def _as_read_again(job: LoadJob) -> LoadJob:
+    """Return a job whose plan reads all objects and changes no table."""
+    rules = replace(
+        job.rules,
+        again=True,
+        join=False,
+        via="client",
+        indexes="keep",
+        triggers="keep",
+        autovacuum="keep",
+        freeze="never",
+    )
+    targets = tuple(replace(each, types="text", add_columns=False, missing="default") for each in job.targets)
+    return replace(job, rules=rules, targets=targets)
+
+
+def _gather(
+    job: LoadJob, connection: Connection, tools: PlanTools, *, ledger_schema: str | None = None, stores: bool = True
+) -> Inputs:
+    return gather_inputs(
+        job,
+        sources=tools.sources,
+        connection=connection,
+        on_notice=tools.warnings.add,
+        ledger_schema=ledger_schema,
+        is_embedded=tools.connect.is_embedded,
+        stores=stores,
+    )
+
+
+def _begin_asking(inputs: Inputs, connection: Connection, tools: PlanTools) -> BriefQuestion | None:
+    """Begin to ask AWS about the server. AWS answers while the targets and their indexes are planned."""
+    size_bytes = total_size(source for gathered in inputs.targets for source in gathered.objects)
+    is_large = size_bytes is None or size_bytes >= tools.tuning.least_asking_bytes
+    return begin_asking(
+        connection.info.host,
+        is_worth=inputs.job.rules.via != "client" or (is_large and not inputs.server.is_local),
+        patience_s=tools.aws_timeout_s,
+    )
+
+
+def _look_into_ledgers(ledgers: Ledgers, inputs: Inputs, connection: Connection) -> None:
+    """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
+    if inputs.oids and ledgers.exists:
+        refuse_copied(connection, refuse_missing(connection, ledgers.schema, inputs.oids), inputs.oids)
+    if ledgers.others and not inputs.job.rules.is_repeating:
+        tables, items = find_objects(inputs.targets)
+        refuse_known_elsewhere(connection, ledgers, tables, items)
+
+
+def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> Order:
+    """Return the planned targets in their order, with what is done with their indexes. Add what is noticed."""
+    rules, server = inputs.job.rules, inputs.server
+    planned = [plan_target(gathered, rules, server) for gathered in inputs.targets]
+    targets = stage_together([target for target, _ in planned], is_atomic=rules.atomic)
+    _refuse_denied(targets, role=server.user)
+    # A definition cannot be read while another session has locked the table against readers, so retry these reads.
+    read_definitions = partial(
+        with_lock_retries,
+        connection,
+        relations=inputs.oids,
+        deadline_s=rules.retry_for,
+        on_blocked=telling_once(tools.on_notice, "read the definition of the tables"),
+    )
+    targets = read_definitions(partial(plan_indexes, targets, rules, connection, tuning=tools.tuning))
+    # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
+    order = order_targets(targets, rules)
+    notices += [notice for _, of_target in planned for notice in of_target]
+    notices += [*order.notices, *server_notices(server)]
+    if any(target.needs_more_than_copy for target in order.targets):
+        checked = read_definitions(partial(_check_landings, order.targets, connection, tools))
+        return replace(order, targets=checked)
+    return order
+
+
+def _check_landings(targets: Sequence[TargetPlan], connection: Connection, tools: PlanTools) -> tuple[TargetPlan, ...]:
+    """Raise TargetError if a table cannot be filled as planned. Return the targets with what deletions change."""
+    from penstock.loading.land.landing import check_landings, note_cascades  # noqa: PLC0415 (20 ms, for who merges)
+
+    check_landings(targets, connection, ledger_schema=tools.ledger_schema)
+    return tuple(note_cascades(target, connection) for target in targets)
+
+
+def _choose_sessions(
+    order: Order, inputs: Inputs, described: RdsDescription | None, notices: list[Notice]
+) -> SessionPlan:
+    """Return how many sessions send the rows, as the hardware of the server allows. Add what is noticed."""
+    is_local = inputs.server.is_local
+    if not is_local:
+        notices += find_near_windows(described)
+    return choose_sessions(
+        order,
+        inputs.job.sessions,
+        inputs.server,
+        cpu_count=cpu_count() if is_local else None,
+        instance_class=None if is_local else find_class(described),
+    )
 
 
 def _refuse_denied(targets: Sequence[TargetPlan], *, role: str) -> None:
@@ -167,42 +254,38 @@ def _refuse_denied(targets: Sequence[TargetPlan], *, role: str) -> None:
                 refuse(check(target.facts, target.column_map.columns, role=role), sqlstate="42501")
 
 
-def _look_into_ledgers(
-    ledgers: Ledgers, inputs: tuple[TargetInput, ...], oids: Sequence[int], connection: Connection, rules: LoadRules
-) -> None:
-    """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
-    if oids and ledgers.exists:
-        refuse_copied(connection, refuse_missing(connection, ledgers.schema, oids), oids)
-    if ledgers.others and not rules.is_repeating:
-        tables, items = find_objects(inputs)
-        refuse_known_elsewhere(connection, ledgers, tables, items)
+def _note_samples(targets: Sequence[TargetPlan], connect: ConnectionFactory) -> list[Notice]:
+    """Return a notice for each column that does not take the values of its sample, or is left out.
 
-
-def _note_samples(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
-    """Return the plan, with a notice for each column that does not take its sample's values, or is left out."""
-    notices = [notice for target in plan.targets for notice in sample_notices(target, connect.date_order)]
-    notices += [notice for target in plan.targets for notice in unread_notices(target)]
-    return replace(plan, notices=(*plan.notices, *notices))
-
-
-def _note_refusal(plan: LoadPlan, connect: ConnectionFactory) -> LoadPlan:
-    """Return the plan, with a notice if this connection can plan but not load, such as one through a pooler."""
+    A further notice says if this connection can plan but not load, such as one through a pooler.
+    """
+    notices = [notice for target in targets for notice in sample_notices(target, connect.date_order)]
+    notices += [notice for target in targets for notice in unread_notices(target)]
     refusal = connect.find_refusal("load")
-    if refusal is None:
-        return plan
-    is_pooler = connect.pooler is not None
-    notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.text, hint=refusal.remedy)
-    return replace(plan, notices=(*plan.notices, notice))
+    if refusal is not None:
+        is_pooler = connect.pooler is not None
+        code: WarningCode = "pooler" if is_pooler else "read-only"
+        notices.append(Notice(code=code, message=refusal.text, hint=refusal.remedy))
+    return notices
 
 
-def _reading_tools(plan: LoadPlan, world: World) -> LoadTools:
-    """Return the tools that read every value of the files."""
-    rules = plan.job.rules
-    return LoadTools(
-        connect=world.connect,
-        sources=world.sources,
-        server_major=plan.server.major,
-        on_notice=world.on_notice,
+def _find_columns(
+    targets: Sequence[TargetPlan], inputs: Inputs, tools: PlanTools, notices: list[Notice]
+) -> Sequence[TargetPlan]:
+    """Return the targets with the columns and types that were found in their files. Add what is noticed."""
+    if not any(target.job.types != "text" or target.job.add_columns for target in targets):
+        return targets
+    from penstock.loading.types.find import find_columns  # noqa: PLC0415 (for who asks for types)
+
+    rules, server = inputs.job.rules, inputs.server
+    reading = LoadTools(
+        connect=tools.connect,
+        sources=tools.sources,
+        server_major=server.major,
+        on_notice=tools.on_notice,
         max_record_bytes=rules.max_record,
         rejects_torn=rules.on_error == "reject",
     )
+    found, noted = find_columns(targets, inputs.job, reading, server_encoding=server.server_encoding, noted=notices)
+    notices += noted
+    return found

@@ -64,6 +64,7 @@ from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.columns import SpaceCheck
+from penstock.loading.values.plan import ForeseenLoad
 from penstock.preflight.findings import (
     judge,
     judge_disks,
@@ -83,7 +84,6 @@ from penstock.watch.values import Progress, Sample
 if TYPE_CHECKING:
     from penstock.core.aws.values import RdsDescription
     from penstock.core.values.job import Request
-    from penstock.ledger.values import LedgerOutlook
     from penstock.loading.values.plan import LoadPlan
 
 # The queries of doctor. Each has the type of its rows, and a name for the facts that it reads, which error messages
@@ -312,13 +312,12 @@ _DEFAULT_REGION = "us-east-1"
 
 @frozen
 class LoadExamination:
-    """A planned load, the routes to its S3 buckets, and what the ledger says about its objects."""
+    """A planned load, and the routes to its S3 buckets."""
 
-    # The plan of the load. On an RDS instance, the plan's disk space has one disk: the instance's volume.
-    plan: LoadPlan
+    # On an RDS instance, the load's disk space has one disk: the instance's volume.
+    foreseen: ForeseenLoad
     # The endpoint by which each S3 bucket is reached.
     routes: tuple[S3Bucket, ...]
-    outlook: LedgerOutlook
 
 
 @frozen
@@ -400,11 +399,11 @@ def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
 
 
 def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
-    rules = planned.plan.job.rules
-    space, settings = planned.plan.find_part(DiskSpace), planned.plan.find_part(LoadSettings)
-    findings = [*judge_routes(planned.plan, planned.routes)]
-    if rules.warnings == "error":
-        findings += [refusal("warnings", f"a warning is an error: {notice.message}") for notice in planned.plan.notices]
+    foreseen = planned.foreseen
+    space, settings = foreseen.find_part(DiskSpace), foreseen.find_part(LoadSettings)
+    findings = [*judge_routes(foreseen.plan, planned.routes)]
+    if foreseen.plan.job.rules.warnings == "error":
+        findings += [refusal("warnings", f"a warning is an error: {notice.message}") for notice in foreseen.notices]
     if settings is not None and settings.is_refusing:
         findings.append(
             refusal("settings", "the settings that were asked for cannot be had: see penstock settings diff")
@@ -471,17 +470,14 @@ def examine_load(
     The load does not begin. Raises PenstockError.
     """
     with Loader(connect, request.housekeeping, sources=sources or SourceReader) as loader:
-        plan, outlook = loader.foresee(loader.plan(request.job))
+        foreseen = loader.foresee(loader.plan(request.job))
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
             device = f"the storage of {instance.identifier}"
-            volume = loader.forecast_volume(plan, device=device, free_bytes=instance.storage.free_bytes)
-            plan = plan.with_part(SpaceCheck.name, DiskSpace(disks=(volume,)))
-        return LoadExamination(
-            plan=plan,
-            routes=_find_routes(plan),
-            outlook=outlook,
-        )
+            volume = loader.forecast_volume(foreseen.plan, device=device, free_bytes=instance.storage.free_bytes)
+            space = DiskSpace(disks=(volume,))
+            foreseen = replace(foreseen, steps={**foreseen.steps, SpaceCheck.name: space})
+        return LoadExamination(foreseen=foreseen, routes=_find_routes(foreseen.plan))
 
 
 def _find_routes(plan: LoadPlan) -> tuple[S3Bucket, ...]:

@@ -29,7 +29,7 @@ from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import lasting_name, recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
-from penstock.loading.plan_load import World, plan_load
+from penstock.loading.plan_load import PlanTools, read_again
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
     check_objects,
@@ -201,8 +201,7 @@ def _compare_touched(
 
 def _plan_again(job: LoadJob, tools: LoadTools) -> LoadPlan:
     """Return the plan that reads the objects of a job again. Raises PenstockError."""
-    world = World(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema, stores=False)
-    return plan_load(_as_read_again(job), world)
+    return read_again(job, PlanTools(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema))
 
 
 # ---------------------------------------------------------------- values
@@ -242,22 +241,6 @@ def _compare_all(
         compared.append(result)
         problems += [*check_records(own, comparison.records), *wrong]
     return compared, problems
-
-
-def _as_read_again(job: LoadJob) -> LoadJob:
-    """Return a job whose plan reads all objects, changes no table, and asks nobody but the server."""
-    rules = replace(
-        job.rules,
-        again=True,
-        join=False,
-        via="client",
-        indexes="keep",
-        triggers="keep",
-        autovacuum="keep",
-        freeze="never",
-    )
-    targets = tuple(replace(each, types="text", add_columns=False, missing="default") for each in job.targets)
-    return replace(job, rules=rules, targets=targets)
 
 
 def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:

@@ -32,7 +32,7 @@ from penstock.loading.choices import find_setting
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import copy_statement
 from penstock.loading.files.streams import SourceReader
-from penstock.loading.plan_load import World, plan_load
+from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.values.block import CopySpec
 from penstock.settings.decide import BULK_LOAD
@@ -344,7 +344,7 @@ def load_files(
         rules=rules,
     )
     with SourceReader() as sources:
-        plan = plan_load(job, World(connect=connect, sources=sources))
+        plan = plan_load(job, PlanTools(connect=connect, sources=sources))
         outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=plan.server.major))
     if outcome.accounts is None:
         return None

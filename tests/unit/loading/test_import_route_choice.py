@@ -13,11 +13,11 @@ from penstock.core.errors import ServerError, TargetError, UsageError
 from penstock.core.tuning import BatchPlan
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
-from penstock.core.values.mode import ImportRights, Link, Via
+from penstock.core.values.mode import ImportRights, Link, RoutePlan, Via
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import ColumnarSample, SourceObject
 from penstock.core.values.table import ColumnMap
-from penstock.loading.imports.route import RouteFacts, choose_route
+from penstock.loading.imports.route import RouteFacts, choose_route, import_sessions
 from penstock.loading.imports.server import S3Object, compose_import, read_result
 from penstock.loading.values.block import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
@@ -57,16 +57,18 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
     )
 
 
+def choose(plan: LoadPlan, facts: RouteFacts) -> RoutePlan:
+    """Return the route of a plan."""
+    return choose_route(plan.targets, plan.job.rules, facts, sessions=plan.sessions.initial)
+
+
 def test_server_gets_a_session_for_each_object_at_most() -> None:
     """Their number is fixed, as objects end in steps that measure nothing."""
-    few, many = (choose_route(make_plan("server", objects=count), _FACTS) for count in (3, 8))
-    assert (few.route.via, few.route.region, few.sessions.initial, few.sessions.maximum) == (
-        "server",
-        "eu-west-1",
-        3,
-        3,
-    )
-    assert (many.sessions.initial, many.sessions.maximum, many.sessions.is_adaptive) == (4, 4, False)
+    plans = [make_plan("server", objects=count) for count in (3, 8)]
+    few, many = (import_sessions(plan.targets, plan.sessions) for plan in plans)
+    route = choose(plans[0], _FACTS)
+    assert (route.via, route.region, few.initial, few.maximum) == ("server", "eu-west-1", 3, 3)
+    assert (many.initial, many.maximum, many.is_adaptive) == (4, 4, False)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_auto_takes_the_server_if_it_is_far_and_objects_are_many(
     objects: int, link: Link, via: str, reason: str
 ) -> None:
     """The rule that docs/s3-import.md states; the reason is what --plan shows."""
-    route = choose_route(make_plan("auto", objects=objects), replace(_FACTS, link=link)).route
+    route = choose(make_plan("auto", objects=objects), replace(_FACTS, link=link))
     assert (route.via, route.reason) == (via, reason)
 
 
@@ -93,24 +95,24 @@ def test_columnar_files_are_left_to_the_client() -> None:
     plan.targets[0].format = "columnar"  # type: ignore[misc]
     plan.targets[0].own = ColumnarSample(format="parquet", fields=(), rows=1, parts=1, row_bytes=1.0)  # type: ignore[misc]
     with pytest.raises(UsageError, match="--via server cannot be used with format parquet"):
-        choose_route(plan, _FACTS)
+        choose(plan, _FACTS)
 
 
 def test_auto_takes_the_client_if_the_server_cannot() -> None:
     """Because of the job, or of what the server lacks; that is no error."""
     plan = make_plan("auto", dialect=replace(_DIALECT, nulls=("", "NULL")))
-    assert "several null texts" in choose_route(plan, replace(_FACTS, link=_FAR)).route.reason
+    assert "several null texts" in choose(plan, replace(_FACTS, link=_FAR)).reason
     facts = replace(_FACTS, link=_FAR, rights=replace(_RIGHTS, exists=False))
-    route = choose_route(make_plan("auto"), facts).route
+    route = choose(make_plan("auto"), facts)
     assert (route.via, route.reason) == ("client", "auto: extension aws_s3 does not exist")
 
 
 def test_header_in_text_needs_postgresql_15() -> None:
     """COPY refuses it before."""
     plan = make_plan("server", dialect=replace(_DIALECT, format="text", quote=None, escape=None, nulls=("\\N",)))
-    assert choose_route(plan, replace(_FACTS, server_major=15)).route.is_import
+    assert choose(plan, replace(_FACTS, server_major=15)).is_import
     with pytest.raises(UsageError, match="a header in format text"):
-        choose_route(plan, replace(_FACTS, server_major=14))
+        choose(plan, replace(_FACTS, server_major=14))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +127,10 @@ def test_header_in_text_needs_postgresql_15() -> None:
 def test_role_of_the_instance_must_be_active(roles: tuple[AssociatedRole, ...], told: str) -> None:
     """On RDS, if AWS answers."""
     with pytest.raises(TargetError, match=told) as caught:
-        choose_route(make_plan("server"), replace(_FACTS, roles=roles, instance="db-1"))
+        choose(make_plan("server"), replace(_FACTS, roles=roles, instance="db-1"))
     assert caught.value.hint
     active = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
-    assert choose_route(make_plan("server"), replace(_FACTS, roles=(*roles, active), instance="db-1")).route.is_import
+    assert choose(make_plan("server"), replace(_FACTS, roles=(*roles, active), instance="db-1")).is_import
 
 
 def test_names_and_values_of_the_call_are_quoted() -> None:

@@ -12,10 +12,11 @@ from penstock.core.frozen import frozen
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable
     from penstock.core.values.job import LoadRules
+    from penstock.core.values.mode import RoutePlan
     from penstock.core.values.table import TableName
     from penstock.ledger.lookup import LedgerFindings
     from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.plan.order import Order
     from penstock.loading.values.work import ObjectWork
 
 
@@ -357,24 +358,23 @@ def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
     )
 
 
-def refuse_joint(plan: LoadPlan) -> None:
+def refuse_joint(order: Order, rules: LoadRules, route: RoutePlan) -> None:
     """Raise UsageError if --join is given with an option or a source that does not allow it."""
-    if plan.job.rules.join:
-        for what, why in _find_obstacles(plan):
+    if rules.join:
+        for what, why in _find_obstacles(order, rules, route):
             raise UsageError(f"--join cannot be used with {what}", detail=why, hint="Load it from one host.")
 
 
-def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
-    rules = plan.job.rules
+def _find_obstacles(order: Order, rules: LoadRules, route: RoutePlan) -> Iterator[tuple[str, str]]:
     if rules.atomic:
         yield "--atomic", "The rows of several hosts are not committed in one transaction."
     if not rules.wait:
         yield "--no-wait", "A host that joins waits for the one that leads."
     if rules.max_rejects is not None:
         yield "--max-rejects", "Each host counts only what it has rejected itself."
-    if plan.route.is_import:
+    if route.is_import:
         yield "--via server", "The server reads the objects itself."
-    for target in plan.targets:
+    for target in order.targets:
         for source in target.objects:
             if source.is_pipe:
                 yield "standard input or a pipe", f"{source.uri} can be read by one process only."
@@ -383,5 +383,5 @@ def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
         if target.job.add_columns or target.job.types == "widen":
             option = "--add-columns" if target.job.add_columns else "--types widen"
             yield option, "The table would change after other hosts have planned the load."
-    if plan.is_in_job_order:
+    if order.is_in_job_order:
         yield "foreign keys between its tables", "Rows that are referred to are loaded first, by one session."

@@ -104,7 +104,7 @@ class ClaimWriter:
         if self._plan.needs_more_than_copy:
             from penstock.loading.land.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-            check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
+            check_landings(self._plan.targets, self._connection, ledger_schema=self._ledger.schema)
 
     def _begin(self, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
         """Record a new load in the transaction that creates the tables which COPY fills instead of the targets."""

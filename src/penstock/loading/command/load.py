@@ -241,16 +241,15 @@ class LoadCommand:
         from penstock.loading.views.plan import describe_plan, plan_object
 
         rules = plan.job.rules
-        plan, outlook = loader.foresee(plan)
-        warned = [*shown_warnings(), *plan.notices]
+        foreseen = loader.foresee(plan)
+        warned = [*shown_warnings(), *foreseen.notices]
         if self.as_json:
-            shown = plan_object(plan, outlook=outlook)
-            write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
+            write_result(plan_object(foreseen) | {"warnings": [notice.as_item() for notice in warned]})
         else:
-            write_result(describe_plan(plan, outlook=outlook))
+            write_result(describe_plan(foreseen))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
-        if any(part.is_refusing for part in plan.steps.values()) or connect.find_refusal("load") is not None:
+        if any(part.is_refusing for part in foreseen.steps.values()) or connect.find_refusal("load") is not None:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:

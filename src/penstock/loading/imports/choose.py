@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.credentials import AwsCredentials
@@ -13,19 +14,22 @@ from penstock.loading.values.work import all_objects
 if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole, RdsDescription
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.server import ServerFacts
+    from penstock.core.values.job import LoadRules
+    from penstock.core.values.mode import RoutePlan
     from penstock.loading.files.streams import SourceReader
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.plan import TargetPlan
 
 
 def plan_route(
-    plan: LoadPlan,
-    server: ServerFacts,
+    targets: Sequence[TargetPlan],
+    rules: LoadRules,
     connection: Connection,
     sources: SourceReader,
+    *,
     described: RdsDescription | None,
-) -> LoadPlan:
-    """Return the plan with its route. Raises UsageError, TargetError, ServerError, SourceError.
+    sessions: int,
+) -> RoutePlan:
+    """Return the route of a load. Raises UsageError, TargetError, ServerError, SourceError.
 
     The link to the server is measured only for --via auto, by sending 2 MiB to the server. `described` is AWS's
     description of the server; without it, the roles of an RDS instance are not checked. If the server cannot import an
@@ -35,18 +39,18 @@ def plan_route(
     facts = RouteFacts(
         rights=read_import_rights(connection),
         region=AwsCredentials().s3_config().get("region"),
-        server_major=server.major,
+        server_major=connection.info.server_version // 10_000,
         roles=roles,
         instance=instance,
-        link=measure_link(connection) if plan.job.rules.via == "auto" else None,
+        link=measure_link(connection) if rules.via == "auto" else None,
     )
-    chosen = choose_route(plan, facts)
-    if not chosen.route.is_import or plan.job.rules.via == "server":
+    chosen = choose_route(targets, rules, facts, sessions=sessions)
+    if not chosen.is_import or rules.via == "server":
         return chosen
     try:
-        check_importable(all_objects(plan.targets), sources)
+        check_importable(all_objects(targets), sources)
     except (SourceError, DataError) as misfit:
-        return keep_client(plan, misfit.message)
+        return keep_client(misfit.message)
     return chosen
 
 

@@ -1,20 +1,16 @@
-"""Adapts a load's plan to an RDS instance: sessions by its number of CPUs, and notices of near windows."""
+"""Asks AWS about the RDS instance of a load: its class, and the maintenance windows that are near."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.values.notice import Notice
-from penstock.loading.pace import plan_sessions
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
-    from penstock.core.values.server import ServerFacts
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.core.aws.values import InstanceClass, RdsDescription
     from penstock.rds.describe import BriefQuestion
 
 
@@ -40,29 +36,16 @@ def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], N
     return found
 
 
-def plan_by_instance(
-    plan: LoadPlan, server: ServerFacts, found: RdsDescription | None, *, now: datetime | None = None
-) -> LoadPlan:
-    """Return the plan with as many sessions as fit the CPUs of an RDS instance, and a notice for each near window.
+def find_class(found: RdsDescription | None) -> InstanceClass | None:
+    """Return the class of the described instance, None if it is not known."""
+    return None if found is None or found.instance is None else found.instance.instance_class
 
-    If the user gave the number of sessions, it is not changed. The plan is returned unchanged if AWS has described
-    nothing. Never fails.
-    """
+
+def find_near_windows(found: RdsDescription | None, *, now: datetime | None = None) -> list[Notice]:
+    """Return a notice for each maintenance or backup window of the described instance that is near."""
     if found is None:
-        return plan
+        return []
     from penstock.core.aws.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
 
-    now = now or datetime.now(UTC)
-    near = [Notice(code="window", message=text) for text in describe_near(found.windows, now=now)]
-    plan = replace(plan, notices=(*plan.notices, *near))
-    known = None if found.instance is None else found.instance.instance_class
-    if known is None or known.vcpu_count is None or not plan.sessions.is_adaptive:
-        return plan
-    sessions = plan_sessions(
-        asked=None,
-        cpu_count=known.vcpu_count,
-        free_connections=server.free_connections,
-        size_bytes=plan.size_bytes,
-        instance_class=known.name,
-    )
-    return replace(plan, sessions=sessions)
+    near = describe_near(found.windows, now=now or datetime.now(UTC))
+    return [Notice(code="window", message=text) for text in near]

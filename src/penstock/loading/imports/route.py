@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.values.finding import Finding, refusal, refuse
-from penstock.core.values.mode import ImportRights, Link, RoutePlan
+from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
 from penstock.core.values.names import quote_name
 from penstock.loading.files.encodings import normalize_encoding
 from penstock.loading.formats import format_of
-from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan
+from penstock.loading.values.plan import SessionPlan, TargetPlan
 
 if TYPE_CHECKING:
     from penstock.core.aws.values import AssociatedRole
+    from penstock.core.values.job import LoadRules
     from penstock.core.values.source import ObjectSample
     from penstock.loading.files.streams import SourceReader
+    from penstock.loading.values.plan import LoadPlan
     from penstock.loading.values.work import ObjectWork
 
 CLIENT_REMEDY = "Use --via client."
@@ -61,15 +62,15 @@ class ImportObstacle(NamedTuple):
     why: str
 
 
-def choose_route(plan: LoadPlan, facts: RouteFacts) -> LoadPlan:
-    """Return the plan with its route, and with the sessions of that route.
+def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts, *, sessions: int) -> RoutePlan:
+    """Return the route of a load that would begin with so many sessions.
 
     Raises UsageError or TargetError if --via server was given and the server cannot import the objects.
     """
-    asked = plan.job.rules.via
-    if asked == "client" or not plan.targets:
-        return plan
-    obstacle = next(find_obstacles(plan, server_major=facts.server_major), None)
+    asked = rules.via
+    if asked == "client" or not targets:
+        return CLIENT_ROUTE
+    obstacle = next(find_obstacles(targets, rules, server_major=facts.server_major), None)
     lack = find_lack(facts)
     if asked == "server":
         if obstacle is not None:
@@ -77,34 +78,33 @@ def choose_route(plan: LoadPlan, facts: RouteFacts) -> LoadPlan:
                 f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY
             )
         refuse(lack)
-        return _with_import(plan, facts, "as requested")
+        return _import(facts, "as requested")
     if obstacle is not None:
-        return keep_client(plan, f"the server cannot import with {obstacle.what}")
+        return keep_client(f"the server cannot import with {obstacle.what}")
     if lack is not None:
-        return keep_client(plan, lack.text)
-    objects = sum(len(target.objects) for target in plan.targets)
-    if (near := _why_near(facts.link, objects, plan.sessions.initial)) is not None:
-        return keep_client(plan, near)
-    return _with_import(plan, facts, f"auto: {_describe_link(facts.link)}, {objects} objects")
+        return keep_client(lack.text)
+    objects = sum(len(target.objects) for target in targets)
+    if (near := _why_near(facts.link, objects, sessions)) is not None:
+        return keep_client(near)
+    return _import(facts, f"auto: {_describe_link(facts.link)}, {objects} objects")
 
 
-def keep_client(plan: LoadPlan, reason: str) -> LoadPlan:
-    """Return a plan of --via auto with the client's route and the reason for it."""
-    return replace(plan, route=RoutePlan(reason=f"auto: {reason}"))
+def keep_client(reason: str) -> RoutePlan:
+    """Return the client's route for --via auto, with the reason for it."""
+    return RoutePlan(reason=f"auto: {reason}")
 
 
-def _with_import(plan: LoadPlan, facts: RouteFacts, reason: str) -> LoadPlan:
-    route = RoutePlan(via="server", reason=reason, region=facts.region or "")
-    return replace(plan, route=route, sessions=_import_sessions(plan))
+def _import(facts: RouteFacts, reason: str) -> RoutePlan:
+    return RoutePlan(via="server", reason=reason, region=facts.region or "")
 
 
-def _import_sessions(plan: LoadPlan) -> SessionPlan:
-    """Return one session for each object, up to the planned count.
+def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> SessionPlan:
+    """Return the sessions of the server's route: one for each object, up to the planned count.
 
     Throughput is not measured during the load, because it changes in steps when objects end.
     """
-    objects = sum(len(target.objects) for target in plan.targets)
-    count, reason = plan.sessions.initial, plan.sessions.reason
+    objects = sum(len(target.objects) for target in targets)
+    count, reason = sessions.initial, sessions.reason
     if objects < count:
         count, reason = objects, f"{objects} object{'' if objects == 1 else 's'}, one in each session"
     return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
@@ -126,14 +126,13 @@ def _describe_link(link: Link | None) -> str:
     return f"round trip {link.round_trip_s * 1000:.1f} ms, {link.bytes_per_s / 1e6:.0f} MB/s"
 
 
-def find_obstacles(plan: LoadPlan, *, server_major: int) -> Iterator[ImportObstacle]:
+def find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, *, server_major: int) -> Iterator[ImportObstacle]:
     """Yield the parts of the job that the server's route cannot do."""
-    rules = plan.job.rules
     if rules.on_error == "reject":
         yield ImportObstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
-    if rules.atomic and plan.fills_tables:
+    if rules.atomic and any(target.fills_table for target in targets):
         yield ImportObstacle("--atomic", "Each object is imported in a transaction of its own.")
-    for target in plan.targets:
+    for target in targets:
         yield from _find_target_obstacles(target, server_major)
 
 

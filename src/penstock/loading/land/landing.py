@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.mode import Where
     from penstock.loading.land.context import LandingContext, NoteStatement
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
+    from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
 
@@ -212,14 +212,14 @@ class Replacement(Way):
 WAYS: dict[Where, type[Way]] = {"table": Way, "staging": Staging, "replacement": Replacement}
 
 
-def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
+def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, ledger_schema: str) -> None:
     """Raise TargetError if a table cannot be filled in the requested mode. Change nothing."""
     truncated = [
         (each, each.facts)
-        for each in plan.targets
+        for each in targets
         if each.facts is not None and each.refusal is None and each.landing.truncates
     ]
-    for target in plan.targets:
+    for target in targets:
         WAYS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
@@ -228,12 +228,8 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         check_truncatable(connection, facts, together=together)
 
 
-def note_cascades(plan: LoadPlan, connection: Connection) -> LoadPlan:
-    """Return the plan with the tables that deletions of its syncs change. Raises ServerError."""
-    return replace(plan, targets=tuple(_note_cascades(target, connection) for target in plan.targets))
-
-
-def _note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
+def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
+    """Return the target with the tables that deletions of a sync change. Raises ServerError."""
     if target.facts is None or not target.landing.deletes or target.job.sync_delete != DELETE:
         return target
     return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))

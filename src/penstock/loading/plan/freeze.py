@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
 from penstock.core.values.table import TableName
-from penstock.loading.values.plan import FreezeChoice, LoadPlan, SessionPlan, TargetPlan, total_size
+from penstock.loading.values.plan import FreezeChoice, SessionPlan, TargetPlan, stored_size, total_size
+
+if TYPE_CHECKING:
+    from penstock.core.tuning import BatchPlan
+    from penstock.core.values.job import LoadRules
+    from penstock.core.values.mode import RoutePlan
+    from penstock.loading.values.plan import LoadPlan, RowFacts
 
 # Sessions end at about the same time if none sends more than this many times the bytes of an average session.
 _NEARLY_EVEN = 1.1
@@ -22,53 +29,54 @@ _NEARLY_EVEN = 1.1
 _MUCH_GROWTH = 3
 
 
-def choose_freeze(plan: LoadPlan) -> LoadPlan:
-    """Return the plan with whether COPY freezes the rows, and with one session for each table if it does.
-
-    Raises UsageError if --freeze always was given, and COPY cannot freeze the rows.
-    """
-    asked = plan.job.rules.freeze
-    if asked == "never" or not plan.targets:
-        return plan
-    obstacle = next(_find_obstacles(plan), None)
+def choose_freeze(targets: Sequence[TargetPlan], facts: RowFacts) -> FreezeChoice:
+    """Return whether COPY freezes the rows. Raises UsageError if --freeze always was given, and COPY cannot do so."""
+    asked = facts.rules.freeze
+    if asked == "never" or not targets:
+        return FreezeChoice()
+    obstacle = next(_find_obstacles(targets, facts.rules, facts.route), None)
     if asked == "always":
         if obstacle is not None:
             what, why = obstacle
             raise UsageError(f"--freeze always cannot be used with {what}", detail=why, hint="Use --freeze auto.")
-        return _with_freeze(plan, "as requested")
-    reason = None if obstacle is not None else _find_reason(plan)
-    return plan if reason is None else _with_freeze(plan, reason)
+        return FreezeChoice(is_used=True, reason="as requested")
+    reason = None if obstacle is not None else _find_reason(targets, facts)
+    return FreezeChoice() if reason is None else FreezeChoice(is_used=True, reason=reason)
 
 
 def may_freeze(plan: LoadPlan) -> bool:
     """Return whether COPY could freeze the rows with --freeze always."""
-    return next(_find_obstacles(plan), None) is None
+    return next(_find_obstacles(plan.targets, plan.job.rules, plan.route), None) is None
 
 
-def _with_freeze(plan: LoadPlan, reason: str) -> LoadPlan:
-    tables = len({target.table for target in plan.targets})
-    batch, sessions = plan.batch, plan.sessions
-    if batch.duration_s is not None:
-        batch = replace(batch, limit_bytes=None, duration_s=None, is_one_table=True)
-        count = min(sessions.initial, tables)
-        why = sessions.reason if count == sessions.initial else "COPY FREEZE: one for each table"
-        sessions = replace(sessions, initial=count, maximum=count, is_adaptive=False, reason=why)
-    freeze = FreezeChoice(is_used=True, reason=reason)
-    return replace(plan, freeze=freeze, batch=batch, sessions=sessions)
+def send_whole_tables(
+    targets: Sequence[TargetPlan], batch: BatchPlan, sessions: SessionPlan
+) -> tuple[BatchPlan, SessionPlan]:
+    """Return the batch and the sessions of a load that freezes its rows: each session commits one whole table.
+
+    If all rows are loaded in one transaction, both stay as they are.
+    """
+    if batch.duration_s is None:
+        return batch, sessions
+    count = min(sessions.initial, len({target.table for target in targets}))
+    why = sessions.reason if count == sessions.initial else "COPY FREEZE: one for each table"
+    return (
+        replace(batch, limit_bytes=None, duration_s=None, is_one_table=True),
+        replace(sessions, initial=count, maximum=count, is_adaptive=False, reason=why),
+    )
 
 
-def _find_obstacles(plan: LoadPlan) -> Iterator[tuple[str, str]]:
+def _find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, route: RoutePlan) -> Iterator[tuple[str, str]]:
     """Yield each option or table of the load with which COPY cannot freeze rows, and why."""
-    rules = plan.job.rules
     if rules.on_error == "reject":
         yield "--on-error reject", "COPY cannot freeze rows under the savepoints that rejecting records needs."
     if rules.join:
         yield "--join", "One session has to send all rows of a table."
-    if plan.route.is_import:
+    if route.is_import:
         yield "--via server", "The server copies the objects itself."
-    for target in plan.targets:
+    for target in targets:
         yield from _find_target_obstacles(target)
-    filled = [target for target in plan.targets if target.fills_table and target.facts is not None]
+    filled = [target for target in targets if target.fills_table and target.facts is not None]
     for target in filled:
         referring = [
             other for other in filled if other.facts and target.facts and target.facts.oid in other.facts.references
@@ -100,20 +108,19 @@ def _find_target_obstacles(target: TargetPlan) -> Iterator[tuple[str, str]]:
         yield f"--mode {mode}", "COPY freezes rows only of a table that the load creates, truncates or replaces."
 
 
-def _find_reason(plan: LoadPlan) -> str | None:
+def _find_reason(targets: Sequence[TargetPlan], facts: RowFacts) -> str | None:
     """Return why the load is as fast with one session for each table, None if it may be slower.
 
     Return None also if a table exists and is not replaced, because its readers would have to wait until the load ends.
     """
-    if any(target.facts is not None and not target.is_replaced for target in plan.targets):
+    if any(target.facts is not None and not target.is_replaced for target in targets):
         return None
-    size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_frozen_bytes
-    sizes = _sizes(plan)
-    if size_bytes is None or size_bytes < least_bytes or max(sizes) > plan.tuning.most_frozen_bytes:
+    size_bytes, tuning, sizes = stored_size(targets), facts.tuning, _sizes(targets)
+    if size_bytes is None or size_bytes < tuning.least_frozen_bytes or max(sizes) > tuning.most_frozen_bytes:
         return None
-    if plan.sessions.initial == 1 and not plan.sessions.is_adaptive:
+    if facts.sessions.initial == 1 and not facts.sessions.is_adaptive:
         return "one session sends all rows"
-    return "one session for each table is as fast" if _is_balanced(plan.sessions, sizes) else None
+    return "one session for each table is as fast" if _is_balanced(facts.sessions, sizes) else None
 
 
 def _is_balanced(sessions: SessionPlan, sizes: Sequence[int]) -> bool:
@@ -126,9 +133,9 @@ def _is_balanced(sessions: SessionPlan, sizes: Sequence[int]) -> bool:
     return max(shares) * sessions.initial <= _NEARLY_EVEN * sum(sizes)
 
 
-def _sizes(plan: LoadPlan) -> Sequence[int]:
+def _sizes(targets: Sequence[TargetPlan]) -> Sequence[int]:
     """Return the stored bytes of the objects of each table."""
     by_table = defaultdict[TableName, int](int)
-    for target in plan.targets:
+    for target in targets:
         by_table[target.table] += total_size(target.objects) or 0
     return list(by_table.values())

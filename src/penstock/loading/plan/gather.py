@@ -12,6 +12,7 @@ from penstock.core.catalogue.catalog import check_loadable, find_foreign_partiti
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.checks import check_server
 from penstock.core.errors import SourceError, TargetError
+from penstock.core.frozen import frozen
 from penstock.core.values.accounts import UnreadableObject, describe_error
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.finding import refuse
@@ -35,25 +36,40 @@ if TYPE_CHECKING:
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
+@frozen
+class Inputs:
+    """What was gathered for a plan."""
+
+    server: ServerFacts
+    # The job without targets that have no objects, without tables to create whose files are all empty, and without
+    # targets of which no object can be read.
+    job: LoadJob
+    targets: tuple[TargetInput, ...]
+    # The sources that cannot be listed, and the first object of each target of which no object can be read.
+    unreadable: tuple[UnreadableObject, ...]
+
+    @property
+    def oids(self) -> list[int]:
+        """Return the oids of the tables that exist."""
+        return [each.facts.oid for each in self.targets if each.facts is not None]
+
+
 def gather_inputs(
     job: LoadJob,
     *,
     sources: SourceReader,
     connection: Connection,
     on_notice: Callable[[Notice], None],
-    on_unreadable: Callable[[UnreadableObject], None] | None = None,
     ledger_schema: str | None = None,
+    is_embedded: bool = False,
     stores: bool = True,
-) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
+) -> Inputs:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
-    The returned job does not have targets without objects, nor tables to create whose files are all empty. `on_notice`
-    is called for these. For each target, a few hundred KiB of one object are read: the first object with text that is
-    not loaded according to the ledger in `ledger_schema`, which is None if there is no ledger. If no object of a target
-    can be read, and an object of another target can, the job does not have the unreadable target either.
-    `on_unreadable` is called for the first object of such a target, and for sources that cannot be listed. Unless
-    `stores` is false, it is checked whether the server and the tables can be loaded into. Raises SourceError,
-    TargetError, ServerError.
+    `on_notice` is called for targets without objects and with empty files. For each target, a few hundred KiB of one
+    object are read: the first object with text that is not loaded according to the ledger in `ledger_schema`, which is
+    None if there is no ledger. Unless `stores` is false, it is checked whether the server and the tables can be loaded
+    into. Raises TargetError, ServerError, and SourceError if no target can be read.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server) if stores else ():
@@ -74,12 +90,15 @@ def gather_inputs(
         for target, facts in zip(job.targets, tables, strict=True)
     ]
     inputs = tuple(each for each in gathered if each is not None)
-    for item, error in failed:
-        if not inputs or on_unreadable is None:
-            raise error
-        on_unreadable(item)
+    if failed and not inputs:
+        raise failed[0][1]
     _refuse_shared_input(inputs)
-    return server, replace(job, targets=tuple(each.job for each in inputs)), inputs
+    return Inputs(
+        server=replace(server, is_embedded=is_embedded),
+        job=replace(job, targets=tuple(each.job for each in inputs)),
+        targets=inputs,
+        unreadable=tuple(item for item, _ in failed),
+    )
 
 
 def _gather_target(

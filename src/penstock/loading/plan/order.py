@@ -1,4 +1,4 @@
-"""Orders the targets of a load: decides which are staged, which come first, and how many sessions work. Pure."""
+"""Decides in which order the targets of a load are stored, in how many transactions, by how many sessions. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
+from penstock.core.frozen import frozen
 from penstock.core.values.notice import Notice
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import refuse_shared_tables
-from penstock.loading.plan.notices import server_notices
-from penstock.loading.values.plan import LoadPlan, TargetPlan, stored_size
+from penstock.loading.values.plan import SessionPlan, TargetPlan, stored_size
 
 if TYPE_CHECKING:
-    from penstock.core.tuning import LoadTuning
-    from penstock.core.values.job import LoadJob
+    from penstock.core.aws.values import InstanceClass
+    from penstock.core.tuning import BatchPlan, LoadTuning
+    from penstock.core.values.job import LoadRules
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import SourceObject
     from penstock.core.values.table import TableFacts, TableName
@@ -29,19 +30,29 @@ def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[Ta
     return [target.staged() for target in targets]
 
 
-def order_load(
-    job: LoadJob,
-    targets: Sequence[TargetPlan],
-    *,
-    server: ServerFacts,
-    cpu_count: int | None,
-    load_id: str,
-    tuning: LoadTuning,
-) -> LoadPlan:
-    """Return the plan of a load of these targets. `cpu_count` is the server's, None if not known.
+@frozen
+class Order:
+    """In which order, and in how many transactions, the rows of a load are stored."""
 
-    Foreign keys that the load drops are not considered. Raises UsageError or TargetError if two targets cannot be
-    loaded together.
+    # The targets. Those whose foreign keys refer to a staged table are staged too.
+    targets: tuple[TargetPlan, ...]
+    # Whether every source can be read again, so that transient faults can be retried and an interrupted load resumed.
+    is_repeatable: bool
+    # Whether one session stores all rows in one transaction.
+    is_single: bool
+    # Whether objects are read in the order of `ranks`, instead of the largest first.
+    is_in_job_order: bool
+    # Each target's turn: referenced tables first, otherwise the order of the job.
+    ranks: tuple[int, ...]
+    # Whether foreign keys refer to each other in a circle, so that all rows are committed in one transaction.
+    defers_keys: bool
+    notices: tuple[Notice, ...]
+
+
+def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> Order:
+    """Return the order of a load of these targets. Foreign keys that the load drops are not considered.
+
+    Raises UsageError or TargetError if two targets cannot be loaded together.
     """
     targets = _follow_staged(targets)
     _refuse_double_creation(targets)
@@ -49,31 +60,46 @@ def order_load(
     depends = _rows_depend_on_each_other(targets)
     ranks, circles = rank_tables([target.facts for target in targets])
     is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
-    # A load with a pipe cannot be resumed, because a pipe cannot be read again. So it is loaded as a whole or not at
-    # all.
-    is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
-    sessions = plan_sessions(
-        asked=1 if depends or is_single else job.sessions,
-        cpu_count=cpu_count,
-        free_connections=server.free_connections,
-        size_bytes=stored_size(targets),
-    )
-    if is_single:
-        sessions = replace(sessions, reason="all rows are loaded in one transaction")
-    return LoadPlan(
-        load_id=load_id,
-        job=job,
-        server=server,
-        batch=replace(tuning.batch, limit_bytes=None, duration_s=None) if is_single else tuning.batch,
-        tuning=tuning,
-        is_repeatable=is_repeatable,
+    return Order(
         targets=tuple(targets),
-        sessions=sessions,
+        is_repeatable=is_repeatable,
+        # A load with a pipe cannot be resumed, because a pipe cannot be read again. So it is loaded as a whole or not
+        # at all.
+        is_single=not is_repeatable or (rules.atomic and any(target.fills_table for target in targets)),
         is_in_job_order=depends,
         ranks=ranks,
-        defers_keys=bool(circles) and job.rules.atomic,
-        notices=(*((_DEPENDS_NOTICE,) if depends else ()), *circles, *server_notices(server)),
+        defers_keys=bool(circles) and rules.atomic,
+        notices=(*((_DEPENDS_NOTICE,) if depends else ()), *circles),
     )
+
+
+def choose_sessions(
+    order: Order,
+    asked: int | None,
+    server: ServerFacts,
+    *,
+    cpu_count: int | None,
+    instance_class: InstanceClass | None,
+) -> SessionPlan:
+    """Return how many sessions send the rows of a load.
+
+    `asked` is what the user asks for. `cpu_count` is the server's, None if not known. On RDS, the number of vCPUs is
+    that of `instance_class`, None if it is not known.
+    """
+    vcpu_count = None if instance_class is None else instance_class.vcpu_count
+    sessions = plan_sessions(
+        asked=1 if order.is_in_job_order or order.is_single else asked,
+        cpu_count=cpu_count if vcpu_count is None else vcpu_count,
+        free_connections=server.free_connections,
+        size_bytes=stored_size(order.targets),
+        instance_class=None if vcpu_count is None or instance_class is None else instance_class.name,
+    )
+    return replace(sessions, reason="all rows are loaded in one transaction") if order.is_single else sessions
+
+
+def choose_batch(order: Order, tuning: LoadTuning) -> BatchPlan:
+    """Return when a session commits: once, at the end, if all rows are loaded in one transaction."""
+    return replace(tuning.batch, limit_bytes=None, duration_s=None) if order.is_single else tuning.batch
 
 
 def _is_read_once(source: SourceObject) -> bool:

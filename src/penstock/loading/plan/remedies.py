@@ -14,44 +14,46 @@ from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
-    from penstock.core.values.job import TargetJob
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
+    from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.loading.values.plan import TargetPlan
 
 # The largest number of sources with which a hint shows a command.
 _SOURCES_SHOWN = 5
 
 
-def with_command(notices: Sequence[Notice], plan: LoadPlan) -> tuple[Notice, ...]:
+def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load: LoadJob) -> tuple[Notice, ...]:
     """Return warnings, of which the last one with options shows the command that has the options of all.
 
     A single warning shows a command only if the load creates the table: the files are then recorded as loaded, so the
     next load has to replace the table, whose columns get other types.
     """
     numbers = [number for number, notice in enumerate(notices) if notice.options]
-    if len(plan.targets) != 1 or not numbers:
+    if len(targets) != 1 or not numbers:
         return tuple(notices)
-    target, last = plan.targets[0], notices[numbers[-1]]
+    target, last = targets[0], notices[numbers[-1]]
     is_new = target.facts is None or target.takes_types
     if len(numbers) == 1 and not is_new:
         return tuple(notices)
     job = add_options(target, [notices[number].options or {} for number in numbers])
     job = replace(job, mode="replace", key=(), keep="error") if is_new else job
     head = "With the options of all warnings" if len(numbers) > 1 else "To load the table again"
-    hint = f"{last.hint} {head}, {_compose(job, plan)}"
+    hint = f"{last.hint} {head}, {_compose(job, target, load)}"
     return (*notices[: numbers[-1]], replace(last, hint=hint), *notices[numbers[-1] + 1 :])
 
 
-def add_command(error: PenstockError, plan: LoadPlan, others: Iterable[Mapping[str, Any]] = ()) -> None:
-    """Add the command that has the options of an error and of the plan's warnings to the error's hint.
+def add_command(
+    error: PenstockError, targets: Sequence[TargetPlan], load: LoadJob, noted: Iterable[Mapping[str, Any] | None]
+) -> None:
+    """Add the command that has the options of an error and of warnings to the error's hint.
 
-    `others` are the options of further warnings. No command is added if the options of the error are all.
+    `noted` are the options of the warnings. No command is added if the options of the error are all.
     """
-    if len(plan.targets) != 1 or not error.options:
+    if len(targets) != 1 or not error.options:
         return
-    target, own = plan.targets[0], [error.options]
-    job = add_options(target, [*(notice.options for notice in plan.notices if notice.options), *others, *own])
+    target, own = targets[0], [error.options]
+    job = add_options(target, [*filter(None, noted), *own])
     if job != add_options(target, own):
-        error.hint = f"{error.hint or ''} With the options of the warnings, too, {_compose(job, plan)}".strip()
+        error.hint = f"{error.hint or ''} With the options of the warnings, too, {_compose(job, target, load)}".strip()
 
 
 def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> TargetJob:
@@ -77,14 +79,14 @@ def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> Targe
     return replace(job, dialect=replace(job.dialect, **found))
 
 
-def _compose(job: TargetJob, plan: LoadPlan) -> str:
+def _compose(job: TargetJob, target: TargetPlan, load: LoadJob) -> str:
     """Return how to run a job: the whole command, or its options if the sources cannot be typed."""
     is_typeable = len(job.sources) <= _SOURCES_SHOWN and job.transform is None
     if not is_typeable or any(hide_secrets(source) != source or source == "-" for source in job.sources):
-        before, options = plan.targets[0].job, job.dialect
+        before, options = target.job, job.dialect
         added = {name: getattr(options, name) for name in ("null", "force_null", "decimal_comma", "thousands")}
         added |= {"date_order": options.date_order, "encoding": options.encoding}
         mode = ["--mode", job.mode] if job.mode != before.mode else []
         return f"run the command again with {shlex.join([*mode, *spell_options(DialectOptions(**added))])}"
-    parts = (job, job.dialect, plan.job, plan.job.rules)
+    parts = (job, job.dialect, load, load.rules)
     return f"run: penstock load {shlex.join([*(word for part in parts for word in spell_options(part)), *job.sources])}"

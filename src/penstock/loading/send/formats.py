@@ -25,12 +25,14 @@ from penstock.loading.copy.encoded import (
 from penstock.loading.copy.payload import make_encoder
 from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
-from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan, table_after_creation
+from penstock.loading.values.plan import CopyChoice, TargetPlan, stored_size, table_after_creation
 
 if TYPE_CHECKING:
+    from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import Column
     from penstock.ledger.rejects import RecordForm
     from penstock.loading.copy.payload import Encoder
+    from penstock.loading.values.plan import RowFacts
     from penstock.loading.values.work import ObjectWork
 
 # Since PostgreSQL 19, lines are scanned by SIMD up to the first quote or backslash of a COPY command
@@ -38,14 +40,15 @@ if TYPE_CHECKING:
 _FAST_SCAN_MAJOR: Final = 19
 
 
-def choose_formats(plan: LoadPlan) -> LoadPlan:
-    """Return the plan with the format of each table's rows. Raises UsageError, TargetError for --copy-format."""
-    return replace(plan, targets=tuple(replace(target, copy=_choose(target, plan)) for target in plan.targets))
+def choose_formats(targets: Sequence[TargetPlan], facts: RowFacts) -> list[TargetPlan]:
+    """Return the targets with the format of their rows. Raises UsageError, TargetError for --copy-format."""
+    size_bytes = stored_size(targets)
+    return [replace(target, copy=_choose(target, facts, size_bytes=size_bytes)) for target in targets]
 
 
-def _choose(target: TargetPlan, plan: LoadPlan) -> CopyChoice:
+def _choose(target: TargetPlan, facts: RowFacts, *, size_bytes: int | None) -> CopyChoice:
     asked = target.job.copy_format
-    what = format_of(target).own_copy or ("imports from S3" if plan.route.is_import else None)
+    what = format_of(target).own_copy or ("imports from S3" if facts.route.is_import else None)
     if what is not None:
         if asked != "auto":
             raise UsageError(f"--copy-format is for text files that penstock sends, not for {what}")
@@ -53,39 +56,38 @@ def _choose(target: TargetPlan, plan: LoadPlan) -> CopyChoice:
     if target.refusal is not None or asked == "text":
         return CopyChoice(reason="as requested" if asked == "text" else "every object is loaded already")
     columns = _find_columns(target, target.column_map.columns)
-    rule = _find_rule(target, plan)
-    obstacle = rule or _find_encoding(plan) or find_obstacle(target.dialect, target.column_map, columns)
+    rule = _find_rule(target, facts)
+    obstacle = rule or _find_encoding(facts.server) or find_obstacle(target.dialect, target.column_map, columns)
     if asked == "binary":
         if obstacle is not None:
             raise _refuse_binary(target, columns, obstacle)
         return CopyChoice(format="binary", reason="as requested")
-    size_bytes, least_bytes = plan.size_bytes, plan.tuning.least_binary_bytes
-    is_small = size_bytes is not None and size_bytes < least_bytes
+    is_small = size_bytes is not None and size_bytes < facts.tuning.least_binary_bytes
     if obstacle is not None:
         choice = CopyChoice(reason=obstacle)
     elif is_small:
         choice = CopyChoice(reason="the load is too small to gain from another format")
     else:
-        choice = _weigh(target, [column for column in columns if column is not None], major=plan.server.major)
-    is_fast = plan.server.major >= _FAST_SCAN_MAJOR and not is_small and rule is None
+        choice = _weigh(target, [column for column in columns if column is not None], major=facts.server.major)
+    is_fast = facts.server.major >= _FAST_SCAN_MAJOR and not is_small and rule is None
     if choice.format == "text" and is_fast and find_plain_obstacle(target.dialect, target.column_map) is None:
         words = f"{choice.reason}; written without quotes and backslashes, which this server scans faster"
         return CopyChoice(reason=words, is_plain=True)
     return choice
 
 
-def _find_rule(target: TargetPlan, plan: LoadPlan) -> str | None:
+def _find_rule(target: TargetPlan, facts: RowFacts) -> str | None:
     """Return the rule or option that requires that text is sent as it is in the files, None if none does."""
     rules = (
-        ("rejected records are lines of text (--on-error reject)", plan.job.rules.on_error == "reject"),
+        ("rejected records are lines of text (--on-error reject)", facts.rules.on_error == "reject"),
         ("records are staged with their positions (--mode, --atomic, --transform)", target.is_staged),
-        ("a source can be read only once, and a refused batch is sent again as text", not plan.is_repeatable),
+        ("a source can be read only once, and a refused batch is sent again as text", not facts.is_repeatable),
     )
     return next((words for words, is_so in rules if is_so), None)
 
 
-def _find_encoding(plan: LoadPlan) -> str | None:
-    encoding = plan.server.server_encoding
+def _find_encoding(server: ServerFacts) -> str | None:
+    encoding = server.server_encoding
     return None if encoding == "UTF8" else f"the database's encoding is {encoding}"
 
 

@@ -7,6 +7,7 @@ methods are called in the reverse order.
 from __future__ import annotations
 
 from penstock.core.connect.connection import Connection
+from penstock.core.values.accounts import PlanPart
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
@@ -85,9 +86,10 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     )
 
 
-def plan_steps(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LoadPlan:
-    """Return the plan with what each step will do. Raises PenstockError."""
+def plan_steps(plan: LoadPlan, tools: LoadTools, connection: Connection) -> dict[str, PlanPart]:
+    """Return what each step will do, by its name. Raises PenstockError."""
+    parts: dict[str, PlanPart] = {}
     for step in make_steps(plan, tools):
-        if (part := step.plan(PlanFacts(plan, tools, connection))) is not None:
-            plan = plan.with_part(step.name, part)
-    return plan
+        if (part := step.plan(PlanFacts(plan, tools, connection, parts))) is not None:
+            parts[step.name] = part
+    return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import LoadOutcome
     from penstock.loading.values.plan import LoadPlan
 
+_Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
 
 # When a step's `after` is called: "sent" when nothing is left to send, "stored" when the rows are in their tables. If
@@ -27,11 +28,16 @@ When = Literal["sent", "stored"]
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The arguments of `Step.plan`: the plan with the parts of earlier steps, and a session to read further facts."""
+    """The arguments of `Step.plan`: the plan, what earlier steps will do, and a session to read further facts."""
 
     plan: LoadPlan
     tools: LoadTools
     connection: Connection
+    parts: Mapping[str, PlanPart]
+
+    def find_part(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of this class, None if no earlier step has planned one."""
+        return next((part for part in self.parts.values() if isinstance(part, kind)), None)
 
 
 @dataclass(slots=True)

@@ -149,7 +149,7 @@ class Upkeep(Step):
         """Return whether VACUUM and CHECKPOINT follow. CHECKPOINT depends on the number of loaded bytes."""
         from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
 
-        settings = facts.plan.find_part(LoadSettings)
+        settings = facts.find_part(LoadSettings)
         is_leased = settings is not None and settings.is_changing
         decision = _decide_checkpoint(self._plan, self._tools, stored_bytes=float("inf"), is_leased=is_leased)
         size = "" if self._plan.job.rules.checkpoint else ", if at least 1 GiB is loaded"

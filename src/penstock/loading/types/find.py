@@ -10,17 +10,17 @@ import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
 from penstock.core.host.machine import cpu_count
 from penstock.core.units import format_bytes, format_count
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
@@ -48,7 +48,7 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types
 from penstock.loading.types.notations import notation_notices
-from penstock.loading.values.plan import LoadPlan, TargetPlan, table_after_creation, total_size
+from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
     DAY_ORDERS,
@@ -223,33 +223,40 @@ def merge_findings(found: Findings, other: Findings) -> Findings:
 _Targets = list["TargetPlan"]
 
 
-def find_columns(plan: LoadPlan, tools: LoadTools) -> LoadPlan:
-    """Return the plan with the column types of tables to be created, and with the columns to add or widen.
+def find_columns(
+    planned: Sequence[TargetPlan], job: LoadJob, tools: LoadTools, *, server_encoding: str, noted: Sequence[Notice]
+) -> tuple[list[TargetPlan], list[Notice]]:
+    """Return the targets with the column types of tables to be created and the columns to add or widen, and notices.
 
-    With --types the objects are read to their end. Raises PenstockError.
+    With --types the objects are read to their end. `noted` are the notices of the plan so far, whose options are in the
+    command that an error names. Raises PenstockError.
     """
-    usable = usable_types(server_encoding=plan.server.server_encoding) | NOTATED
-    usable |= REJECTS if plan.job.rules.on_error == "reject" else 0
-    targets, notices = list(plan.targets), dict["Notice", None]()
-    find_users = partial(_find_dependents, tools, plan.job.rules)
+    usable = usable_types(server_encoding=server_encoding) | NOTATED
+    usable |= REJECTS if job.rules.on_error == "reject" else 0
+    targets, notices = list(planned), dict["Notice", None]()
+    find_users = partial(_find_dependents, tools, job.rules)
+
+    def add_options(error: DataError, others: Iterable[Mapping[str, Any]]) -> None:
+        add_command(error, planned, job, [*(notice.options for notice in noted), *others])
+
     from_files = (target for target in targets if target.job.types != "text" or target.job.add_columns)
     tables = dict.fromkeys(target.table for target in from_files)
     for table in tables:
         numbers = [number for number, target in enumerate(targets) if target.table == table]
         group = _add_columns([targets[number] for number in numbers], tools)
-        works = [work for work in all_objects(plan.targets) if work.target_index in numbers]
+        works = [work for work in all_objects(planned) if work.target_index in numbers]
         found = _look(group, works, tools, usable=usable)
         if found is not None and any(format_of(target).is_by_name for target in group):
             group, found = _name_columns(group, found)
         if found is not None:
-            group = [_with_types(target, found, find_users, plan) for target in group]
+            group = [_with_types(target, found, find_users, add_options) for target in group]
             notices |= dict.fromkeys(notation_notices(group[0]))
             notices |= dict.fromkeys(null_notices(group[0]))
         # Map the names of JSON Lines again, because how a value is sent depends on the type of its column.
         group = [replace(each, column_map=_map_names(each)) if format_of(each).is_by_name else each for each in group]
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
-    return replace(plan, targets=tuple(targets), notices=(*plan.notices, *notices))
+    return targets, list(notices)
 
 
 def _find_dependents(tools: LoadTools, rules: LoadRules, oid: int, column: str) -> list[str]:
@@ -399,7 +406,10 @@ def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usa
 
 
 def _with_types(
-    target: TargetPlan, found: Findings, find_users: Callable[[int, str], Sequence[str]], plan: LoadPlan
+    target: TargetPlan,
+    found: Findings,
+    find_users: Callable[[int, str], Sequence[str]],
+    add_options: Callable[[DataError, Iterable[Mapping[str, Any]]], None],
 ) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
@@ -437,7 +447,7 @@ def _with_types(
         others = [error.options for error in refused[1:] if error.options]
         if format_of(target).is_delimited:
             others += [solve_notation(each.column, find_notations(found[each.column].fits)) for each in widened]
-        add_command(refused[0], plan, others)
+        add_options(refused[0], others)
         raise refused[0]
     retyped: tuple[ColumnChange, ...] = ()
     if target.takes_types:

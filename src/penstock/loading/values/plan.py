@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.core.values.accounts import PlanPart, UnreadableObject
     from penstock.core.values.dialect import Dialect
-    from penstock.core.values.job import LoadJob, TargetJob
+    from penstock.core.values.job import LoadJob, LoadRules, TargetJob
     from penstock.core.values.notice import Notice
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import ObjectSample, SourceObject
+    from penstock.ledger.values import LedgerOutlook
 
 _Part = TypeVar("_Part")
 
@@ -208,8 +209,20 @@ class SessionPlan:
 
 
 @frozen
+class RowFacts:
+    """The facts of a load, beside its targets, that decide in which format and how frozen rows are sent."""
+
+    rules: LoadRules
+    server: ServerFacts
+    route: RoutePlan
+    sessions: SessionPlan
+    is_repeatable: bool
+    tuning: LoadTuning
+
+
+@frozen
 class LoadPlan:
-    """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged."""
+    """The plan of the whole load: plan_load makes it of its parts, --plan prints it, and the load runs it unchanged."""
 
     load_id: str
     job: LoadJob
@@ -227,21 +240,11 @@ class LoadPlan:
     # Whether foreign keys refer to each other in a circle, so that all rows are committed in one transaction.
     defers_keys: bool = False
     tuning: LoadTuning = DEFAULT_TUNING
-    # What the steps before and after the rows will do, by the name of the step. Empty until the steps are planned.
-    steps: dict[str, PlanPart] = field(default_factory=dict)
     # Whether this process or the server reads the objects.
     route: RoutePlan = CLIENT_ROUTE
     # Objects that cannot be listed, or whose tables have no readable object. The targets do not include them.
     unreadable: tuple[UnreadableObject, ...] = ()
     freeze: FreezeChoice = FreezeChoice()
-
-    def with_part(self, step: str, part: PlanPart) -> LoadPlan:
-        """Return the plan with what one step will do added."""
-        return replace(self, steps=self.steps | {step: part})
-
-    def find_part(self, kind: type[_Part]) -> _Part | None:
-        """Return the part of this class, None if no step has planned one."""
-        return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
     def load_order(self, number: int) -> int:
         """Return the turn of a target, given its number in the job; both count from 0."""
@@ -273,6 +276,23 @@ class LoadPlan:
     def size_bytes(self) -> int | None:
         """Return the stored size of the sources in bytes, None if the size of one is unknown."""
         return stored_size(self.targets)
+
+
+@frozen
+class ForeseenLoad:
+    """What a load would do now: its plan, what its steps would do, and what it would do with each object."""
+
+    plan: LoadPlan
+    # What the steps before and after the rows will do, by the name of the step.
+    steps: Mapping[str, PlanPart] = field(default_factory=dict)
+    # None if the ledger was not asked.
+    outlook: LedgerOutlook | None = None
+    # The plan's notices, and the warnings that were given while the load was foreseen.
+    notices: tuple[Notice, ...] = ()
+
+    def find_part(self, kind: type[_Part]) -> _Part | None:
+        """Return the part of this class, None if no step has planned one."""
+        return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from penstock.core.frozen import frozen
@@ -42,7 +43,7 @@ class ObjectWork:
         return self.target.landing.is_fresh or self.target.landing.deletes or self.source.is_pipe
 
 
-def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
+def all_objects(targets: Sequence[TargetPlan]) -> list[ObjectWork]:
     """Return every object of a plan, numbered in the order of the job, with nothing committed."""
     found = [(index, target, source) for index, target in enumerate(targets) for source in target.objects]
     return [

@@ -10,7 +10,7 @@ from penstock.core.frozen import frozen
 from penstock.core.units import format_bytes, format_count
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.words import line_up
-from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan, name_fields
+from penstock.loading.values.plan import ForeseenLoad, LoadPlan, SessionPlan, TargetPlan, name_fields
 from penstock.loading.views.outcome import describe_steps
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
     return instead
 
 
-def describe_plan(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> list[str]:
+def describe_plan(foreseen: ForeseenLoad) -> list[str]:
     """Return the whole plan as lines of text."""
+    plan, outlook = foreseen.plan, foreseen.outlook
     server = plan.server
     heads = [
         ("server", f"{'embedded ' * server.is_embedded}PostgreSQL {server.version}, {server.address}"),
@@ -100,11 +101,11 @@ def describe_plan(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> li
     for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True):
         lines += ["", *_describe_target(target, is_atomic=is_single)]
         lines += _describe_objects(target.objects, actions)
-    if steps := describe_steps(plan.steps):
+    if steps := describe_steps(foreseen.steps):
         lines += ["", *steps]
-    if plan.notices:
+    if foreseen.notices:
         lines.append("")
-    for notice in plan.notices:
+    for notice in foreseen.notices:
         lines.append(f"warning: {notice.message}" + (f" ({notice.location.rstrip('.')})" if notice.location else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
     return lines
@@ -167,8 +168,9 @@ def describe_route(route: RoutePlan) -> str:
     return f"client: penstock reads the objects and sends the rows ({route.reason})"
 
 
-def plan_object(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> dict[str, object]:
+def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
     """Return what --json prints of a plan."""
+    plan, outlook = foreseen.plan, foreseen.outlook
     return {
         "load_id": plan.load_id,
         "state": "planned",
@@ -183,8 +185,8 @@ def plan_object(plan: LoadPlan, *, outlook: LedgerOutlook | None = None) -> dict
             _target_object(target, actions)
             for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True)
         ],
-        "steps": {name: asdict(part) for name, part in plan.steps.items()},
-        "warnings": [notice.as_item() for notice in plan.notices],
+        "steps": {name: asdict(part) for name, part in foreseen.steps.items()},
+        "warnings": [notice.as_item() for notice in foreseen.notices],
     }
 
 

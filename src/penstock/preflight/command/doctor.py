@@ -50,7 +50,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         from penstock.preflight.command.screen import render
         from penstock.rds.view import describe_rds_facts
 
-        lines = [] if planned is None else describe_plan(planned.plan, outlook=planned.outlook)
+        lines = [] if planned is None else describe_plan(planned.foreseen)
         facts = describe_facts(found.inspection)
         if found.described is not None:
             # An empty row separates the facts of AWS from those above. They are one table, so that the columns line up.
@@ -71,5 +71,5 @@ def as_object(found: DoctorResult) -> dict[str, object]:
         "facts": found.inspection,
         "risks": found.risks,
         "rds": None if found.described is None else description_object(found.described),
-        "plan": None if planned is None else plan_object(planned.plan, outlook=planned.outlook),
+        "plan": None if planned is None else plan_object(planned.foreseen),
     }
