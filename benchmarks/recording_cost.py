@@ -20,7 +20,7 @@ from benchmarks.ways import AS_COPY
 from penstock.cli.main import main as penstock
 from penstock.core.host.process import process_cpu_s
 from penstock.watch.sampler import Sampler
-from penstock.watch.watching import Beside
+from penstock.watch.watching import SamplerThread
 from penstock_lab.datasets.people import expected_rows
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def run(options: Options) -> None:
 def main(path: str, conninfo: str, result: str) -> None:
     """Load a file as the command does, and write what the recording of it has cost."""
     cost = {"client_s": 0.0, "server_s": 0.0, "samples": 0}
-    record, sample, close = Beside._run, Sampler.sample, Sampler.close  # noqa: SLF001 (measured from the inside)
+    record, sample, close = SamplerThread._run, Sampler.sample, Sampler.close  # noqa: SLF001 (measured from the inside)
 
-    def measured_record(beside: Beside) -> None:
+    def measured_record(beside: SamplerThread) -> None:
         record(beside)
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         cost["client_s"] = usage.ru_utime + usage.ru_stime
@@ -87,7 +87,7 @@ def main(path: str, conninfo: str, result: str) -> None:
         cost["server_s"] = process_cpu_s(pid) or 0.0
         close(sampler)
 
-    Beside._run = measured_record  # type: ignore[method-assign]  # noqa: SLF001 (as above)
+    SamplerThread._run = measured_record  # type: ignore[method-assign]  # noqa: SLF001 (as above)
     Sampler.sample = measured_sample  # type: ignore[assignment,method-assign]
     Sampler.close = measured_close  # type: ignore[method-assign]
     status = penstock(["load", path, "--into", QUALIFIED, "--to", conninfo, "--quiet", "--again", *AS_COPY])

@@ -21,7 +21,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.loading import giving_up
 from penstock.loading.claim import claim
 from penstock.loading.land.staging import Staging
-from penstock.watch.watching import Beside
+from penstock.watch.watching import SamplerThread
 from support.files import write_to
 from support.loads import Loads, target
 from support.parts import rest
@@ -232,7 +232,7 @@ def test_interrupt_behind_the_last_row_hides_nothing(
 
         return interrupt_and_act
 
-    monkeypatch.setattr(Beside, "stop", interrupt(Beside.stop))
+    monkeypatch.setattr(SamplerThread, "stop", interrupt(SamplerThread.stop))
     monkeypatch.setattr(giving_up, "_tidy", interrupt(giving_up._tidy))
     loads = Loads(database18, samples=True)
     assert loads.run(target(path, into="first", create=True)).rows == 20_000

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.loading.formats.format import Opened, RangeSums, ReadTools
     from penstock.loading.values.block import Block
     from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
 class FixedWidth(Format):
@@ -66,7 +66,7 @@ class FixedWidth(Format):
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
         return tuple(read_widths(sample.head))
 
-    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+    def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
         uri = work.source.uri
         stream = tools.sources.open(work.source, work.target.job.dialect)
         try:

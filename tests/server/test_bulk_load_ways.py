@@ -12,7 +12,13 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import LabError
 from penstock.settings.backend import SystemSettings
 from penstock_lab.bench.bulk_load.plan import BulkLoadExperiment
-from penstock_lab.bench.bulk_load.run import DEMO_DATABASE, WAYS, embedded_target, make_tables, measure_bulk_load
+from penstock_lab.bench.bulk_load.run import (
+    DEMO_DATABASE,
+    LANDING_METHODS,
+    embedded_target,
+    make_tables,
+    measure_bulk_load,
+)
 from penstock_lab.bench.ways import LoadTask, bulk_load_settings
 from penstock_lab.datasets.writer import write_imdb
 from penstock_lab.programs import Psql
@@ -90,7 +96,7 @@ def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, 
     sums = []
     for one in ("psql in turn", load):
         make_tables(setting)
-        WAYS[one](setting)
+        LANDING_METHODS[one](setting)
         sums.append(connection.execute(CHECKSUM).fetchone())
     assert sums[0] == sums[1] != (None,)
 

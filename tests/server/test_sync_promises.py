@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import LoadJob
-from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.values.plan import ForeseenLoad
+from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.views.plan import describe_plan
 from support.codes import has_code
 from support.files import write_to

@@ -41,7 +41,7 @@ _MOST_GAIN = 20
 
 
 @frozen
-class Use:
+class WorkloadIo:
     """The I/O of a workload in a period."""
 
     elapsed_s: float
@@ -66,9 +66,9 @@ class Demand:
 
     # The parts of the workload. The `least_s` of a part is the time that it takes if storage limits it only by the
     # latency of gp2, gp3 and io1.
-    uses: tuple[Use, ...]
+    uses: tuple[WorkloadIo, ...]
     # The same parts with the latency of io2.
-    uses_on_io2: tuple[Use, ...]
+    uses_on_io2: tuple[WorkloadIo, ...]
     # The limit that the workload reached, None if it reached none.
     limit: Limit | None
     # How long the workload was at this limit.
@@ -112,7 +112,7 @@ class Demand:
         return round(max(mean, *free, 0.0), 3)
 
 
-def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: float | None) -> Demand:
+def measure_demand(uses: Sequence[WorkloadIo], limits: VolumeLimits, balance_share: float | None) -> Demand:
     """Return what a workload asked of storage with these limits. At least the IOPS of the limits must be known.
 
     If `balance_share` is None, it is not known how full the burst bucket was at the start. In this case the bucket
@@ -126,7 +126,7 @@ def measure_demand(uses: Sequence[Use], limits: VolumeLimits, balance_share: flo
     return spent if is_spent and never_above else full
 
 
-def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) -> float:
+def simulate(uses: Iterable[WorkloadIo], limits: VolumeLimits, balance_share: float) -> float:
     """Return how many seconds the same work takes on storage with these limits, with a simulated burst bucket."""
     bucket = bucket_of(limits)
     balance_ios, total_s = balance_share * bucket.capacity_ios, 0.0
@@ -139,7 +139,7 @@ def simulate(uses: Iterable[Use], limits: VolumeLimits, balance_share: float) ->
     return total_s
 
 
-def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) -> Demand:
+def _measure(uses: Sequence[WorkloadIo], limits: VolumeLimits, balance_share: float) -> Demand:
     bucket = bucket_of(limits)
     balance_ios = balance_share * bucket.capacity_ios
     reached: list[Limit | None] = []
@@ -174,7 +174,9 @@ def _measure(uses: Sequence[Use], limits: VolumeLimits, balance_share: float) ->
     )
 
 
-def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimits, kind: VolumeKind) -> tuple[Use, ...]:
+def _free(
+    uses: Sequence[WorkloadIo], were_limited: Sequence[bool], limits: VolumeLimits, kind: VolumeKind
+) -> tuple[WorkloadIo, ...]:
     """Return the uses with the time that each takes if the volume does not limit it.
 
     A part that the volume did limit has other limits then: the instance, the processors (which the part kept busy for a
@@ -189,13 +191,13 @@ def _free(uses: Sequence[Use], were_limited: Sequence[bool], limits: VolumeLimit
     )
 
 
-def _free_s(use: Use, limits: VolumeLimits, cpu_share: float, latency_s: float) -> float:
+def _free_s(use: WorkloadIo, limits: VolumeLimits, cpu_share: float, latency_s: float) -> float:
     waits_s = use.ios * latency_s / use.queue if use.queue else 0.0
     instance_s = _least_times(use, limits)["instance-limit"]
     return min(use.elapsed_s, max(cpu_share * use.elapsed_s, waits_s, instance_s, use.elapsed_s / _MOST_GAIN))
 
 
-def _least_times(use: Use, limits: VolumeLimits) -> dict[Limit, float]:
+def _least_times(use: WorkloadIo, limits: VolumeLimits) -> dict[Limit, float]:
     """Return how long the use takes by each limit alone. The volume's IOPS are not included."""
     instance_s = use.ios / (limits.instance_iops or math.inf)
     return {
@@ -216,7 +218,7 @@ def bucket_of(limits: VolumeLimits) -> Bucket:
 _LEAST_INTERVAL_S = 0.4
 
 
-class UseReader:
+class WorkloadIoReader:
     """Reads samples one by one. `uses` is the I/O of the device with the data; `rows` are CloudWatch's metrics."""
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -225,7 +227,7 @@ class UseReader:
         self._cpu_s, self._known_s = 0.0, 0.0
         self.started_at = header.started_at
         self.elapsed_s = 0.0
-        self.uses: list[Use] = []
+        self.uses: list[WorkloadIo] = []
         self.rows: list[CounterRow] = []
 
     def see(self, sample: Sample) -> None:
@@ -249,7 +251,7 @@ class UseReader:
         self._last, self._cpu_s, self._known_s = now, 0.0, 0.0
 
 
-def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[Use]:
+def read_metrics_as_uses(rows: Iterable[CounterRow]) -> list[WorkloadIo]:
     """Return the I/O of an RDS instance, from CloudWatch's metrics: each minute once, the oldest first."""
     by_time = {str(row.get("measured_at")): row for row in rows}
     found = [_read_row(by_time[at]) for at in sorted(by_time)]
@@ -264,7 +266,7 @@ def read_balance(rows: Iterable[CounterRow]) -> float | None:
     return None if value is None else value / 100
 
 
-def _read_row(row: CounterRow) -> Use | None:
+def _read_row(row: CounterRow) -> WorkloadIo | None:
     seen = read_metrics(row)
     if seen is None:
         return None
@@ -273,8 +275,8 @@ def _read_row(row: CounterRow) -> Use | None:
     return _make_use(seen, queue=queue, cpu_share=None if cpu_percent is None else min(1.0, cpu_percent / 100))
 
 
-def _make_use(seen: DeviceRates, *, queue: float | None, cpu_share: float | None) -> Use:
-    return Use(
+def _make_use(seen: DeviceRates, *, queue: float | None, cpu_share: float | None) -> WorkloadIo:
+    return WorkloadIo(
         elapsed_s=seen.elapsed_s,
         ios=count_ios(seen, IO_BYTES) * seen.elapsed_s,
         moved_bytes=count_bytes(seen) * seen.elapsed_s,

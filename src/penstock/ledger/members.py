@@ -21,7 +21,7 @@ from penstock.core.errors import DataError, ServerError
 from penstock.core.sql import fetch_rows, run_query
 from penstock.ledger.locks import compose_query, mark, mark_member
 from penstock.ledger.schema import VERSION
-from penstock.ledger.values import Claim, MemberRecord, MembersLook
+from penstock.ledger.values import Claim, MemberRecord, MembersState
 
 
 def compose_fence(schema: str, claim: Claim) -> sql.Composed:
@@ -152,14 +152,14 @@ def find_claimed(connection: Connection, schema: str, load_id: str) -> list[str]
 
 def look_at_members(
     connection: Connection, schema: str, claim: Claim, *, unseen: Collection[int] = ()
-) -> MembersLook | None:
+) -> MembersState | None:
     """Return the state of a load as one of its members sees it, None if the ledger does not have the load.
 
     `unseen` are the objects that the member's host does not have. Raises ServerError.
     """
     values = {"load": claim.load_id, "member": claim.member, "unseen": list(unseen)}
     with translate_errors("looking at the load's members"):
-        return next(iter(fetch_rows(connection, "ledger/members_look", MembersLook, ledger=schema, **values)), None)
+        return next(iter(fetch_rows(connection, "ledger/members_look", MembersState, ledger=schema, **values)), None)
 
 
 def list_members(connection: Connection, schema: str, load_id: str) -> list[MemberRecord]:

@@ -152,7 +152,7 @@ class LoaderProcess:
 
 
 @frozen
-class MembersLook:
+class MembersState:
     """The state of a load as one of its members sees it."""
 
     is_complete: bool

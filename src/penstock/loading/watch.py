@@ -12,7 +12,7 @@ from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.host.process import holding_interrupts
 from penstock.core.values.accounts import LoadCounts
 from penstock.watch.kept import recordings_folder
-from penstock.watch.watching import SHORTEST_S, Beside, open_sampler_at
+from penstock.watch.watching import SHORTEST_S, SamplerThread, open_sampler_at
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
@@ -58,7 +58,7 @@ class LoadWatch:
         """
         if not self._is_on:
             return self._judge(load(), is_sampled=False)
-        beside = Beside(
+        beside = SamplerThread(
             self._open_sampler,
             path=self._path,
             folder=recordings_folder(os.environ),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.loading.context import LoadTools
     from penstock.loading.values.block import Block
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 # How much text one COPY command and its transaction carry, so that their round trips do not count.
 _SENT_BYTES = 4 * 1024 * 1024
@@ -91,7 +91,7 @@ class TableComparison:
         connection: Connection,
         tools: LoadTools,
         table: VerifiedTable,
-        work: Sequence[ObjectWork],
+        work: Sequence[PlannedObject],
         *,
         rejected: Mapping[int, Sequence[int]],
         began_s: float,

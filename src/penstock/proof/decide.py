@@ -12,7 +12,7 @@ from penstock.core.units import count_nouns, format_count
 from penstock.core.values.finding import refuse
 from penstock.core.values.names import quote_name
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
-from penstock.loading.values.work import ObjectWork, all_objects
+from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> It
             yield Problem(where=each.uri, message=message)
 
 
-def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[ObjectWork]:
+def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[PlannedObject]:
     """Return the objects of a table, with their numbers in the ledger."""
     numbers = {each.uri: each.number for each in objects if each.number in table.objects}
     return [
@@ -156,7 +156,7 @@ def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectReco
     ]
 
 
-def with_positions(work: ObjectWork) -> ObjectWork:
+def with_positions(work: PlannedObject) -> PlannedObject:
     """Return an object to be sent again with the position of each record."""
     landing = replace(work.target.landing, where="staging")
     return replace(work, target=replace(work.target, landing=landing, allows_suppressed_rows=False))
@@ -182,7 +182,7 @@ def find_renamed(tables: Iterable[VerifiedTable]) -> Iterator[str]:
 def find_obstacles(
     job: LoadJob,
     plan: LoadPlan,
-    work: Sequence[tuple[VerifiedTable, Sequence[ObjectWork]]],
+    work: Sequence[tuple[VerifiedTable, Sequence[PlannedObject]]],
     objects: Iterable[ObjectRecord],
     rejected: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:

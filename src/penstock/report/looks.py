@@ -33,7 +33,7 @@ class Table:
 
 
 @frozen
-class Look:
+class ShownRecording:
     """What is shown of one recording."""
 
     # The name of the recording's file.
@@ -52,14 +52,14 @@ class Look:
         return None if self.load is None else self.load.details
 
 
-def look_at(recording: Recording, *, name: str, letter: str) -> Look:
+def look_at(recording: Recording, *, name: str, letter: str) -> ShownRecording:
     """Read all samples of a recording, and return what is shown of it."""
     examination, timeline = Examination(recording.header), Timeline()
     for sample in recording.samples:
         examination.see(sample)
         timeline.see(keep_workload(sample, recording.header.application))
     found = examination.conclude(recording.load)
-    return Look(
+    return ShownRecording(
         name=name,
         letter=letter,
         header=recording.header,
@@ -70,7 +70,7 @@ def look_at(recording: Recording, *, name: str, letter: str) -> Look:
     )
 
 
-def verdict(look: Look) -> tuple[str, str]:
+def verdict(look: ShownRecording) -> tuple[str, str]:
     """Return what limits the workload, and how to change that."""
     if look.findings.diagnoses:
         limit = look.findings.diagnoses[0]
@@ -80,7 +80,7 @@ def verdict(look: Look) -> tuple[str, str]:
     return "No limit was found", ""
 
 
-def facts(look: Look) -> list[tuple[str, str]]:
+def facts(look: ShownRecording) -> list[tuple[str, str]]:
     """Return what was recorded, and where."""
     header, activity = look.header, look.findings.activity
     cpus = "" if header.cpu_count is None else f", {header.cpu_count} CPUs"
@@ -95,7 +95,7 @@ def facts(look: Look) -> list[tuple[str, str]]:
     return found + [("not read", f"{unread.what}: {unread.why}") for unread in header.unread]
 
 
-def describe_time(look: Look) -> Table | None:
+def describe_time(look: ShownRecording) -> Table | None:
     """Return on what the sessions, readers and steps of a load spent their time."""
     if look.load is None:
         return None
@@ -118,7 +118,7 @@ def describe_time(look: Look) -> Table | None:
     return Table(heads=("who", "what", "seconds"), rows=rows, texts=2, note="Sums over sessions and readers.")
 
 
-def describe_tables(look: Look) -> Table | None:
+def describe_tables(look: ShownRecording) -> Table | None:
     """Return the rows of each table of a load."""
     if look.details is None or not look.details.files:
         return None
@@ -132,7 +132,7 @@ def describe_tables(look: Look) -> Table | None:
     return Table(heads=("table", "files", "rows"), rows=rows)
 
 
-def describe_files(look: Look) -> Table | None:
+def describe_files(look: ShownRecording) -> Table | None:
     """Return the rows and the time of each file of a load. Of many files, only the slowest ones are listed."""
     if look.details is None or not look.details.files:
         return None
@@ -145,7 +145,7 @@ def describe_files(look: Look) -> Table | None:
     return Table(heads=("file", "table", "rows", "seconds", "rows/s"), rows=rows, texts=2, note=more)
 
 
-def describe_plan(look: Look) -> Table | None:
+def describe_plan(look: ShownRecording) -> Table | None:
     """Return what a load planned, and the properties of its tables that cost time for each row."""
     if look.load is None or look.details is None:
         return None
@@ -159,7 +159,7 @@ def describe_plan(look: Look) -> Table | None:
     return _cells(rows)
 
 
-def describe_done(look: Look) -> Table | None:
+def describe_done(look: ShownRecording) -> Table | None:
     """Return what the load changed and restored, and what it did after its rows were stored."""
     return None if look.details is None else _cells(look.details.done)
 
@@ -169,14 +169,14 @@ def _cells(rows: Sequence[tuple[str, ...]]) -> Table | None:
     return Table(heads=(), rows=tuple(rows), texts=max(map(len, rows))) if rows else None
 
 
-def describe_waits(look: Look) -> Table:
+def describe_waits(look: ShownRecording) -> Table:
     """Return the largest waits of active sessions."""
     waits = look.findings.activity.waits[:_WAITS_SHOWN]
     rows = tuple((part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in waits)
     return Table(heads=("wait", "sessions", "% of time"), rows=rows, note="CPU: active without a wait.")
 
 
-def describe_statements(look: Look) -> Table:
+def describe_statements(look: ShownRecording) -> Table:
     """Return the statements with the most active time."""
     parts = look.findings.activity.statements[:_STATEMENTS_SHOWN]
     rows = tuple((_shorten(part.name), f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in parts)
@@ -188,7 +188,7 @@ def _shorten(text: str) -> str:
 
 
 # The numbers by which recordings are compared: each has a name, a unit, and a function that reads it from a recording.
-_MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
+_MEASURES: tuple[tuple[str, str, Callable[[ShownRecording], float | None]], ...] = (
     ("recorded", "s", lambda look: look.timeline.end_s),
     ("load", "s", lambda look: _count(look, "elapsed_s")),
     ("rows loaded", "", lambda look: _count(look, "rows")),
@@ -210,7 +210,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Look], float | None]], ...] = (
 )
 
 
-def compare(looks: Sequence[Look]) -> Table:
+def compare(looks: Sequence[ShownRecording]) -> Table:
     """Return the numbers of all recordings side by side. For two recordings, also return the difference."""
     found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
@@ -233,7 +233,7 @@ def compare(looks: Sequence[Look]) -> Table:
     return Table(heads=("", "unit", *letters, last), rows=tuple(rows), texts=2)
 
 
-def top_waits(looks: Sequence[Look], count: int = 5) -> list[str]:
+def top_waits(looks: Sequence[ShownRecording], count: int = 5) -> list[str]:
     """Return the `count` waits with the largest shares of active time in all recordings. CPU comes first."""
     sums: dict[str, float] = {}
     for look in looks:
@@ -255,24 +255,24 @@ def _difference(values: Sequence[float | None]) -> str:
     return f"{per_cent:+,.0f} %" if abs(per_cent) >= 0.5 else "="
 
 
-def _count(look: Look, name: str) -> float | None:
+def _count(look: ShownRecording, name: str) -> float | None:
     """Return a number of the load's accounts, None if no load was recorded."""
     return None if look.load is None else getattr(look.load.accounts, name)
 
 
-def _io(look: Look, name: str) -> float | None:
+def _io(look: ShownRecording, name: str) -> float | None:
     """Return GB that the server counted for the load's sessions alone, or None if it has no count for them alone."""
     io = None if look.load is None else look.load.accounts.io
     counted = None if io is None or not io.is_exact else getattr(io, name)
     return None if counted is None else counted / GB
 
 
-def _rate(look: Look, name: str, unit: float = 1.0) -> float | None:
+def _rate(look: ShownRecording, name: str, unit: float = 1.0) -> float | None:
     count, seconds = _count(look, name), _count(look, "rows_s")
     return None if count is None else count / (seconds or 1.0) / unit
 
 
-def _data(look: Look, curve: str) -> float | None:
+def _data(look: ShownRecording, curve: str) -> float | None:
     """Return the mean of a curve of the device with the data directory."""
     devices = (each for each in look.timeline.devices.values() if each.has_data)
     return next((mean(getattr(each, curve)) for each in devices), None)

@@ -17,7 +17,7 @@ from penstock.core.newfile import check_writable, write_file
 from penstock.core.units import MB
 from penstock.core.words import visible_page
 from penstock.report import looks as shown
-from penstock.report.looks import Look, Table, look_at, say
+from penstock.report.looks import ShownRecording, Table, look_at, say
 from penstock.report.timeline import (
     COLORS,
     DASHES,
@@ -103,7 +103,7 @@ def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
     write_file(path, render(looks).encode("utf-8", errors="replace"))
 
 
-def render(looks: Sequence[Look]) -> str:
+def render(looks: Sequence[ShownRecording]) -> str:
     """Return the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 (an extra)
     from markupsafe import Markup  # noqa: PLC0415 (with jinja2)
@@ -129,8 +129,8 @@ def render(looks: Sequence[Look]) -> str:
     return visible_page(page)
 
 
-def _tables(looks: Sequence[Look]) -> list[Section | None]:
-    kinds: tuple[tuple[str, Callable[[Look], Table | None]], ...] = (
+def _tables(looks: Sequence[ShownRecording]) -> list[Section | None]:
+    kinds: tuple[tuple[str, Callable[[ShownRecording], Table | None]], ...] = (
         ("Waits", shown.describe_waits),
         ("Statements", shown.describe_statements),
         ("Where the load's time went", shown.describe_time),
@@ -146,7 +146,7 @@ def _tables(looks: Sequence[Look]) -> list[Section | None]:
     return sections
 
 
-def _charts(looks: Sequence[Look]) -> list[Section | None]:
+def _charts(looks: Sequence[ShownRecording]) -> list[Section | None]:
     waits = shown.top_waits(looks, len(COLORS))
     return [
         _draw(looks, "Sessions by what they wait for", "sessions", lambda look: _sessions(look, waits)),
@@ -158,7 +158,7 @@ def _charts(looks: Sequence[Look]) -> list[Section | None]:
     ]
 
 
-def _sessions(look: Look, waits: Sequence[str]) -> list[Curve]:
+def _sessions(look: ShownRecording, waits: Sequence[str]) -> list[Curve]:
     """Return an area for each of the largest waits, an area for all others, and the processors."""
     timeline, cpus = look.timeline, look.header.cpu_count
     areas = [
@@ -173,11 +173,11 @@ def _sessions(look: Look, waits: Sequence[str]) -> list[Curve]:
     return areas + ([] if cpus is None else [_limit("processors of the server", cpus)])
 
 
-def _rows(look: Look) -> list[Curve]:
+def _rows(look: ShownRecording) -> list[Curve]:
     return [Curve(name="rows", pieces=look.timeline.rows, color=COLORS[0])] if look.timeline.rows else []
 
 
-def _wal(look: Look) -> list[Curve]:
+def _wal(look: ShownRecording) -> list[Curve]:
     timeline = look.timeline
     wal = [Curve(name="WAL", pieces=timeline.wal, color=COLORS[0])] if timeline.wal else []
     marks = {"checkpoints forced by WAL or asked for": timeline.forced, "checkpoints by time": timeline.timed}
@@ -186,7 +186,7 @@ def _wal(look: Look) -> list[Curve]:
     ]
 
 
-def _devices(look: Look, curve: str) -> list[Curve]:
+def _devices(look: ShownRecording, curve: str) -> list[Curve]:
     devices = sorted(look.timeline.devices.items(), key=lambda item: not item[1].has_data)
     return [
         Curve(
@@ -199,7 +199,7 @@ def _devices(look: Look, curve: str) -> list[Curve]:
     ]
 
 
-def _iops_limits(look: Look) -> list[Curve]:
+def _iops_limits(look: ShownRecording) -> list[Curve]:
     if (volume := look.header.volume) is None:
         return []
     limits = {
@@ -210,7 +210,7 @@ def _iops_limits(look: Look) -> list[Curve]:
     return [_limit(name, value) for name, value in limits.items() if value]
 
 
-def _mb_limits(look: Look) -> list[Curve]:
+def _mb_limits(look: ShownRecording) -> list[Curve]:
     if (volume := look.header.volume) is None:
         return []
     limits = {"limit of the volume": volume.bytes_per_s, "limit of the instance": volume.instance_bytes_per_s}
@@ -221,7 +221,9 @@ def _limit(name: str, value: float) -> Curve:
     return Curve(name=name, kind="limit", limit=value, dashes="4 3")
 
 
-def _draw(looks: Sequence[Look], title: str, unit: str, pick: Callable[[Look], list[Curve]]) -> Section | None:
+def _draw(
+    looks: Sequence[ShownRecording], title: str, unit: str, pick: Callable[[ShownRecording], list[Curve]]
+) -> Section | None:
     """Return a section with a chart for each recording, or None without data. All charts have the same axes."""
     found = [pick(look) for look in looks]
     if not any(curve.pieces for curves in found for curve in curves):

@@ -24,7 +24,15 @@ from penstock.core.volumes import (
     find_volume_limits,
     parse_volume,
 )
-from penstock.diagnose.uses import Demand, Use, UseReader, measure_demand, read_balance, read_metrics_as_uses, simulate
+from penstock.diagnose.uses import (
+    Demand,
+    WorkloadIo,
+    WorkloadIoReader,
+    measure_demand,
+    read_balance,
+    read_metrics_as_uses,
+    simulate,
+)
 from penstock.rds.metrics import read_instance_metrics
 from penstock.rds.options import read_storage_options
 from penstock.watch.kept import newest_recording, recordings_folder
@@ -344,16 +352,16 @@ def _read_instance(described: RdsDescription) -> StorageReport:
     )
 
 
-def _read_uses(path: Path) -> UseReader:
+def _read_uses(path: Path) -> WorkloadIoReader:
     recording = read_recording(path)
-    reader = UseReader(recording.header)
+    reader = WorkloadIoReader(recording.header)
     for sample in recording.samples:
         reader.see(sample)
     return reader
 
 
 def _conclude(
-    report: StorageReport, uses: list[Use], seen_in: str, *, balance_share: float | None = None
+    report: StorageReport, uses: list[WorkloadIo], seen_in: str, *, balance_share: float | None = None
 ) -> StorageReport:
     demand = measure_demand(uses, report.limits, balance_share)
     ebs = None if report.instance is None else report.instance.instance_class.ebs

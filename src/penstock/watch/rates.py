@@ -272,7 +272,7 @@ VIEWS: Mapping[str, _View] = {
 
 
 @frozen
-class Work:
+class RunningCommand:
     """A command that reports its progress."""
 
     pid: int
@@ -287,7 +287,7 @@ class Work:
     rows: int | None
 
 
-def find_work(samples: Sequence[Sample]) -> tuple[Work, ...]:
+def find_work(samples: Sequence[Sample]) -> tuple[RunningCommand, ...]:
     """Return the commands that report progress in the last reading of a run of samples."""
     readings = [sample for sample in samples if any(view in sample.counters for view in VIEWS)]
     if not readings:
@@ -303,11 +303,11 @@ def _rows(sample: Sample) -> Iterator[tuple[str, CounterRow]]:
                 yield view, row
 
 
-def _describe(view: str, row: CounterRow, readings: Sequence[Sample]) -> Work:
+def _describe(view: str, row: CounterRow, readings: Sequence[Sample]) -> RunningCommand:
     fraction = _fraction(view, row)
     pid, rows = row["pid"], row.get("tuples_processed")
     assert isinstance(pid, int)
-    return Work(
+    return RunningCommand(
         pid=pid,
         command=str(row.get("command") or VIEWS[view].command),
         table=str(row.get("relname") or f"relation {row.get('relid')}"),

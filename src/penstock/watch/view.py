@@ -19,7 +19,7 @@ from penstock.watch.devices import (
     local_metrics,
     measure_devices,
 )
-from penstock.watch.rates import Rates, Work, find_work, measure_rates, parse_lsn
+from penstock.watch.rates import Rates, RunningCommand, find_work, measure_rates, parse_lsn
 from penstock.watch.risks import Risk, describe_risk
 from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
 
@@ -74,7 +74,7 @@ class View:
     tiered_cache: TieredCache | None
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
-    work: tuple[Work, ...]
+    work: tuple[RunningCommand, ...]
     # The risks since the watch began.
     risks: tuple[Risk, ...]
 
@@ -253,7 +253,7 @@ def _describe_rates(rates: Rates) -> list[str]:
     return words
 
 
-def _describe_work(work: Work) -> str:
+def _describe_work(work: RunningCommand) -> str:
     parts = [work.phase, "" if work.fraction is None else f"{work.fraction:.0%}"]
     parts.append("" if work.rows is None else f"{work.rows:,} rows")
     parts.append("" if work.left_s is None else f"{format_duration(work.left_s)} left in this phase")

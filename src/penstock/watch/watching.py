@@ -243,7 +243,7 @@ SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
 _PATIENCE_S = 2.0
 
 
-class Beside:
+class SamplerThread:
     """A thread that samples a server, writes the samples to a new file, and calls `see` with each of them.
 
     An error of sampling does not end the load.

@@ -19,7 +19,7 @@ from penstock.core.values.accounts import (
 )
 from penstock.core.values.device import VolumeLimits
 from penstock.diagnose.examination import Examination, diagnose
-from penstock.diagnose.uses import UseReader
+from penstock.diagnose.uses import WorkloadIoReader
 from penstock.report.looks import look_at
 from penstock.report.timeline import Timeline
 from penstock.watch.devices import measure_devices
@@ -425,7 +425,7 @@ def test_restart_of_the_host_begins_the_counters_of_devices_again(up_s: float) -
     assert codes(samples) == ["volume-iops"]
     (use,) = measure_devices(samples)
     assert use.rates.write_iops == pytest.approx(750, rel=0.01)
-    reader = UseReader(HEADER)
+    reader = WorkloadIoReader(HEADER)
     curves = Timeline()
     for each in samples:
         reader.see(each)

@@ -15,7 +15,7 @@ from penstock.ledger.lookup import LedgerFindings
 from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 from support.plans import sample_of
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def decide_for(
         refusal=refusal,
     )
     facts = ClaimFacts(
-        works=[ObjectWork(target=target, source=source, number=number) for number, source in enumerate(sources)],
+        works=[PlannedObject(target=target, source=source, number=number) for number, source in enumerate(sources)],
         items=[replace(ITEM, uri=uri, number=number) for number, uri in enumerate(uris)],
         found=LedgerFindings(
             running=None, next_number=0, is_copied=False, known=known, changed_by={}, server_holds=(), renamed={}

@@ -14,7 +14,7 @@ from penstock.core.units import KIB, MIB
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import SourceObject
 from penstock.loading.read.feed import Abandoned, BlockFeed, NothingReady
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.loading.values.plan import TargetPlan
@@ -34,7 +34,7 @@ def test_small_remote_objects_are_waited_for_together(location: str, size_bytes:
     """Their first byte takes longer than all others; large ones take memory, and local ones no time."""
     released = threading.Event()
 
-    def open_blocks(_: ObjectWork) -> Any:
+    def open_blocks(_: PlannedObject) -> Any:
         released.wait()
         raise Abandoned
 
@@ -43,7 +43,7 @@ def test_small_remote_objects_are_waited_for_together(location: str, size_bytes:
         for number in range(20)
     ]
     work = [
-        ObjectWork(target=cast("TargetPlan", None), source=source, number=number)
+        PlannedObject(target=cast("TargetPlan", None), source=source, number=number)
         for number, source in enumerate(sources)
     ]
     feed = BlockFeed(work, open_blocks, reader_limit=2, sessions=1)
@@ -59,7 +59,7 @@ def _open_feed(*sizes: int, least: int = 10) -> tuple[BlockFeed, list[float]]:
     """Return an open feed with objects of so many bytes, which nobody reads yet, and its clock."""
     now_s = [0.0]
 
-    def open_blocks(_: ObjectWork) -> Any:
+    def open_blocks(_: PlannedObject) -> Any:
         raise Abandoned
 
     feed = BlockFeed(
@@ -74,9 +74,9 @@ def _open_feed(*sizes: int, least: int = 10) -> tuple[BlockFeed, list[float]]:
     return feed, now_s
 
 
-def _work(number: int, size_bytes: int) -> ObjectWork:
+def _work(number: int, size_bytes: int) -> PlannedObject:
     source = SourceObject(uri=str(number), location=f"/data/{number}", size_bytes=size_bytes, version="v")
-    return ObjectWork(target=cast("TargetPlan", None), source=source, number=number)
+    return PlannedObject(target=cast("TargetPlan", None), source=source, number=number)
 
 
 def test_open_feed_wants_objects_only_if_little_is_left() -> None:
@@ -128,7 +128,7 @@ def test_one_session_gets_all_objects_of_a_table() -> None:
     feed.abandon(Abandoned())
 
 
-def _work_of(number: int, table: str) -> ObjectWork:
+def _work_of(number: int, table: str) -> PlannedObject:
     target: Any = SimpleNamespace(table=parse_table_name(table))
     return replace(_work(number, 100), target=target)
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.aws.values import EbsLimits, Storage
 from penstock.core.units import MIB
 from penstock.core.volumes import find_volume_limits
-from penstock.diagnose.uses import Demand, Use, measure_demand, simulate
+from penstock.diagnose.uses import Demand, WorkloadIo, measure_demand, simulate
 from penstock.storage.report import modify_command, propose, stop_growth_command
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def limits_of(storage: Storage, ebs: EbsLimits | None = None) -> VolumeLimits:
 
 def worked(
     seconds: int, iops: float, *, size: int = 16_384, queue: float | None = 2048, cpu: float | None = None
-) -> list[Use]:
+) -> list[WorkloadIo]:
     """Return seconds in which a volume did `iops` I/Os of `size` bytes each."""
-    use = Use(elapsed_s=1.0, ios=iops, moved_bytes=iops * size, queue=queue, cpu_share=cpu)
+    use = WorkloadIo(elapsed_s=1.0, ios=iops, moved_bytes=iops * size, queue=queue, cpu_share=cpu)
     return [use] * seconds
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_balance_was_spent_if_requests_waited_at_the_baseline(
         ([*worked(55, 100), *worked(5, 3000)], None),
     ],
 )
-def test_the_limit_is_that_of_the_volume_for_a_tenth_of_the_time(uses: list[Use], expected: str | None) -> None:
+def test_the_limit_is_that_of_the_volume_for_a_tenth_of_the_time(uses: list[WorkloadIo], expected: str | None) -> None:
     """With requests that wait, as far as their number is known."""
     assert measure_demand(uses, limits_of(stored("gp3", 100)), None).limit == expected
 

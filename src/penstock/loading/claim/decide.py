@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.ledger.lookup import LedgerFindings
     from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
     from penstock.loading.plan.order import Order
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
 # An error names at most this many objects.
@@ -49,7 +49,7 @@ class ClaimFacts:
     """The facts that decide what a load does."""
 
     # The load's objects in the order of the job, and the same objects as the ledger records them.
-    works: Sequence[ObjectWork]
+    works: Sequence[PlannedObject]
     items: Sequence[LedgerObject]
     # What the ledger has recorded.
     found: LedgerFindings
@@ -145,7 +145,7 @@ def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[i
     return objects
 
 
-def refuse_unknown(works: Sequence[ObjectWork], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
+def refuse_unknown(works: Sequence[PlannedObject], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
     """Raise the error that the plan has found for a target, if no load has completed one of the target's objects."""
     complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
     for work, item in zip(works, items, strict=True):

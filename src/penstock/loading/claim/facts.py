@@ -29,7 +29,7 @@ from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.values.plan import LoadPlan, table_after_creation
-from penstock.loading.values.work import ObjectWork, all_objects, ledger_object
+from penstock.loading.values.work import PlannedObject, all_objects, ledger_object
 
 if TYPE_CHECKING:
     from penstock.loading.formats.format import Depth
@@ -114,7 +114,7 @@ class FactsReader:
             self.plan, oids=oids, sources=self._sources, settings=settings, new_schema=self._new_schema
         )
 
-    def _items(self, works: Sequence[ObjectWork], created: Mapping[TableName, CreatedTable]) -> list[LedgerObject]:
+    def _items(self, works: Sequence[PlannedObject], created: Mapping[TableName, CreatedTable]) -> list[LedgerObject]:
         oids, schemas = target_oids(self.plan, created), {made.oid: made.name.schema for made in created.values()}
         items = []
         for work in works:
@@ -125,7 +125,7 @@ class FactsReader:
         return items
 
     def _match_unchanged_files(
-        self, works: Sequence[ObjectWork], items: Sequence[LedgerObject], known: Sequence[KnownObject]
+        self, works: Sequence[PlannedObject], items: Sequence[LedgerObject], known: Sequence[KnownObject]
     ) -> list[KnownObject]:
         """Return `known`, with the present version of each file if only its inode or times have changed.
 
@@ -200,7 +200,7 @@ def find_tables(
 # ---------------------------------------------------------------- the objects themselves
 
 
-def is_unchanged(load_id: str, work: ObjectWork, tools: LoadTools, connection: Connection) -> bool | None:
+def is_unchanged(load_id: str, work: PlannedObject, tools: LoadTools, connection: Connection) -> bool | None:
     """Return whether an object has the content that a complete load has recorded under its number.
 
     The object is read and compared with the checksums in the ledger. Returns None if the ledger has none, because the
@@ -235,7 +235,7 @@ def check_depth(plan: LoadPlan) -> Depth:
     return "records" if plan.job.rules.on_error == "stop" else "columns"
 
 
-def check_importable(plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools) -> None:
+def check_importable(plan: LoadPlan, works: Sequence[PlannedObject], tools: LoadTools) -> None:
     """Raise SourceError or DataError if the server is to import objects, and cannot import one of them unchanged."""
     if plan.route.is_import:
         from penstock.loading.imports.route import check_importable as check  # noqa: PLC0415 (for who imports from S3)

@@ -30,13 +30,13 @@ from penstock.ledger.members import (
     open_claims,
     take_objects,
 )
-from penstock.ledger.values import Claim, Coverage, LoaderProcess, MembersLook
+from penstock.ledger.values import Claim, Coverage, LoaderProcess, MembersState
 from penstock.loading.claim.decide import name_objects, not_seen
 from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
 from penstock.loading.values.outcome import LoadShare
 from penstock.loading.values.plan import SessionPlan, total_size
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.loading.read.feed import BlockFeed
@@ -83,14 +83,14 @@ class Member:
         self.process = LoaderProcess(client=client_name(), lock=lock)
         # The stored size of what this process will load. None if it is not known, as in a load by several hosts.
         self.size_bytes: int | None = None
-        self._work: Sequence[ObjectWork] = ()
+        self._work: Sequence[PlannedObject] = ()
         self._rounds = 0
 
     def bind(
         self,
         claim: Claim,  # noqa: ARG002 (JointMember uses it; so do the next)
-        objects: Mapping[int, ObjectWork],  # noqa: ARG002
-        work: Sequence[ObjectWork],
+        objects: Mapping[int, PlannedObject],  # noqa: ARG002
+        work: Sequence[PlannedObject],
         *,
         unseen: Sequence[OtherObject],  # noqa: ARG002
         left: Sequence[str],  # noqa: ARG002
@@ -103,7 +103,7 @@ class Member:
         self._work, self.size_bytes = work, total_size(each.source for each in work)
 
     @property
-    def work(self) -> Sequence[ObjectWork]:
+    def work(self) -> Sequence[PlannedObject]:
         """Return the objects that this process loads, as far as they are known now."""
         return self._work
 
@@ -169,15 +169,15 @@ class JointMember(Member):
         self._load_lock = load_lock
         self._connection = connection
         self._schema = tools.ledger.schema
-        self._objects: Mapping[int, ObjectWork] = {}
+        self._objects: Mapping[int, PlannedObject] = {}
         # The objects of the load that this host does not have.
         self._unseen: Sequence[int] = ()
         self._looked_s = tools.clock()
-        self._seen: MembersLook | None = None
+        self._seen: MembersState | None = None
         # A lock is needed, because other threads show progress while this thread claims objects.
         self._mutex = threading.Lock()
         # The objects that were claimed in this round.
-        self._taken: list[ObjectWork] = []
+        self._taken: list[PlannedObject] = []
         self._unfinished: set[int] = set()
         # When each dead member with open transactions was first seen, and the members that were reported.
         self._dying: dict[int, float] = {}
@@ -186,8 +186,8 @@ class JointMember(Member):
     def bind(
         self,
         claim: Claim,
-        objects: Mapping[int, ObjectWork],
-        work: Sequence[ObjectWork],  # noqa: ARG002 (objects are claimed as they are needed)
+        objects: Mapping[int, PlannedObject],
+        work: Sequence[PlannedObject],  # noqa: ARG002 (objects are claimed as they are needed)
         *,
         unseen: Sequence[OtherObject],
         left: Sequence[str],
@@ -202,7 +202,7 @@ class JointMember(Member):
             self._tools.notice(f"not part of load {claim.load_id}, and left to another load: {name_objects(left)}")
 
     @property
-    def work(self) -> Sequence[ObjectWork]:
+    def work(self) -> Sequence[PlannedObject]:
         """Return the objects that were claimed in this round."""
         with self._mutex:
             return tuple(self._taken)
@@ -231,7 +231,7 @@ class JointMember(Member):
                 if share < feed.sessions:
                     feed.set_sessions(share)
 
-    def _take(self, *, length_bytes: int) -> list[ObjectWork]:
+    def _take(self, *, length_bytes: int) -> list[PlannedObject]:
         """Claim objects, the largest first, until they have `length_bytes`. Return those that are not complete."""
         while numbers := take_objects(
             self._connection,
@@ -288,7 +288,7 @@ class JointMember(Member):
 
     # ---------------------------------------------------------------- other members
 
-    def look(self) -> MembersLook:
+    def look(self) -> MembersState:
         """Return the state of the load, after ending members that have died."""
         for client in end_dead(self._connection, self._schema, self._claim):
             self._tools.notice(f"member {client} has ended without finishing: its objects are free")

@@ -30,7 +30,7 @@ from penstock.loading.imports.route import refuse_parts
 from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
 from penstock.loading.types.alter import alter_table
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable, LoadedTable
@@ -43,9 +43,9 @@ class ClaimedLoad:
     claim: Claim
     member: Member
     # The objects that are not complete. Empty if this process claims objects later.
-    work: Sequence[ObjectWork] = ()
+    work: Sequence[PlannedObject] = ()
     # Each object that this host has by its number, including complete ones.
-    objects: Mapping[int, ObjectWork]
+    objects: Mapping[int, PlannedObject]
     # The URIs of this host's objects that are not part of the load, because it began without them.
     left: tuple[str, ...]
     # How many objects earlier loads have loaded.
@@ -266,7 +266,7 @@ class ClaimWriter:
             names = ", ".join(f'"{uri}"' for uri in unread.values())
             self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
 
-    def _resume_changed(self, claim: Claim, work: ObjectWork, decision: ObjectDecision) -> ObjectWork:
+    def _resume_changed(self, claim: Claim, work: PlannedObject, decision: ObjectDecision) -> PlannedObject:
         """Resume an object that may have changed, if its committed part is the same.
 
         If the committed part has changed, the object is loaded from its beginning, if its records are in a staging
@@ -301,7 +301,7 @@ class ClaimWriter:
                 self._drop_committed(claim, work)
         return replace(work, coverage=Coverage())
 
-    def _drop_committed(self, claim: Claim, work: ObjectWork) -> None:
+    def _drop_committed(self, claim: Claim, work: PlannedObject) -> None:
         """Delete the committed rows of an object in the caller's transaction, to load it from its beginning."""
         if work.landing is not None and work.has_positions:
             delete_landed(self._connection, work.landing, work.number)
@@ -309,7 +309,7 @@ class ClaimWriter:
         message = f'"{work.source.uri}" has changed: it is loaded from its beginning'
         self._tools.warnings.warn("source-changed", message, uri=work.source.uri)
 
-    def _changed_in_part(self, work: ObjectWork, claim: Claim) -> DataError:
+    def _changed_in_part(self, work: PlannedObject, claim: Claim) -> DataError:
         return DataError(
             f'"{work.source.uri}" has changed, and a part of it is loaded',
             detail=self._describe_part(claim, work.coverage.rows),
@@ -363,7 +363,7 @@ class ClaimWriter:
 
     def _find_objects(
         self, claim: Claim, landings: Sequence[TargetLanding], coverage: Mapping[int, Coverage]
-    ) -> dict[int, ObjectWork]:
+    ) -> dict[int, PlannedObject]:
         """Return the objects that are not skipped, by number. Objects that have changed are resumed."""
         by_target = {landing.record.number: landing for landing in landings}
         objects = {}
@@ -384,7 +384,7 @@ class ClaimWriter:
         return objects
 
 
-def _changed(work: ObjectWork, claim: Claim) -> DataError:
+def _changed(work: PlannedObject, claim: Claim) -> DataError:
     return DataError(
         f'"{work.source.uri}" has changed in a part that is already loaded',
         detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows: these differ"

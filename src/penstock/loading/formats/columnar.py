@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.probe.probing import ProbeResult
     from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 
@@ -99,18 +99,18 @@ class Columnar(Format):
         first = " in the first file" if len(target.objects) > 1 else ""
         return f"{own.format}, {columns}, {rows}, {count_nouns(own.parts, *parts)}{first}"
 
-    def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
+    def text_bytes(self, works: Sequence[PlannedObject], sample: ObjectSample, size_bytes: int) -> float:
         own = _described(sample.own)
         ratio = own.text_bytes / (sample.source.size_bytes or 1)
         return size_bytes * ratio - sum(work.coverage.rows for work in works) * own.row_bytes
 
-    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+    def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
         from penstock.loading.formats.rows import open_rows  # noqa: PLC0415 (300 ms, pyarrow)
 
         return open_rows(self, work, tools, sums=sums)
 
     def compare(
-        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+        self, work: PlannedObject, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
         # First compare the rows in the form in which they are sent without rejects, which may be the binary format. If
         # they differ, compare them as text, because an earlier run with --on-error reject has sent them as text.

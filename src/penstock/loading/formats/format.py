@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.probe.probing import ProbeResult
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 
@@ -335,7 +335,7 @@ class Format(ABC):
         packing = "not compressed" if target.sample.compression == "none" else target.sample.compression
         return f"{self.title(target.own)}, {target.sample.bom or target.dialect.encoding}, {packing}"
 
-    def text_bytes(self, works: Sequence[ObjectWork], sample: ObjectSample, size_bytes: int) -> float:
+    def text_bytes(self, works: Sequence[PlannedObject], sample: ObjectSample, size_bytes: int) -> float:
         """Estimate the bytes of text that are left of objects with this stored size.
 
         `sample` is the sample of the first object.
@@ -352,7 +352,7 @@ class Format(ABC):
     # ---------------------------------------------------------------- reading
 
     @abstractmethod
-    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+    def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
         """Open an object to read what is not committed. The caller closes the stream.
 
         `sums` computes checksums of all that is read from the beginning on. Raises SourceError, DataError, and
@@ -360,7 +360,7 @@ class Format(ABC):
         """
 
     def compare(
-        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+        self, work: PlannedObject, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
         """Compare an object with the ranges that are committed. RangeSums.state explains the results."""
         sums = self.sums(committed)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.loading.files.columnar.ranged import RangedFile
     from penstock.loading.files.columnar.reader import RecordBatch
     from penstock.loading.files.columnar.text import TextRows
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 # How many bytes of values, in Arrow's form, become one block. A larger block would save only some microseconds for each
 # column, and queues hold eight blocks of an object in memory.
@@ -79,7 +79,7 @@ class RowStream:
         self.text_s += self._clock() - began_s
 
 
-def open_rows(file_format: Format, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None) -> Opened:
+def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None) -> Opened:
     """Open a columnar object, as Format.open describes."""
     target, uri = work.target, work.source.uri
     assert isinstance(target.own, ColumnarSample)

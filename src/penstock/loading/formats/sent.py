@@ -20,10 +20,10 @@ from penstock.loading.values.plan import table_after_creation
 
 if TYPE_CHECKING:
     from penstock.core.values.table import ColumnMap
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
-def make_object_encoder(form: RecordForm, work: ObjectWork) -> Encoder:
+def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
     """Return the encoder for an object's blocks. The encoder knows the types of the columns that may change values."""
     encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
     if work.target.facts is None:
@@ -33,7 +33,7 @@ def make_object_encoder(form: RecordForm, work: ObjectWork) -> Encoder:
     return replace(encoder, kept=find_kept_types([table.column(name) for name in form.column_map.columns[:fed]]))
 
 
-def make_row_form(names: Sequence[str], column_map: ColumnMap, work: ObjectWork) -> RecordForm:
+def make_row_form(names: Sequence[str], column_map: ColumnMap, work: PlannedObject) -> RecordForm:
     """Return the form in which rows with these fields are sent."""
     escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
     target = work.target

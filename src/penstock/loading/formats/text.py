@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.files.streams import ObjectStream
     from penstock.loading.values.block import Block
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 
@@ -54,7 +54,7 @@ class Textual(Format):
     sums = RangeSums
     may_be_blank = True
 
-    def open(self, work: ObjectWork, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
+    def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
         target, source = work.target, work.source
         stream = tools.sources.open(source, target.job.dialect)
         edges = Edges(work.coverage.ranges)
@@ -84,7 +84,7 @@ class Textual(Format):
         return stream, given, encoder, form
 
     def compare(
-        self, work: ObjectWork, committed: Sequence[CommittedRange], tools: ReadTools
+        self, work: PlannedObject, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
         sums, dialect = RangeSums(committed), work.target.dialect
         with tools.sources.open(work.source, work.target.job.dialect) as stream:
@@ -97,7 +97,9 @@ class Textual(Format):
                     break
         return sums.state
 
-    def _make_encoder(self, work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:
+    def _make_encoder(
+        self, work: PlannedObject, blocks: BlockReader, stream: ObjectStream
+    ) -> tuple[Encoder, RecordForm]:
         target, uri = work.target, work.source.uri
         header, record = target.header, None
         if target.dialect.has_header and (record := blocks.take_header()) is not None:

@@ -32,7 +32,7 @@ from penstock.loading.read.feed import Abandoned
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import LoadedTable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class ImportedObject:
     """One object of the load with the progress of its import. `bytes_read` counts stored bytes."""
 
-    work: ObjectWork
+    work: PlannedObject
     rows: int = 0
     bytes_read: int = 0
     began_s: float | None = None
@@ -66,7 +66,7 @@ class ObjectFeed:
     """
 
     def __init__(
-        self, work: Sequence[ObjectWork], *, sessions: int, is_in_job_order: bool, clock: Callable[[], float]
+        self, work: Sequence[PlannedObject], *, sessions: int, is_in_job_order: bool, clock: Callable[[], float]
     ) -> None:
         self._objects = [ImportedObject(item) for item in work]
         self._waiting = deque(
@@ -228,7 +228,7 @@ class ObjectSession:
         self._feed.note_imported(taken, rows)
         _log.info("session %d: imported %s, %d rows", self.number, work.source.uri, rows)
 
-    def _check_version(self, work: ObjectWork, when: str) -> None:
+    def _check_version(self, work: PlannedObject, when: str) -> None:
         """Raise SourceError if the object has another version than the listed one.
 
         The object's rows are rolled back when the session ends.
@@ -253,7 +253,7 @@ class ObjectSession:
         except Superseded as exc:
             raise taken_over(self._claim.load_id) from exc
 
-    def _explain(self, failure: CopyFailed, work: ObjectWork) -> PenstockError:
+    def _explain(self, failure: CopyFailed, work: PlannedObject) -> PenstockError:
         if self.is_silent:
             return SourceError(
                 f'the import of "{work.source.uri}" showed no progress and was cancelled',
@@ -269,7 +269,7 @@ class ObjectSession:
         )
 
 
-def import_spec(work: ObjectWork) -> CopySpec:
+def import_spec(work: PlannedObject) -> CopySpec:
     """Return the table, the columns and the options of COPY for an object."""
     target = work.target
     return make_encoder(
@@ -301,7 +301,7 @@ class ObjectUnit:
         self,
         plan: LoadPlan,
         tools: LoadTools,
-        work: Sequence[ObjectWork],
+        work: Sequence[PlannedObject],
         *,
         claim: Claim,
         tables: Mapping[TableName, LoadedTable],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.values.source import ObjectSample
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import LoadPlan
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 CLIENT_REMEDY = "Use --via client."
 
@@ -248,7 +248,7 @@ def refuse_parts(uris: Sequence[str]) -> None:
         )
 
 
-def check_importable(works: Sequence[ObjectWork], sources: SourceReader) -> None:
+def check_importable(works: Sequence[PlannedObject], sources: SourceReader) -> None:
     """Raise SourceError or DataError if an object cannot be imported as it is.
 
     A gzip object must have the metadata Content-Encoding: gzip, because the server decides by this whether to
@@ -258,7 +258,7 @@ def check_importable(works: Sequence[ObjectWork], sources: SourceReader) -> None
         _check_target(list(of_target), sources)
 
 
-def _check_target(works: Sequence[ObjectWork], sources: SourceReader) -> None:
+def _check_target(works: Sequence[PlannedObject], sources: SourceReader) -> None:
     target, zipped = works[0].target, []
     for sample in sources.sample_all([work.source for work in works], target.job.dialect):
         if (misfit := find_misfit(sample, target)) is not None:

@@ -35,7 +35,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import change_setting, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.definition import TableDefinition
@@ -277,13 +277,13 @@ class LandingContext:
     claim: Claim
     # The objects of the load that this host has, by number. Records that are rejected at the end are read again from
     # them.
-    objects: Mapping[int, ObjectWork] = field(default_factory=dict)
+    objects: Mapping[int, PlannedObject] = field(default_factory=dict)
     # Which objects of the sources the load does not have, in words; empty if it has all of them.
     lack: str = ""
     # Called with a target's number, how many rows --mode sync deleted from its table, and which tables that changed.
     note_deleted: Callable[[int, int, Sequence[str]], None] = lambda *_: None
 
-    def find(self, number: int) -> ObjectWork:
+    def find(self, number: int) -> PlannedObject:
         """Return an object of the load. Raises SourceError if this host does not have it."""
         if number not in self.objects:
             load_id = self.claim.load_id
@@ -350,7 +350,7 @@ class LandingContext:
         )
 
 
-class Way:
+class LandingMethod:
     """One way in which the records of targets get into their tables.
 
     `landings` are the targets of the load that go this way. Methods raise PenstockError.

@@ -28,7 +28,14 @@ from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
 from penstock.loading.land.cascades import describe_cascades, find_foreign_keys
-from penstock.loading.land.context import LockMode, TableLocks, TargetLanding, Way, check_truncatable, refuse_unended
+from penstock.loading.land.context import (
+    LandingMethod,
+    LockMode,
+    TableLocks,
+    TargetLanding,
+    check_truncatable,
+    refuse_unended,
+)
 from penstock.loading.land.exchange import (
     add_foreign_keys,
     capture_table,
@@ -56,7 +63,7 @@ _LATE_KEYS = (
 )
 
 
-class Replacement(Way):
+class Replacement(LandingMethod):
     """The way of a target with --mode replace: a new table is filled, and replaces the old one at the load's end."""
 
     @staticmethod
@@ -209,7 +216,11 @@ class Replacement(Way):
 
 
 # The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.
-WAYS: dict[Where, type[Way]] = {"table": Way, "staging": Staging, "replacement": Replacement}
+LANDING_METHODS: dict[Where, type[LandingMethod]] = {
+    "table": LandingMethod,
+    "staging": Staging,
+    "replacement": Replacement,
+}
 
 
 def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, ledger_schema: str) -> None:
@@ -220,7 +231,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
         if each.facts is not None and each.refusal is None and each.landing.truncates
     ]
     for target in targets:
-        WAYS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
+        LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
         # statement does not truncate both groups.
@@ -274,7 +285,7 @@ def foresee_landings(context: LandingContext, *, identity: str) -> None:
         if facts is not None and ((target.landing.truncates and is_new) or target.is_replaced):
             refuse_unended(context, facts, verb="replace" if target.is_replaced else "truncate")
         if facts is not None and not target.fills_table and is_new:
-            WAYS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))
+            LANDING_METHODS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))
 
 
 def _suffix(identity: str, number: int) -> str:
@@ -285,7 +296,7 @@ def _suffix(identity: str, number: int) -> str:
 def _open(context: LandingContext, landing: TargetLanding, identity: str) -> TargetLanding:
     if landing.target.fills_table:
         return landing
-    way = WAYS[landing.target.landing.where](context)
+    way = LANDING_METHODS[landing.target.landing.where](context)
     return context.with_locks(
         partial(way.open, landing, _suffix(identity, landing.record.number)),
         relations=[landing.facts.oid, *landing.facts.references],
@@ -310,7 +321,8 @@ def finish_load(
         tools.ledger.check_claim(connection, claim)
         return None
     ways = [
-        way(context, [each for each in landed if each.target.landing.where == where]) for where, way in WAYS.items()
+        way(context, [each for each in landed if each.target.landing.where == where])
+        for where, way in LANDING_METHODS.items()
     ]
     for way in ways:
         way.finish()
@@ -326,7 +338,7 @@ def finish_load(
     return finish(tools.ledger, connection, claim, act=land)
 
 
-def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways: Sequence[Way]) -> None:
+def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways: Sequence[LandingMethod]) -> None:
     """Take all locks of the last transaction first if it truncates a table, because readers wait until it ends."""
     if not any(landing.target.landing.truncates for landing in landed):
         return

@@ -27,7 +27,7 @@ from penstock.loading.rejects.sorter import make_reject
 if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.land.context import LandingContext
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
 class RecordFinder:
@@ -40,7 +40,7 @@ class RecordFinder:
 
     def __init__(
         self,
-        work: ObjectWork,
+        work: PlannedObject,
         tools: LoadTools,
         *,
         blocks: Sequence[int],

@@ -27,7 +27,7 @@ from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.loading.land.cascades import describe_cascades, refuse_touched
-from penstock.loading.land.context import TargetLanding, Way, truncate_due
+from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
@@ -51,7 +51,7 @@ class _Conflict(Exception):
     """The merge is undone, because a row of the table has a value that a record needs, or because of a reject."""
 
 
-class Staging(Way):
+class Staging(LandingMethod):
     """The records are staged, and one statement for each target stores them at the load's end."""
 
     @staticmethod

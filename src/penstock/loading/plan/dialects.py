@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.formats.format import Depth
     from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 
 def refuse_other_dialects(
-    works: Sequence[ObjectWork],
+    works: Sequence[PlannedObject],
     sources: SourceReader,
     warnings: WarningLog,
     *,
@@ -56,7 +56,7 @@ def refuse_other_dialects(
     _refuse_absent(absent, targets, sources)
 
 
-def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
+def refuse_other_pipe(work: PlannedObject, sources: SourceReader, warnings: WarningLog) -> None:
     """Check a pipe as `refuse_other_dialects` does, just before the pipe is read.
 
     When this is called, the load may have sent rows, but rows of pipes are committed only at the load's end.
@@ -87,7 +87,7 @@ def _refuse_absent(found: dict[int, _Absent], targets: Sequence[TargetPlan], sou
 
 
 def _find_absent(
-    target: TargetPlan, works: Sequence[ObjectWork], names: dict[str, None], sources: SourceReader
+    target: TargetPlan, works: Sequence[PlannedObject], names: dict[str, None], sources: SourceReader
 ) -> _Absent:
     """Return the names in --rename and --skip that no object of a target has, and the names that were found.
 
@@ -119,7 +119,7 @@ def _find_names(sample: ObjectSample, target: TargetPlan) -> Collection[str]:
     return [*names, *(read_folder_values(uri) if found.names_folders else ())]
 
 
-def _read_names(work: ObjectWork, sources: SourceReader) -> Iterator[Collection[str]]:
+def _read_names(work: PlannedObject, sources: SourceReader) -> Iterator[Collection[str]]:
     """Yield the names in the records of each block of JSON Lines."""
     tools = ReadTools(sources=sources, server_major=0, rejects_torn=True)
     opened = sources.try_to(lambda: format_of(work.target).open(replace(work, coverage=Coverage()), tools))
@@ -130,12 +130,12 @@ def _read_names(work: ObjectWork, sources: SourceReader) -> Iterator[Collection[
                 yield [name.decode(errors="replace") for name, _ in found]
 
 
-def _is_unseen(work: ObjectWork) -> bool:
+def _is_unseen(work: PlannedObject) -> bool:
     return work.source.is_pipe and not work.source.is_spooled
 
 
 def _look_at(
-    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth
+    works: Sequence[PlannedObject], sources: SourceReader, warnings: WarningLog, *, depth: Depth
 ) -> dict[str, None]:
     """Check the objects of a target. Return the names of their columns, if an option names one of them."""
     target, names = works[0].target, dict[str, None]()

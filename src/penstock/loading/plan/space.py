@@ -16,7 +16,7 @@ from penstock.core.values.accounts import PlanPart
 from penstock.core.values.notice import Notice
 from penstock.loading.formats import format_of
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
 # Narrow rows take up to 1.6 times these numbers. A load that takes half of the free space gets a warning, which is
@@ -27,7 +27,7 @@ _STAGING_FACTOR = 3.0
 
 
 def estimate_needs(
-    works: Sequence[ObjectWork],
+    works: Sequence[PlannedObject],
     storages: Sequence[TableStorage],
     *,
     wal_bytes: int | None,
@@ -56,14 +56,14 @@ def estimate_needs(
     return [*needs, wal] if growth_bytes > 0 else needs
 
 
-def estimate_wal(works: Sequence[ObjectWork], storages: Sequence[TableStorage]) -> int | None:
+def estimate_wal(works: Sequence[PlannedObject], storages: Sequence[TableStorage]) -> int | None:
     """Return how much WAL the load of objects is expected to write, None if the size of an object is not known."""
     parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _estimate_targets(
-    works: Sequence[ObjectWork], storages: Sequence[TableStorage]
+    works: Sequence[PlannedObject], storages: Sequence[TableStorage]
 ) -> Iterator[tuple[TargetPlan, TableStorage, int | None]]:
     """Yield the bytes on disk that the objects of each target take, None if the size of an object is not known."""
     for number in sorted({work.target_index for work in works}):
@@ -139,7 +139,7 @@ def note_disk(disk: DiskForecast) -> Notice | None:
     return None
 
 
-def text_bytes(works: Sequence[ObjectWork]) -> float | None:
+def text_bytes(works: Sequence[PlannedObject]) -> float | None:
     """Return the bytes of text that a target's objects still have to load, None if the size of an object is unknown."""
     target, size_bytes = works[0].target, total_size(work.source for work in works)
     return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
@@ -149,7 +149,7 @@ def text_bytes(works: Sequence[ObjectWork]) -> float | None:
 class SpaceGuard:
     """Checks disk space. The server must run on this machine."""
 
-    def forecast(self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection) -> list[DiskForecast]:
+    def forecast(self, plan: LoadPlan, works: Sequence[PlannedObject], connection: Connection) -> list[DiskForecast]:
         """Return what objects are expected to add to this machine's disks, as far as that is known.
 
         Raises ServerError.
@@ -160,7 +160,7 @@ class SpaceGuard:
         return forecast_disks(estimate_needs(works, storages, wal_bytes=wal_bytes), _measure)
 
     def forecast_volume(
-        self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
+        self, plan: LoadPlan, works: Sequence[PlannedObject], connection: Connection, *, device: str, free_bytes: int
     ) -> DiskForecast:
         """Return what objects are expected to add to a server that has all its files on one volume.
 

@@ -26,7 +26,7 @@ from penstock.loading.files.listing import is_remote
 from penstock.loading.values.block import Block, CopySpec
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import ObjectWork
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.core.values.table import TableName
@@ -83,7 +83,7 @@ class Reading:
 class OpenObject:
     """One object of the load, and its progress. `encoder` and `form` can be read once the object has a block."""
 
-    work: ObjectWork
+    work: PlannedObject
     reading: Reading | None = None
     stream: ObjectReader | None = None
     queue: deque[Block] = field(default_factory=deque)
@@ -148,11 +148,11 @@ class OpenObject:
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
 
 
-OpenBlocks: TypeAlias = "Callable[[ObjectWork], Opened]"
+OpenBlocks: TypeAlias = "Callable[[PlannedObject], Opened]"
 
 
 # Returns what encodes an object's blocks, None if they are sent as text.
-OpenEncoded = Callable[[ObjectWork, Encoder, RecordForm], EncodedBlocks | None]
+OpenEncoded = Callable[[PlannedObject, Encoder, RecordForm], EncodedBlocks | None]
 
 
 class BlockFeed:
@@ -167,7 +167,7 @@ class BlockFeed:
 
     def __init__(
         self,
-        work: Sequence[ObjectWork],
+        work: Sequence[PlannedObject],
         open_blocks: OpenBlocks,
         *,
         reader_limit: int,
@@ -234,7 +234,7 @@ class BlockFeed:
         with self._changed:
             return len(self._unopened) + sum(not opened.is_drained for opened in self._active)
 
-    def add(self, work: Iterable[ObjectWork]) -> None:
+    def add(self, work: Iterable[PlannedObject]) -> None:
         """Add objects to an open feed."""
         with self._changed:
             added = [OpenObject(item) for item in work]

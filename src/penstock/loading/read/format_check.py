@@ -25,7 +25,7 @@ from penstock.loading.formats.probe.mangling import explain_controls, find_null_
 if TYPE_CHECKING:
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.block import Block
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 
@@ -89,7 +89,7 @@ class _Contradictions:
     counts: list[int]
     positions: list[tuple[int, int, str]]
 
-    def add(self, doubts: Sequence[tuple[int, int]], block: Block, work: ObjectWork) -> None:
+    def add(self, doubts: Sequence[tuple[int, int]], block: Block, work: PlannedObject) -> None:
         for kind, (count, line) in enumerate(doubts):
             position = (work.number, block.first_line + line, work.source.uri)
             if count and (not self.counts[kind] or position < self.positions[kind]):
@@ -140,7 +140,7 @@ class FormatCheck:
         # The offset up to which each object was checked, because the next attempt reads again what was not committed.
         self._read: dict[int, int] = {}
 
-    def watch(self, blocks: Iterable[Block], work: ObjectWork, encoder: Encoder) -> Iterable[Block]:
+    def watch(self, blocks: Iterable[Block], work: PlannedObject, encoder: Encoder) -> Iterable[Block]:
         """Return the blocks of an object. Each is checked when it is taken.
 
         Delimited text is checked if its format was guessed, or if it may have another encoding than the one that was
@@ -158,7 +158,7 @@ class FormatCheck:
         return self._look_through(blocks, work, is_guessed=is_guessed) if is_guessed or has_controls else blocks
 
     def _look_at_names(
-        self, blocks: Iterable[Block], work: ObjectWork, rewriter: _native.JsonRewriter
+        self, blocks: Iterable[Block], work: PlannedObject, rewriter: _native.JsonRewriter
     ) -> Iterator[Block]:
         """Yield the blocks. Warn once for each table, at the first record that does not name all of its columns."""
         for block in blocks:
@@ -181,7 +181,7 @@ class FormatCheck:
                 if (notice.code, notice.uri) not in self._known:
                     self._warnings.add(notice)
 
-    def _look_through(self, blocks: Iterable[Block], work: ObjectWork, *, is_guessed: bool) -> Iterator[Block]:
+    def _look_through(self, blocks: Iterable[Block], work: PlannedObject, *, is_guessed: bool) -> Iterator[Block]:
         dialect = work.target.dialect
         has_controls = windows_page(dialect.encoding) is not None
         for block in blocks:
@@ -194,7 +194,7 @@ class FormatCheck:
                     self.conclude()
             yield block
 
-    def _add(self, doubts: Sequence[tuple[int, int]], block: Block, work: ObjectWork) -> None:
+    def _add(self, doubts: Sequence[tuple[int, int]], block: Block, work: PlannedObject) -> None:
         with self._lock:
             if block.start < self._read.get(work.number, 0):
                 return
@@ -205,7 +205,7 @@ class FormatCheck:
             found.add(doubts, block, work)
 
 
-def _describe_partial(work: ObjectWork, *, line: int, column: int) -> Notice:
+def _describe_partial(work: PlannedObject, *, line: int, column: int) -> Notice:
     target, uri = work.target, work.source.uri
     name = target.column_map.columns[column]
     named = [each for each, index in target.column_map.names or () if index == column]

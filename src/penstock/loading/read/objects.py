@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools
     from penstock.loading.formats.format import Opened, RangeSums
     from penstock.loading.read.format_check import FormatCheck
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
 def open_blocks(
-    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
+    work: PlannedObject, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
 ) -> Opened:
     """Open an object as Format.open does. `format_check` checks its blocks."""
     refuse_other_pipe(work, tools.sources, tools.warnings)
@@ -36,7 +36,7 @@ def is_unreadable(error: PenstockError) -> bool:
     return isinstance(error, SourceError) and not error.is_transient
 
 
-def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
+def describe_unreadable(work: PlannedObject, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
     """Return the report on an unreadable object for the outcome and the ledger.
 
     `coverage` is what is committed of the object.
@@ -47,7 +47,7 @@ def describe_unreadable(work: ObjectWork, error: PenstockError, coverage: Covera
     return UnreadableObject(uri=work.source.uri, table=str(work.target.table), reason=reason)
 
 
-def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, ObjectWork], *, is_all: bool) -> None:
+def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, PlannedObject], *, is_all: bool) -> None:
     """Raise an object's error if the load would empty its table because no object for the table can be read.
 
     If `is_all` is true, `objects` are all objects of the sources. Then also raise an error if none of them can be read.

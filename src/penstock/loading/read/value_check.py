@@ -20,12 +20,12 @@ from penstock.loading.copy.payload import Encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.plan.modes import suggest_kept, widenable
 from penstock.loading.values.plan import table_after_creation
-from penstock.loading.values.types import CHANGES, ORDER, Witness
+from penstock.loading.values.types import CHANGES, ORDER, DecidingValue
 
 if TYPE_CHECKING:
     from penstock import _native
     from penstock.loading.values.block import Block
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
     from penstock.loading.warned import WarningLog
 
 # What a column does not keep of a value, in words, by the names in CHANGES.
@@ -44,7 +44,7 @@ _LOST: Final = {
 class _ChangedValues:
     """The values that one column changes: what it does not keep, how many, and where the first one is."""
 
-    work: ObjectWork
+    work: PlannedObject
     column: str
     position: tuple[int, int]
     value: str
@@ -72,7 +72,7 @@ class ValueCheck:
         self._seen: set[tuple[int, int]] = set()
 
     def look(
-        self, block: Block, work: ObjectWork, encoder: Encoder, payload: Sequence[bytes | memoryview] = ()
+        self, block: Block, work: PlannedObject, encoder: Encoder, payload: Sequence[bytes | memoryview] = ()
     ) -> None:
         """Count the values in a block that columns would change, before it is sent. `payload` is its text, if known."""
         if not encoder.kept or block.fault is not None or not block.records:
@@ -93,7 +93,7 @@ class ValueCheck:
         for each in sorted(found.values(), key=lambda each: each.position):
             self.warnings.add(_compose_notice(each, self._order))
 
-    def _add(self, changes: Iterable[_native.Change], block: Block, work: ObjectWork, encoder: Encoder) -> None:
+    def _add(self, changes: Iterable[_native.Change], block: Block, work: PlannedObject, encoder: Encoder) -> None:
         codec = python_codec(encoder.spec.encoding)
         with self._lock:
             if (work.number, block.start) in self._seen:
@@ -109,7 +109,7 @@ class ValueCheck:
 
 def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
     target, line, uri = found.work.target, found.position[1], found.work.source.uri
-    seen = Witness(uri=uri, line=line, value=found.value).shown
+    seen = DecidingValue(uri=uri, line=line, value=found.value).shown
     more = f" and {format_count(found.count - 1)} more" if found.count > 1 else ""
     name = f'column "{found.column}" of table "{target.table}"'
     column = table_after_creation(target).column(found.column)

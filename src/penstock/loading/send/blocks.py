@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper
     from penstock.loading.values.plan import LoadPlan
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 
 class BlockUnit:
@@ -68,7 +68,7 @@ class BlockUnit:
         )
 
     @property
-    def work(self) -> Sequence[ObjectWork]:
+    def work(self) -> Sequence[PlannedObject]:
         """Return the objects of the feed, in its order."""
         return self._member.work
 

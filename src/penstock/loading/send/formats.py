@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.ledger.rejects import RecordForm
     from penstock.loading.copy.payload import Encoder
     from penstock.loading.values.plan import RowFacts
-    from penstock.loading.values.work import ObjectWork
+    from penstock.loading.values.work import PlannedObject
 
 # Since PostgreSQL 19, lines are scanned by SIMD up to the first quote or backslash of a COPY command
 # (copyfromparse.c, CopyReadLineText). Earlier versions gain nothing.
@@ -143,7 +143,7 @@ def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | Non
 
 
 def open_encoded(
-    work: ObjectWork, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
+    work: PlannedObject, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
 ) -> EncodedBlocks | None:
     """Return what encodes an object's blocks. None if they are sent as text, as for the objects in `as_text`."""
     choice = work.target.copy

@@ -18,7 +18,7 @@ from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.types import ColumnChange
-from penstock.loading.values.work import ObjectWork, all_objects
+from penstock.loading.values.work import PlannedObject, all_objects
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
@@ -133,6 +133,6 @@ class SpaceCheck(Step):
 
 
 def _forecast(
-    plan: LoadPlan, works: Sequence[ObjectWork], tools: LoadTools, connection: Connection
+    plan: LoadPlan, works: Sequence[PlannedObject], tools: LoadTools, connection: Connection
 ) -> tuple[DiskForecast, ...]:
     return () if tools.guard is None else tuple(tools.guard.forecast(plan, works, connection))

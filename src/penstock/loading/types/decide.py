@@ -16,9 +16,9 @@ from penstock.loading.values.types import (
     TYPES,
     ColumnChange,
     ColumnFindings,
+    DecidingValue,
     Position,
     TypedColumn,
-    Witness,
     find_notations,
     is_grouped,
     is_zero_date,
@@ -40,7 +40,7 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
         return TypedColumn(name=name, type_name="text", decided_by=None)
     chosen = next((number for number in range(len(TYPES)) if found.fits & 1 << number), len(TYPES))
     lost = [found.lost[1 << number] for number in range(chosen) if 1 << number in found.lost]
-    decided: tuple[Position, Witness] = max(lost, key=lambda seen: seen[0], default=found.first)
+    decided: tuple[Position, DecidingValue] = max(lost, key=lambda seen: seen[0], default=found.first)
     type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
     notations: tuple[str, ...] = ()
     if type_name == "text":
@@ -85,7 +85,7 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
     """
     if not format_of(target).is_delimited:
         return ()
-    found: dict[str, list[tuple[str, Witness]]] = {}
+    found: dict[str, list[tuple[str, DecidingValue]]] = {}
     seen_words = [(column.name, column.type_name, column.word or _zero(column.decided_by)) for column in target.typed]
     seen_words += [
         (change.column, change.type_name, _zero(change.decided_by))
@@ -98,6 +98,6 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
     return tuple(compose_word(target, word, columns) for word, columns in found.items())
 
 
-def _zero(seen: Witness | None) -> Witness | None:
+def _zero(seen: DecidingValue | None) -> DecidingValue | None:
     """Return the value that decided a type if it is the date that stands for none, otherwise None."""
     return seen if seen is not None and is_zero_date(seen.value) else None

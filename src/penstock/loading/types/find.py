@@ -59,12 +59,12 @@ from penstock.loading.values.types import (
     REJECTS,
     ColumnChange,
     ColumnFindings,
+    DecidingValue,
     Position,
     TypedColumn,
-    Witness,
     find_notations,
 )
-from penstock.loading.values.work import ObjectWork, all_objects
+from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ Findings = dict[str, ColumnFindings]
 _Seen = tuple[int, bytes]
 
 
-def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) -> Findings:
+def scan_objects(works: Sequence[PlannedObject], tools: LoadTools, *, wanted: int) -> Findings:
     """Return, for each column of a table that the objects fill, which of the types `wanted` take all its values.
 
     If the objects are JSON Lines, return this for each name in their records.
@@ -107,7 +107,7 @@ def scan_objects(works: Sequence[ObjectWork], tools: LoadTools, *, wanted: int) 
 
 
 def _scan_object(
-    work: ObjectWork, tools: LoadTools, pool: ThreadPoolExecutor, *, wanted: int, stop: threading.Event
+    work: PlannedObject, tools: LoadTools, pool: ThreadPoolExecutor, *, wanted: int, stop: threading.Event
 ) -> Findings:
     stream, blocks, _, form = open_blocks(work, tools)
     found = Findings()
@@ -132,7 +132,7 @@ def _scan_object(
 class _Scan:
     """Turns what the Rust core finds in blocks of one object into findings."""
 
-    def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
+    def __init__(self, work: PlannedObject, form: RecordForm, *, wanted: int) -> None:
         self._uri, self._number, self._wanted = work.source.uri, work.number, wanted
         self._codec = python_codec(form.encoding)
 
@@ -146,10 +146,10 @@ class _Scan:
     def _note(self, block: Block, types: _native.Types) -> ColumnFindings:
         return _read_types(types, partial(self._see, block))
 
-    def _see(self, block: Block, seen: _Seen) -> tuple[Position, Witness]:
+    def _see(self, block: Block, seen: _Seen) -> tuple[Position, DecidingValue]:
         line = block.first_line + seen[0]
         value = seen[1].decode(self._codec, errors="replace")
-        return (self._number, line), Witness(uri=self._uri, line=line, value=value)
+        return (self._number, line), DecidingValue(uri=self._uri, line=line, value=value)
 
 
 class _NameScan(_Scan):
@@ -164,7 +164,7 @@ class _NameScan(_Scan):
 class _FieldScan(_Scan):
     """Finds the types in blocks of delimited text."""
 
-    def __init__(self, work: ObjectWork, form: RecordForm, *, wanted: int) -> None:
+    def __init__(self, work: PlannedObject, form: RecordForm, *, wanted: int) -> None:
         super().__init__(work, form, wanted=wanted)
         mapped = form.column_map
         self._columns = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
@@ -180,7 +180,7 @@ class _FieldScan(_Scan):
         return {name: self._note(block, types) for name, types in zip(self._columns, columns, strict=bool(columns))}
 
 
-def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
+def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
     """Return what `scan_objects` returns for the columns that names of folders fill. No object is read."""
     stated = []
     for work in works:
@@ -190,15 +190,15 @@ def scan_folders(works: Sequence[ObjectWork], *, wanted: int) -> Findings:
     # Write the values as JSON Lines, in which a text has the type that the same text has in a delimited file.
     lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
 
-    def see(seen: _Seen) -> tuple[Position, Witness]:
+    def see(seen: _Seen) -> tuple[Position, DecidingValue]:
         work = works[seen[0]]
-        return (work.number, 0), Witness(uri=work.source.uri, line=None, value=seen[1].decode(errors="replace"))
+        return (work.number, 0), DecidingValue(uri=work.source.uri, line=None, value=seen[1].decode(errors="replace"))
 
     types = _native.find_json_types([(lines, 0, len(lines))], wanted=wanted)
     return {name.decode(): _read_types(each, see) for name, each in types}
 
 
-def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Witness]]) -> ColumnFindings:
+def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, DecidingValue]]) -> ColumnFindings:
     """Return the Rust core's findings about a column. `see` returns the position and the text of a value."""
     fits, first, lost = types
     each = ColumnFindings(fits=fits)
@@ -369,7 +369,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     return group, by_column
 
 
-def _look(group: _Targets, works: Sequence[ObjectWork], tools: LoadTools, *, usable: int) -> Findings | None:
+def _look(group: _Targets, works: Sequence[PlannedObject], tools: LoadTools, *, usable: int) -> Findings | None:
     """Return which types the values of a table's objects allow, None if no column's type depends on them."""
     wanted = 0
     for target in group:

@@ -26,7 +26,7 @@ from penstock.loading.values.types import (
     NOTATIONS,
     ORDERS,
     PLAIN,
-    Witness,
+    DecidingValue,
     find_notations,
     is_grouped,
 )
@@ -107,11 +107,11 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
     forced = [column is not None and column.name in encoder.spec.force_null for column in fed]
     found = encoder.rewriter.find_types(segments, cut.line_end or "lf", wanted=NOTATED | NO_WORD, forced=forced)
 
-    def see(line: int, value: bytes) -> Witness:
+    def see(line: int, value: bytes) -> DecidingValue:
         text = value.decode(python_codec(encoding), errors="replace")
-        return Witness(uri=sample.source.uri, line=records[0].line + line, value=text)
+        return DecidingValue(uri=sample.source.uri, line=records[0].line + line, value=text)
 
-    words: dict[str, list[tuple[str, Witness]]] = {}
+    words: dict[str, list[tuple[str, DecidingValue]]] = {}
     given = _find_given(target)
     has_commas = _has_commas(given, [find_notations(fits) for fits, _, _ in found])
     for column, (fits, _, lost) in zip(fed, found, strict=False):
@@ -131,7 +131,7 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
 
 
 def compose_word(
-    target: TargetPlan, word: str, columns: Sequence[tuple[str, Witness]], *, is_typed: bool = False
+    target: TargetPlan, word: str, columns: Sequence[tuple[str, DecidingValue]], *, is_typed: bool = False
 ) -> Notice:
     """Return the warning about a word for null in columns that are text because of it, or that have another type."""
     names, seen = [name for name, _ in columns], columns[0][1]
@@ -179,7 +179,7 @@ def _compose(
     column: str,
     state: str,
     notations: tuple[str, ...],
-    seen: Witness,
+    seen: DecidingValue,
     *,
     end: str = " to read them so",
     is_told: bool = True,

@@ -153,7 +153,7 @@ def is_zero_date(value: str) -> bool:
 
 
 @frozen
-class Witness:
+class DecidingValue:
     """A value that decided the type of its column."""
 
     uri: str
@@ -187,12 +187,12 @@ class ColumnFindings:
     # The types that all values have, as bits.
     fits: int
     # The first value that is not null.
-    first: tuple[Position, Witness] | None = None
+    first: tuple[Position, DecidingValue] | None = None
     # For each other type, the first value that the type does not take.
-    lost: dict[int, tuple[Position, Witness]] = field(default_factory=dict)
+    lost: dict[int, tuple[Position, DecidingValue]] = field(default_factory=dict)
 
     @property
-    def word(self) -> tuple[Position, Witness] | None:
+    def word(self) -> tuple[Position, DecidingValue] | None:
         """Return the first word for null, if the column's other values have a type or a notation without it."""
         return self.lost.get(NO_WORD) if self.fits & ~(NO_WORD | FLAGS) else None
 
@@ -217,7 +217,7 @@ class ColumnChange:
     # The present type, None for a column that is added.
     was: str | None = None
     # The value that requires the type, None if the column has no values or is text by default.
-    decided_by: Witness | None = None
+    decided_by: DecidingValue | None = None
 
     @property
     def action(self) -> str:
@@ -237,12 +237,12 @@ class TypedColumn:
 
     name: str
     type_name: str
-    decided_by: Witness | None
+    decided_by: DecidingValue | None
     # If the column is text, the notations in which its values may be written (`find_notations`). If it is numeric,
     # GROUPED if its values may be written so (`is_grouped`).
     notations: tuple[str, ...] = ()
     # The word for null without which the column would have another type, or a notation.
-    word: Witness | None = None
+    word: DecidingValue | None = None
 
     @property
     def reason(self) -> str:

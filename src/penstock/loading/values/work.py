@@ -14,7 +14,7 @@ from penstock.loading.values.plan import TargetPlan
 
 
 @frozen
-class ObjectWork:
+class PlannedObject:
     """An object to load."""
 
     target: TargetPlan
@@ -43,11 +43,11 @@ class ObjectWork:
         return self.target.landing.is_fresh or self.target.landing.deletes or self.source.is_pipe
 
 
-def all_objects(targets: Sequence[TargetPlan]) -> list[ObjectWork]:
+def all_objects(targets: Sequence[TargetPlan]) -> list[PlannedObject]:
     """Return every object of a plan, numbered in the order of the job, with nothing committed."""
     found = [(index, target, source) for index, target in enumerate(targets) for source in target.objects]
     return [
-        ObjectWork(target=target, source=source, number=number, target_index=index)
+        PlannedObject(target=target, source=source, number=number, target_index=index)
         for number, (index, target, source) in enumerate(found)
     ]
 

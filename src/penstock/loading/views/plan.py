@@ -25,7 +25,7 @@ _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 
 @frozen
-class FieldUse:
+class FieldColumn:
     """The column into which a field of the files is loaded."""
 
     # The field's name or number.
@@ -35,14 +35,14 @@ class FieldUse:
     type_name: str | None
 
 
-def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
+def field_uses(target: TargetPlan) -> tuple[FieldColumn, ...]:
     """Return the column of each field, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
     if mapped.names is not None:
         named = [(name, None if index is None else fed[index]) for name, index in mapped.names]
         return tuple(
-            FieldUse(field=name, column=column, type_name=_type_of(column, target))
+            FieldColumn(field=name, column=column, type_name=_type_of(column, target))
             for name, column in named or [("(the whole record)", fed[0])]
         )
     header = name_fields(target.header, target.edge)
@@ -50,7 +50,7 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     keep = range(len(names)) if mapped.keep is None else mapped.keep
     column_of = dict(zip(keep, fed, strict=False))
     return tuple(
-        FieldUse(field=name, column=column_of.get(index), type_name=_type_of(column_of.get(index), target))
+        FieldColumn(field=name, column=column_of.get(index), type_name=_type_of(column_of.get(index), target))
         for index, name in enumerate(names)
     )
 
@@ -286,7 +286,7 @@ def _describe_key(target: TargetPlan) -> str:
     return f", primary key ({', '.join(target.created_key)})" if target.created_key else ""
 
 
-def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
+def _field_row(use: FieldColumn) -> tuple[str, str, str, str]:
     if use.column is None:
         return (use.field, "", "skipped", "")
     return (use.field, "->", use.column, use.type_name or "")

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
-WAYS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
+LANDING_METHODS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
     "aws_s3": import_on_server,
     "one psql": load_in_turn,
     "psql in turn": load_in_turn,
@@ -133,7 +133,7 @@ def measure(
     with limited:
         with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             began_s = time.monotonic()
-            counts = WAYS[load](setting)
+            counts = LANDING_METHODS[load](setting)
             seconds = time.monotonic() - began_s
         after()
     rows = count_loaded(setting, load)
