@@ -3,18 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.dev
 
-.PHONY: demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom release install clean
+.PHONY: dev demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom release install clean
 
+# What a user needs; `make dev` adds what tests, linters and the documentation need.
 install: $(STAMP)
+
+dev: $(DEV)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
-$(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+SOURCES := pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*.txt)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+$(STAMP): $(BIN)/python $(SOURCES)
+	$(INSTALL) .
 	@touch $@
+
+$(DEV): $(BIN)/python $(SOURCES)
+	$(INSTALL) '.[dev,docs]'
+	@touch $(STAMP) $@
 
 demo: $(STAMP)
 	$(BIN)/penstock demo
@@ -23,12 +33,12 @@ demo: $(STAMP)
 # and each command that a test runs, would compile all modules again: half of the time.
 PYTEST := PYTHONDONTWRITEBYTECODE= .ci/isolated $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
 
-test: $(STAMP)
+test: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
 	$(PYTEST) --part=main
 
 # What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped.
-test-rest: $(STAMP)
+test-rest: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --features portable-lanes
 	$(PYTEST) --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
 
@@ -36,11 +46,11 @@ test-all: test test-rest
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
 # Behind it one load, cut at each of its packets.
-faults: $(STAMP)
+faults: $(DEV)
 	PYTHONPATH=tests $(BIN)/python -m support.campaign --points 2000 --record benchmarks/results/faults.jsonl
 	PYTHONPATH=tests $(BIN)/python -m support.campaign.packets
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
@@ -50,16 +60,16 @@ lint: $(STAMP)
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
 	$(if $(shell command -v go),go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12,@echo 'Go is not installed, so actionlint has not read') .github/workflows/*.yml
 
-format: $(STAMP)
+format: $(DEV)
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 	cargo fmt --manifest-path rust/Cargo.toml
 
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 # The documentation as a site, in build/site; a dead link or a page that is not listed in mkdocs.yml is an error.
-docs: $(STAMP)
+docs: $(DEV)
 	rm -rf build/pages
 	mkdir -p build/pages/benchmarks
 	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs) build/pages/
