@@ -12,7 +12,7 @@ from aws.conftest import put_metric
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.rds.metrics import read_instance_metrics, read_late_points
-from penstock.watch.sampler import Sampler
+from penstock.watch.sampler import AwsFeeds, Sampler
 from penstock.watch.watching import LatePoints
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
 
@@ -112,7 +112,7 @@ def test_samples_have_the_rows_that_came_since_the_last_one(database18: str) -> 
     """Each in one sample."""
     row: CounterRow = {"measured_at": "2026-11-21T12:00:00+00:00", "ReadIOPS": 5.0}
     feed = wait_for_polls(1, [[row]])
-    sampler = Sampler(ConnectionFactory(database18), interval_s=1, take_late_points=feed.take)
+    sampler = Sampler(ConnectionFactory(database18), interval_s=1, feeds=AwsFeeds(take_late_points=feed.take))
     try:
         samples = [sampler.sample(reads_all=True), sampler.sample(reads_all=True)]
     finally:

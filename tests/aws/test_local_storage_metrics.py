@@ -12,7 +12,7 @@ from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.rds.metrics import read_local_storage
-from penstock.watch.sampler import Sampler
+from penstock.watch.sampler import AwsFeeds, Sampler
 from penstock.watch.view import View, as_object, draw_screen
 from penstock.watch.watching import LocalStorageFeed
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, instance
@@ -51,7 +51,7 @@ def test_instance_without_local_storage_has_none() -> None:
 def test_samples_have_the_metrics_and_a_screen_shows_them(database18: str) -> None:
     feed = LocalStorageFeed(HOST, read=lambda _: FOUND)
     wait_for(lambda: feed.newest() is not None)
-    sampler = Sampler(ConnectionFactory(database18), interval_s=1, read_local_storage=feed.newest)
+    sampler = Sampler(ConnectionFactory(database18), interval_s=1, feeds=AwsFeeds(read_local_storage=feed.newest))
     try:
         view = View.of(sampler.header, [sampler.sample()])
     finally:

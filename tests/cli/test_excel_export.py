@@ -47,7 +47,7 @@ def test_an_export_loads_with_the_options_of_its_hints(
         notices = loader.plan(job).notices
     assert {each.code for each in notices} == {"separator-line", "notation"}
     hints = [each.hint or "" for each in notices if each.code == "notation"]
-    options = shlex.split(" ".join(hint.removeprefix("Use ").partition("; with")[0] for hint in hints))
+    options = shlex.split(" ".join(hint.removeprefix("Use ").partition(" to read them so")[0] for hint in hints))
     assert options == ["--decimal-comma", "preis", "--thousands", "preis=.", "--date-order", "verkauft am=dmy"]
     typed = ["--create", "--types", "infer", "--encoding", named[1]]
     done = penstock("load", str(path), "--to", ledger18, "--into", "t", *typed, *options)

@@ -115,7 +115,7 @@ def held_lock(plot: Plot) -> tuple[Diagnosis, ...]:
         release = threading.Thread(target=_release_waited, args=(holder, plot.conninfo))
         release.start()
         try:
-            found = plot.load("", [path])
+            found = plot.load("", [path], rules=replace(IMPATIENT, retry_for=60.0))
         finally:
             release.join()
     assert "application report" in found[0].claim

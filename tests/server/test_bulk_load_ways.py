@@ -14,7 +14,7 @@ from penstock.settings.backend import SystemSettings
 from penstock_lab.bench.bulk_load.plan import BulkLoadExperiment
 from penstock_lab.bench.bulk_load.run import (
     DEMO_DATABASE,
-    LANDING_METHODS,
+    LOAD_METHODS,
     embedded_target,
     make_tables,
     measure_bulk_load,
@@ -96,7 +96,7 @@ def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, 
     sums = []
     for one in ("psql in turn", load):
         make_tables(setting)
-        LANDING_METHODS[one](setting)
+        LOAD_METHODS[one](setting)
         sums.append(connection.execute(CHECKSUM).fetchone())
     assert sums[0] == sums[1] != (None,)
 

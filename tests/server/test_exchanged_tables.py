@@ -23,7 +23,7 @@ _RENAME = "ALTER TABLE t RENAME TO old_t; CREATE TABLE t (LIKE old_t INCLUDING A
 _TRANSFORM = Transform(name="f.sql", text="INSERT INTO t SELECT k::int, v FROM :staging")
 
 REJECT = replace(IMPATIENT, on_error="reject")
-LANDING_METHODS = {
+WAYS = {
     "append": ("append", {}, IMPATIENT),
     "append with rejects": ("append", {}, REJECT),
     "truncate": ("truncate", {}, IMPATIENT),
@@ -62,11 +62,11 @@ def act_at(loads: Loads, wanted: int, act: Callable[[], object]) -> Loads:
     return acting
 
 
-@pytest.mark.parametrize("way", LANDING_METHODS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("piece", [0, 20], ids=["while planning", "while loading"])
 def test_rows_do_not_go_to_a_table_that_was_given_the_name(loads: Loads, tmp_path: Path, way: str, piece: int) -> None:
     """The load ends with what became of the one that it began with, and the new one stays as it was made."""
-    mode, options, rules = LANDING_METHODS[way]
+    mode, options, rules = WAYS[way]
     acting = act_at(loads, piece, lambda: loads.execute(f"{_RENAME}; INSERT INTO t VALUES (-1, 'new')"))
     with pytest.raises(TargetError, match=r'table "public\.t" is not the table that this load began with') as caught:
         acting.run(mode_target(write(tmp_path / "f"), mode, **options), sessions=2, rules=rules, batch_bytes=1)
@@ -177,10 +177,10 @@ def test_replace_is_refused_while_another_load_has_rows_there(loads: Loads, tmp_
     assert {row[0] for row in loads.rows()} == set(range(1000, 1000 + ROWS))
 
 
-@pytest.mark.parametrize("way", [name for name in LANDING_METHODS if not name.startswith("truncate")])
+@pytest.mark.parametrize("way", [name for name in WAYS if not name.startswith("truncate")])
 def test_load_ends_where_another_replaces_the_table_first(loads: Loads, tmp_path: Path, way: str) -> None:
     """It has nothing in the table yet; its rows would come to the new one unseen, and be looked for in the old."""
-    mode, options, rules = LANDING_METHODS[way]
+    mode, options, rules = WAYS[way]
     acting = act_at(loads, 0, lambda: loads.run(mode_target(write(tmp_path / "r", first=1000), "replace")))
     with pytest.raises(OtherTableError) as caught:
         acting.run(mode_target(write(tmp_path / "f"), mode, **options), rules=rules)

@@ -83,7 +83,8 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     (record,) = penstock.loads(to=database18)
     assert record.load_id == outcome.load_id
     assert penstock.loads(to=database18, into="t", limit=1) == [record]
-    assert penstock.loads(to=database18, into="other") == []
+    with pytest.raises(penstock.TargetError, match='table "other" does not exist'):
+        penstock.loads(to=database18, into="other")
     assert penstock.loads(to=database18, since=datetime.now(UTC)) == []
     bad.write_text("2;b\n")
     assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0

@@ -75,6 +75,7 @@ _OTHER_KEYS = {
     *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
     *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
     *("is_analyzed", "vacuumed_s", "unconfirmed_bytes"),
+    *("begin_event", "failed_event", "failed_later"),
 }
 
 _SETTINGS = {

@@ -20,18 +20,13 @@ from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.pace import Pace, next_pace
 from penstock.loading.read.feed import Abandoned, BlockFeed
 from penstock.loading.send.blocks import BlockUnit
-from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
     from penstock.core.host.process import Interrupts
     from penstock.core.values.accounts import FileOutcome, StepProgress
-    from penstock.loading.claim.write import ClaimedLoad
-    from penstock.loading.context import LoadTools, NextAttempt
     from penstock.loading.imports.objects import ObjectFeed, ObjectSession, ObjectUnit
-    from penstock.loading.read.format_check import FormatCheck
-    from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.send.session import LoadSession
+    from penstock.loading.sending import Sending
 
 _log = logging.getLogger(__name__)
 
@@ -47,34 +42,20 @@ _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
-    """Loads what is left of a claimed load; `first` is the session that holds the load's lock.
+    """Loads what is left of a claimed load. `began_s` is when the load began.
 
     The attempt works with one of two units. With BlockUnit, sessions send blocks. With ObjectUnit, the server imports
     objects from S3. Both units have a feed, and sessions with the same methods. Interrupts are held back while the
     attempt runs. The attempt handles them each time it checks its sessions.
     """
 
-    def __init__(
-        self,
-        plan: LoadPlan,
-        claimed: ClaimedLoad,
-        tools: LoadTools,
-        *,
-        given: NextAttempt,
-        first: Connection,
-        format_check: FormatCheck,
-        value_check: ValueCheck,
-        interrupts: Interrupts,
-        began_s: float,
-    ) -> None:
-        self._plan = plan
-        self._claimed = claimed
-        self._tools = tools
-        self._given = given
-        self._format_check = format_check
-        self._value_check = value_check
+    def __init__(self, sending: Sending, *, interrupts: Interrupts, began_s: float) -> None:
+        self._sending = sending
+        self._plan = plan = sending.plan
+        self._tools = tools = sending.tools
+        self._given = given = sending.given
         self._interrupts = interrupts
-        self._first = first
+        self._first = sending.first
         self._began_s = began_s
         self._sessions: list[LoadSession | ObjectSession] = []
         self._futures: set[Future[None]] = set()
@@ -83,7 +64,7 @@ class LoadAttempt:
         self.unreadable: dict[int, PenstockError] = {}
         self._unit = self._choose_unit()
         self._feed = self._unit.feed
-        self._size_bytes = claimed.member.size_bytes
+        self._size_bytes = sending.claimed.member.size_bytes
         self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.indexes.dropped) for target in plan.targets)
         self._pace = Pace(sessions=given.sessions.initial)
@@ -157,28 +138,19 @@ class LoadAttempt:
         self._first.close()
 
     def _choose_unit(self) -> BlockUnit | ObjectUnit:
-        plan, claimed = self._plan, self._claimed
-        if plan.route.is_import:
+        if self._plan.route.is_import:
             from penstock.loading.imports.objects import ObjectUnit  # noqa: PLC0415 (for who imports from S3)
 
+            claimed = self._sending.claimed
             return ObjectUnit(
-                plan,
+                self._plan,
                 self._tools,
                 claimed.member.work,
                 claim=claimed.claim,
                 tables=claimed.tables,
                 sessions=self._given.sessions.initial,
             )
-        return BlockUnit(
-            plan,
-            claimed,
-            self._tools,
-            given=self._given,
-            unreadable=self.unreadable,
-            first=self._first,
-            format_check=self._format_check,
-            value_check=self._value_check,
-        )
+        return BlockUnit(self._sending, self.unreadable)
 
     # ---------------------------------------------------------------- streaming
 
@@ -288,8 +260,8 @@ class LoadAttempt:
 
         A COMMIT that was sent cannot be undone, so interrupts are ignored until the server has answered.
         """
-        self._format_check.conclude()
-        self._value_check.conclude()
+        self._sending.format_check.conclude()
+        self._sending.value_check.conclude()
         self._tools.warnings.refuse()
         sealed = [running for running in self._sessions if running.has_sealed]
         commits = [self._pool.submit(running.commit) for running in sealed]

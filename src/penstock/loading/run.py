@@ -29,6 +29,7 @@ from penstock.loading.giving_up import give_up, undo
 from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.objects import describe_unreadable, refuse_emptying, refuse_partial
 from penstock.loading.read.value_check import ValueCheck
+from penstock.loading.sending import Sending
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally
@@ -231,17 +232,16 @@ class _LoadRun:
         """Run one attempt, and return it. Raises PenstockError."""
         load, given = self._load, self._retrying.next
         with holding_interrupts() as interrupts:
-            attempt = LoadAttempt(
-                self._plan,
-                load.claimed,
-                self._tools,
+            sending = Sending(
+                plan=self._plan,
+                claimed=load.claimed,
+                tools=self._tools,
                 given=replace(given, sessions=load.claimed.member.limit(given.sessions)),
                 first=connection,
                 format_check=self._format_check,
                 value_check=self._value_check,
-                interrupts=interrupts,
-                began_s=load.tally.began_s,
             )
+            attempt = LoadAttempt(sending, interrupts=interrupts, began_s=load.tally.began_s)
             try:
                 attempt.run()
             except BaseException:

@@ -32,7 +32,7 @@ from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
 from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
 from penstock.loading.land.merge_sorting import RefusedRecord
-from penstock.loading.read.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Origin, Piece
@@ -165,8 +165,7 @@ class TableComparison:
         feed = BlockFeed(
             work,
             lambda item: open_blocks(item, self._tools),
-            reader_limit=reader_limit(len(work), sessions=1),
-            sessions=1,
+            FeedPlan(reader_limit=reader_limit(len(work), sessions=1), sessions=1),
             clock=self._tools.clock,
         )
         try:

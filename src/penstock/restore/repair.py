@@ -229,12 +229,13 @@ class Repairer(Closing):
         # Use a separate session, because the repair holds the locks of the tables until its session ends.
         with self._connect.connect(label="repair") as connection:
             tables = self._context(connection, is_local=is_local)
-            tables.store.open()
+            has_ledger = tables.store.open()
             try:
                 self._restore_server(tables, outcome)
             except PenstockError as error:
                 outcome.errors.append(error)
-            outcome.errors += adopt_copied(connection, self._schema)
+            if has_ledger:
+                outcome.errors += adopt_copied(connection, self._schema)
             repair(tables, outcome)
             outcome.dropped = drop_left_staging(connection, self._schema)
         return outcome

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, measure_space, read_counters
 from penstock.core.host.machine import busy_cpu_s, cpu_count
 from penstock.core.host.process import is_named, process_cpu_s, server_cpu_s
@@ -57,6 +58,27 @@ _EVERY_S = {
 }
 
 
+@frozen
+class KnownServer:
+    """What the caller knows of a server. The storage's limits and the application are kept in the header."""
+
+    # None if the caller does not know it.
+    cpu_count: int | None = None
+    volume: VolumeLimits | None = None
+    application: str | None = None
+    facts: ServerFacts | None = None
+
+
+@frozen
+class AwsFeeds:
+    """Functions that return what AWS reports. They must not wait."""
+
+    # Returns the newest metrics of the server's local storage.
+    read_local_storage: Callable[[], CounterRow | None] = lambda: None
+    # Returns what AWS has reported since the last call.
+    take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict
+
+
 class Sampler:
     """Samples one server.
 
@@ -72,19 +94,10 @@ class Sampler:
         *,
         interval_s: float,
         with_query_text: bool = False,
-        # The server's number of CPUs, None if the caller does not know it.
-        cpu_count: int | None = None,
-        # Returns the newest metrics of the server's local storage. It must not wait.
-        read_local_storage: Callable[[], CounterRow | None] = lambda: None,
-        # Returns what AWS has reported since the last call. It must not wait.
-        take_late_points: Callable[[], Mapping[str, tuple[CounterRow, ...]]] = dict,
-        # The limits of the server's storage. They are kept in the header, and so is `application`.
-        volume: VolumeLimits | None = None,
-        application: str | None = None,
+        known: KnownServer = KnownServer(),  # noqa: B008 (a value)
+        feeds: AwsFeeds = AwsFeeds(),  # noqa: B008 (a value)
         # How often statistics views and devices are read. Views with many rows are read every 10 s.
         counters_every_s: float = _COUNTERS_EVERY_S,
-        # The server's facts, None if the caller has not read them.
-        facts: ServerFacts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -94,11 +107,10 @@ class Sampler:
         self._least_free: dict[str, int] = {}
         self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
-        self._read_local_storage = read_local_storage
-        self._take_late_points = take_late_points
-        self._reader, header = self._open(interval_s, with_query_text, cpu_count, facts)
-        self.header = replace(header, volume=volume, application=application)
-        self._is_local = self.header.cpu_count is not None and cpu_count is None
+        self._feeds = feeds
+        self._reader, header = self._open(interval_s, with_query_text, known.cpu_count, known.facts)
+        self.header = replace(header, volume=known.volume, application=known.application)
+        self._is_local = self.header.cpu_count is not None and known.cpu_count is None
         # False if the server is in a container, and so its pids are not those of this machine.
         self._sees_processes = self._is_local and is_named(self._reader.backend_pid, "postgres")
         self._began_s = self._last_s = clock()
@@ -230,9 +242,9 @@ class Sampler:
         return changed
 
     def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:
-        devices, metrics = self._read_devices(), self._read_local_storage()
+        devices, metrics = self._read_devices(), self._feeds.read_local_storage()
         found = {"host_devices": devices, LOCAL_STORAGE: () if metrics is None else (metrics,)}
-        return {name: rows for name, rows in {**found, **self._take_late_points()}.items() if rows}
+        return {name: rows for name, rows in {**found, **self._feeds.take_late_points()}.items() if rows}
 
     def _note_free_space(self) -> None:
         """Record how much is free at each tick. A statement that fails on a full disk frees its space at once."""

@@ -65,23 +65,23 @@ def open_sampler_at(
     If `application` is given, the workload to be diagnosed is the sessions whose application name starts with it.
     Otherwise the workload is all sessions.
     """
-    from penstock.watch.sampler import Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
+    from penstock.watch.sampler import AwsFeeds, KnownServer, Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
     if host is None:
-        return Sampler(
-            factory, interval_s=interval_s, with_query_text=with_query_text, application=application, facts=facts
-        )
+        known = KnownServer(application=application, facts=facts)
+        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, known=known)
     instance = _ask_instance(host)
     return Sampler(
         factory,
-        application=application,
-        facts=facts,
         interval_s=interval_s,
         with_query_text=with_query_text,
-        cpu_count=None if instance is None else instance.instance_class.vcpu_count,
-        read_local_storage=LocalStorageFeed(host).newest,
-        take_late_points=LatePoints(host).take,
-        volume=_find_limits(instance),
+        known=KnownServer(
+            cpu_count=None if instance is None else instance.instance_class.vcpu_count,
+            volume=_find_limits(instance),
+            application=application,
+            facts=facts,
+        ),
+        feeds=AwsFeeds(read_local_storage=LocalStorageFeed(host).newest, take_late_points=LatePoints(host).take),
     )
 
 

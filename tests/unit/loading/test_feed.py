@@ -13,7 +13,7 @@ import pytest
 from penstock.core.units import KIB, MIB
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import SourceObject
-from penstock.loading.read.feed import Abandoned, BlockFeed, NothingReady
+from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, NothingReady
 from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_small_remote_objects_are_waited_for_together(location: str, size_bytes:
         PlannedObject(target=cast("TargetPlan", None), source=source, number=number)
         for number, source in enumerate(sources)
     ]
-    feed = BlockFeed(work, open_blocks, reader_limit=2, sessions=1)
+    feed = BlockFeed(work, open_blocks, FeedPlan(reader_limit=2, sessions=1))
     for _ in work:
         with contextlib.suppress(NothingReady):
             feed.take(session=0, prefer=None, patience_s=0)
@@ -65,10 +65,7 @@ def _open_feed(*sizes: int, least: int = 10) -> tuple[BlockFeed, list[float]]:
     feed = BlockFeed(
         [_work(number, size) for number, size in enumerate(sizes)],
         open_blocks,
-        reader_limit=2,
-        sessions=1,
-        is_open=True,
-        least_claim_bytes=least,
+        FeedPlan(reader_limit=2, sessions=1, is_open=True, least_claim_bytes=least),
         clock=lambda: now_s[0],
     )
     return feed, now_s
@@ -116,9 +113,7 @@ def test_one_session_gets_all_objects_of_a_table() -> None:
     feed = BlockFeed(
         [_work_of(0, "t"), _work_of(1, "t"), _work_of(2, "u")],
         lambda _: _wait_for_ever(),
-        reader_limit=1,
-        sessions=3,
-        is_by_table=True,
+        FeedPlan(reader_limit=1, sessions=3, is_by_table=True),
     )
     for session in (0, 1):
         with pytest.raises(NothingReady):
@@ -139,7 +134,9 @@ def _wait_for_ever() -> Any:
 
 def test_session_that_sends_a_table_sends_all_of_it() -> None:
     """Also if another one cannot connect, and only the sessions before that are to go on."""
-    feed = BlockFeed([_work_of(0, "t")], lambda _: _wait_for_ever(), reader_limit=1, sessions=3, is_by_table=True)
+    feed = BlockFeed(
+        [_work_of(0, "t")], lambda _: _wait_for_ever(), FeedPlan(reader_limit=1, sessions=3, is_by_table=True)
+    )
     with pytest.raises(NothingReady):
         feed.take(session=2, prefer=None, patience_s=0)
     feed.set_sessions(1)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.errors import PenstockError
+from penstock.core.frozen import frozen
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
@@ -155,27 +156,38 @@ OpenBlocks: TypeAlias = "Callable[[PlannedObject], Opened]"
 OpenEncoded = Callable[[PlannedObject, Encoder, RecordForm], EncodedBlocks | None]
 
 
+@frozen
+class FeedPlan:
+    """How a feed reads its objects and shares their blocks."""
+
+    # How many objects are read at a time, at most.
+    reader_limit: int
+    # How many sessions take blocks at the start.
+    sessions: int
+    # Whether objects are read in the order of the job, instead of the largest first.
+    is_in_job_order: bool = False
+    # Whether one session gets all blocks of a table, and another table only after these blocks are sent.
+    is_by_table: bool = False
+    # Whether several hosts share the load's objects, so that more objects may be added until `end` is called.
+    is_open: bool = False
+    # How many bytes of objects are added to an open feed at a time, at least.
+    least_claim_bytes: int = 0
+
+
 class BlockFeed:
     """Hands blocks to sessions. Any thread may call its methods.
 
     `take` returns None at the end and raises Abandoned after `abandon` was called. The attribute `failure` is the first
     cause. If `on_object_failed` is given, it is called with an object that cannot be read further. Otherwise such an
-    object ends the load. If `is_open` is true, several hosts share the load's objects, and more objects may be added
-    until `end` is called. `wanted_bytes` then says how many bytes to add, at least `least_claim_bytes`. If
-    `is_by_table` is true, one session gets all blocks of a table, and another table only after these blocks are sent.
+    object ends the load.
     """
 
     def __init__(
         self,
         work: Sequence[PlannedObject],
         open_blocks: OpenBlocks,
+        plan: FeedPlan,
         *,
-        reader_limit: int,
-        sessions: int,
-        is_in_job_order: bool = False,
-        is_by_table: bool = False,
-        is_open: bool = False,
-        least_claim_bytes: int = 0,
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
         open_encoded: OpenEncoded | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -183,7 +195,7 @@ class BlockFeed:
         self._objects = [OpenObject(item) for item in work]
         # The objects that are not opened yet. Unless the job's order is kept, the largest come first, so that the end
         # of the load does not wait for the slow decompression of one big file.
-        self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
+        self._unopened = deque(self._objects if plan.is_in_job_order else sorted(self._objects, key=_size_rank))
         # The opened objects of which some blocks are still to be sent. `_done` has the final progress of the objects
         # that are sent.
         self._active: list[OpenObject] = []
@@ -192,9 +204,9 @@ class BlockFeed:
         self._open_blocks = open_blocks
         self._open_encoded = open_encoded
         self._on_object_failed = on_object_failed
-        self._reader_limit = reader_limit
-        self._is_in_job_order = is_in_job_order
-        self._is_by_table = is_by_table
+        self._reader_limit = plan.reader_limit
+        self._is_in_job_order = plan.is_in_job_order
+        self._is_by_table = plan.is_by_table
         # The session that sends each table's blocks, if one sends all of them.
         self._senders: dict[TableName, int] = {}
         self._readers = 0
@@ -205,11 +217,11 @@ class BlockFeed:
         self._changed = threading.Condition(self.lock)
         self._threads: set[threading.Thread] = set()
         self.rows = 0
-        self.sessions = sessions
+        self.sessions = plan.sessions
         self.failure: BaseException | None = None
         self._is_stopped = False
-        self._is_open, self._is_joint = is_open, is_open
-        self._least_claim_bytes = least_claim_bytes
+        self._is_open, self._is_joint = plan.is_open, plan.is_open
+        self._least_claim_bytes = plan.least_claim_bytes
         self._is_hungry = False
         self._began_s = self._added_s = clock()
 

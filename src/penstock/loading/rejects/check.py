@@ -20,7 +20,7 @@ from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.formats.probe.content import OtherContent
 from penstock.loading.plan.dialects import refuse_other_dialects
-from penstock.loading.read.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.read.value_check import ValueCheck
@@ -80,8 +80,9 @@ class _Check:
         self._feed = BlockFeed(
             work,
             lambda item: open_blocks(item, tools, format_check=format_check),
-            reader_limit=reader_limit(len(work), sessions=plan.sessions.initial),
-            sessions=plan.sessions.initial,
+            FeedPlan(
+                reader_limit=reader_limit(len(work), sessions=plan.sessions.initial), sessions=plan.sessions.initial
+            ),
             on_object_failed=self._object_failed,
             clock=tools.clock,
         )

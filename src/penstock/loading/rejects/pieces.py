@@ -178,7 +178,7 @@ class Piece:
         return self._index
 
 
-class RecordPosition(NamedTuple):
+class PieceRecord(NamedTuple):
     """A record in a run of pieces: the index of the piece, and the index of the record in that piece."""
 
     piece: int
@@ -228,13 +228,13 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
     return is_same and piece.payload_line_end == before.payload_line_end
 
 
-def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[RecordPosition] | None:
+def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[PieceRecord] | None:
     """Return the records on the given lines of a COPY of the pieces, None if the lines are not in ascending order.
 
     In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
     are of the same kind as the ends of records.
     """
-    spots: list[RecordPosition] = []
+    spots: list[PieceRecord] = []
     passed = 0
     for number, piece in enumerate(pieces):
         if len(spots) == len(lines):
@@ -243,7 +243,7 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
         find, count = _read_lines(piece, payload, spec, is_first=number == 0)
         is_last = number == len(pieces) - 1
         here = [line - passed for line in lines[len(spots) :] if is_last or line - passed <= count]
-        spots += [RecordPosition(number, min(find(line), piece.records - 1)) for line in here]
+        spots += [PieceRecord(number, min(find(line), piece.records - 1)) for line in here]
         passed += count
     is_ordered = all(earlier < later for earlier, later in pairwise(spots))
     return spots if is_ordered and len(spots) == len(lines) else None

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
-from penstock.loading.context import LoadTools, NextAttempt, UnreadableError
+from penstock.loading.context import UnreadableError
 from penstock.loading.copy.copy import CopySession
-from penstock.loading.read.feed import BlockFeed, OpenObject, reader_limit
+from penstock.loading.read.feed import BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
 from penstock.loading.send.formats import open_encoded
@@ -18,52 +18,37 @@ from penstock.loading.send.session import LoadSession
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.errors import PenstockError
-    from penstock.loading.claim.write import ClaimedLoad
-    from penstock.loading.read.format_check import FormatCheck
-    from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.sending import Sending
     from penstock.loading.values.work import PlannedObject
 
 
 class BlockUnit:
-    """Sends blocks of objects. `first` is the session that holds the load's lock.
+    """Sends blocks of objects. Objects that cannot be read to their end, and are skipped, are added to `unreadable`."""
 
-    Objects that cannot be read to their end, and that are skipped, are added to `unreadable`.
-    """
-
-    def __init__(
-        self,
-        plan: LoadPlan,
-        claimed: ClaimedLoad,
-        tools: LoadTools,
-        *,
-        given: NextAttempt,
-        unreadable: dict[int, PenstockError],
-        first: Connection,
-        format_check: FormatCheck,
-        value_check: ValueCheck,
-    ) -> None:
-        self._plan = plan
-        self._claimed = claimed
-        self._tools = tools
-        self._value_check = value_check
+    def __init__(self, sending: Sending, unreadable: dict[int, PenstockError]) -> None:
+        self._sending = sending
+        self._plan = plan = sending.plan
+        self._claimed = sending.claimed
+        self._tools = tools = sending.tools
         self._unreadable = unreadable
-        self._fence = tools.ledger.fence(claimed.claim)
-        self._reject_limit = self._make_limit(first)
-        self._member = member = claimed.member
-        sessions = given.sessions.initial
+        self._fence = tools.ledger.fence(sending.claimed.claim)
+        self._reject_limit = self._make_limit(sending.first)
+        self._member = member = sending.claimed.member
+        sessions = sending.given.sessions.initial
         self.feed = BlockFeed(
             member.work,
-            lambda item: open_blocks(item, tools, format_check=format_check),
-            reader_limit=reader_limit(None if member.is_joint else len(member.work), sessions=sessions),
-            sessions=sessions,
-            is_in_job_order=plan.is_in_job_order,
-            is_by_table=plan.batch.is_one_table,
-            is_open=member.is_joint,
-            least_claim_bytes=plan.tuning.least_claim_bytes,
+            lambda item: open_blocks(item, tools, format_check=sending.format_check),
+            FeedPlan(
+                reader_limit=reader_limit(None if member.is_joint else len(member.work), sessions=sessions),
+                sessions=sessions,
+                is_in_job_order=plan.is_in_job_order,
+                is_by_table=plan.batch.is_one_table,
+                is_open=member.is_joint,
+                least_claim_bytes=plan.tuning.least_claim_bytes,
+            ),
             on_object_failed=self._leave_out if plan.job.rules.skips_unreadable else None,
-            open_encoded=partial(open_encoded, as_text=given.as_text),
+            open_encoded=partial(open_encoded, as_text=sending.given.as_text),
             clock=tools.clock,
         )
 
@@ -85,17 +70,12 @@ class BlockUnit:
             number,
             session,
             self.feed,
-            ledger=self._tools.ledger,
-            claim=self._claimed.claim,
-            batch_plan=self._plan.batch,
-            server_major=self._tools.server_major,
+            self._sending,
             keeper=self._make_keeper(session),
             # Do not seal batches if several hosts load: their sessions could then wait for each other unnoticed. Do not
             # seal a batch that is a whole table either, because other sessions wait for the table until the batch is
             # committed.
             seals=not self._member.is_joint and not self._plan.batch.is_one_table,
-            value_check=self._value_check,
-            clock=self._tools.clock,
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from penstock import _native
 from penstock.core.errors import FileLocation, PenstockError
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.ledger.committed import insert_ranges, lacks_object
-from penstock.ledger.ledger import Ledger, taken_over
+from penstock.ledger.ledger import taken_over
 from penstock.loading.context import RefusedEncodedError
 from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.loading.formats.blocks import make_cutter, record_error
@@ -24,13 +23,10 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount, 
 from penstock.loading.send.chunk import Batch, Chunk
 
 if TYPE_CHECKING:
-    from penstock.core.tuning import BatchPlan
     from penstock.core.values.table import TableName
-    from penstock.ledger.ledger import Ledger
     from penstock.ledger.rejects import Reject
-    from penstock.ledger.values import Claim
-    from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper
+    from penstock.loading.sending import Sending
     from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 _log = logging.getLogger(__name__)
@@ -68,36 +64,31 @@ class LoadSession:
         number: int,
         session: CopySession,
         feed: BlockFeed,
+        sending: Sending,
         *,
-        ledger: Ledger,
-        claim: Claim,
-        batch_plan: BatchPlan,
-        server_major: int,
-        value_check: ValueCheck,
         keeper: RejectKeeper | None = None,
         seals: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
         self.session = session
         self.totals = SessionTotals()
         self._feed = feed
-        self._ledger = ledger
-        self._claim = claim
-        self._batch_plan = batch_plan
+        self._ledger = sending.tools.ledger
+        self._claim = sending.claimed.claim
+        self._batch_plan = sending.plan.batch
         self._batch = Batch()
         self._batch_began_s = 0.0
-        self._watch = Stopwatch(clock)
-        self._server_major = server_major
+        self._clock = sending.tools.clock
+        self._watch = Stopwatch(self._clock)
+        self._server_major = sending.tools.server_major
         self._keeper = keeper
         self._seals = seals
-        self._value_check = value_check
+        self._value_check = sending.value_check
         self._opened: dict[int, OpenObject] = {}
         # The objects that have encoded blocks in the present batch.
         self._encoded: set[int] = set()
         # Rejected records, which are written to the ledger only after the COPY command has ended.
         self._unwritten: list[Reject] = []
-        self._clock = clock
         self._command: _Command | None = None
         # The last command's spec: the next block should be one that the same command can carry.
         self._spec: CopySpec | None = None

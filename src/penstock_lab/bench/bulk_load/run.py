@@ -33,7 +33,7 @@ from penstock.embedded.server import EmbeddedServer, format_conninfo
 from penstock.loading.imports.server import S3Object
 from penstock.settings.backend import SettingsBackend, SystemSettings
 from penstock.watch.devices import DATA
-from penstock.watch.sampler import Sampler, sampling_beside
+from penstock.watch.sampler import KnownServer, Sampler, sampling_beside
 from penstock.watch.values import Recording, RecordingHeader, Sample
 from penstock_lab.bench.bulk_load.plan import (
     PRINCIPALS,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
-LANDING_METHODS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
+LOAD_METHODS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
     "aws_s3": import_on_server,
     "one psql": load_in_turn,
     "psql in turn": load_in_turn,
@@ -127,13 +127,12 @@ def measure(
         setting.connect,
         interval_s=_SAMPLE_INTERVAL_S,
         counters_every_s=_COUNTERS_EVERY_S,
-        volume=limits,
-        application=application,
+        known=KnownServer(volume=limits, application=application),
     )
     with limited:
         with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             began_s = time.monotonic()
-            counts = LANDING_METHODS[load](setting)
+            counts = LOAD_METHODS[load](setting)
             seconds = time.monotonic() - began_s
         after()
     rows = count_loaded(setting, load)
