@@ -57,16 +57,17 @@ def connection(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def setting(server: EmbeddedServer, files: tuple[DataFile, ...]) -> LoadTask:
+def setting(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iterator[LoadTask]:
     """Provide what every way loads."""
     connect = ConnectionFactory(server.conninfo())
-    return LoadTask(
+    yield LoadTask(
         files=files,
         schema=SCHEMA,
         psql=psql_of(server),
         connect=connect,
         open_settings=lambda: SystemSettings(connect),
     )
+    connect.close()
 
 
 def psql_of(server: EmbeddedServer) -> Psql:

@@ -32,7 +32,7 @@ from penstock.loading.indexes.plan import plan_indexes
 from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
 from penstock.loading.plan.gather import Inputs, find_objects, gather_inputs
 from penstock.loading.plan.notices import server_notices
-from penstock.loading.plan.order import Order, choose_batch, choose_sessions, order_targets, stage_together
+from penstock.loading.plan.order import TargetOrder, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
@@ -197,7 +197,7 @@ def _look_into_ledgers(ledgers: Ledgers, inputs: Inputs, connection: Connection)
         refuse_known_elsewhere(connection, ledgers, tables, items)
 
 
-def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> Order:
+def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> TargetOrder:
     """Return the planned targets in their order, with what is done with their indexes. Add what is noticed."""
     rules, server = inputs.job.rules, inputs.server
     planned = [plan_target(gathered, rules, server) for gathered in inputs.targets]
@@ -231,7 +231,7 @@ def _check_landings(targets: Sequence[TargetPlan], connection: Connection, tools
 
 
 def _choose_sessions(
-    order: Order, inputs: Inputs, described: RdsDescription | None, notices: list[Notice]
+    order: TargetOrder, inputs: Inputs, described: RdsDescription | None, notices: list[Notice]
 ) -> SessionPlan:
     """Return how many sessions send the rows, as the hardware of the server allows. Add what is noticed."""
     is_local = inputs.server.is_local

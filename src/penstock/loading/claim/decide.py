@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.values.table import TableName
     from penstock.ledger.lookup import LedgerFindings
     from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
-    from penstock.loading.plan.order import Order
+    from penstock.loading.plan.order import TargetOrder
     from penstock.loading.values.work import PlannedObject
 
 
@@ -358,14 +358,14 @@ def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
     )
 
 
-def refuse_joint(order: Order, rules: LoadRules, route: RoutePlan) -> None:
+def refuse_joint(order: TargetOrder, rules: LoadRules, route: RoutePlan) -> None:
     """Raise UsageError if --join is given with an option or a source that does not allow it."""
     if rules.join:
         for what, why in _find_obstacles(order, rules, route):
             raise UsageError(f"--join cannot be used with {what}", detail=why, hint="Load it from one host.")
 
 
-def _find_obstacles(order: Order, rules: LoadRules, route: RoutePlan) -> Iterator[tuple[str, str]]:
+def _find_obstacles(order: TargetOrder, rules: LoadRules, route: RoutePlan) -> Iterator[tuple[str, str]]:
     if rules.atomic:
         yield "--atomic", "The rows of several hosts are not committed in one transaction."
     if not rules.wait:

@@ -31,7 +31,7 @@ def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[Ta
 
 
 @frozen
-class Order:
+class TargetOrder:
     """In which order, and in how many transactions, the rows of a load are stored."""
 
     # The targets. Those whose foreign keys refer to a staged table are staged too.
@@ -49,7 +49,7 @@ class Order:
     notices: tuple[Notice, ...]
 
 
-def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> Order:
+def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> TargetOrder:
     """Return the order of a load of these targets. Foreign keys that the load drops are not considered.
 
     Raises UsageError or TargetError if two targets cannot be loaded together.
@@ -60,7 +60,7 @@ def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> Order:
     depends = _rows_depend_on_each_other(targets)
     ranks, circles = rank_tables([target.facts for target in targets])
     is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
-    return Order(
+    return TargetOrder(
         targets=tuple(targets),
         is_repeatable=is_repeatable,
         # A load with a pipe cannot be resumed, because a pipe cannot be read again. So it is loaded as a whole or not
@@ -74,7 +74,7 @@ def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> Order:
 
 
 def choose_sessions(
-    order: Order,
+    order: TargetOrder,
     asked: int | None,
     server: ServerFacts,
     *,
@@ -97,7 +97,7 @@ def choose_sessions(
     return replace(sessions, reason="all rows are loaded in one transaction") if order.is_single else sessions
 
 
-def choose_batch(order: Order, tuning: LoadTuning) -> BatchPlan:
+def choose_batch(order: TargetOrder, tuning: LoadTuning) -> BatchPlan:
     """Return when a session commits: once, at the end, if all rows are loaded in one transaction."""
     return replace(tuning.batch, limit_bytes=None, duration_s=None) if order.is_single else tuning.batch
 
