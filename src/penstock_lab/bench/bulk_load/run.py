@@ -287,8 +287,9 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
         conninfo = format_conninfo(**{**parse_conninfo(conninfo), "dbname": DEMO_DATABASE})
         psql = Psql(program=server.spec.installation.program("psql"), conninfo=conninfo)
         steps = tuple(step for step in steps_without_volumes() if not step.is_one_file)[:-1]
-        setting = _make_setting(ConnectionFactory(conninfo), psql, files, schema="public")
-        yield Target(name="the embedded server", setting=setting, steps=steps)
+        with closing(ConnectionFactory(conninfo)) as connect:
+            setting = _make_setting(connect, psql, files, schema="public")
+            yield Target(name="the embedded server", setting=setting, steps=steps)
 
 
 @contextmanager
@@ -345,15 +346,15 @@ def _topology(
         )
         assert found.conninfo is not None
         conninfo = over_own_socket(found.conninfo)
-        connect = ConnectionFactory(conninfo)
-        with connect.connect(label="bench") as connection:
-            alter_system(connection, "max_wal_size", f"{scaled.max_wal_bytes // MIB}MB")
-            reload(connection)
-        psql = Psql(program=installation.program("psql"), conninfo=conninfo)
-        setting = _make_setting(connect, psql, files)
-        if imports:
-            setting = replace(setting, objects=_offer(lab, connect, choose_files(files, is_one=True)))
-        yield Target(name=shape, setting=setting, steps=tuple(steps), scaled=scaled, lab=lab)
+        with closing(ConnectionFactory(conninfo)) as connect:
+            with connect.connect(label="bench") as connection:
+                alter_system(connection, "max_wal_size", f"{scaled.max_wal_bytes // MIB}MB")
+                reload(connection)
+            psql = Psql(program=installation.program("psql"), conninfo=conninfo)
+            setting = _make_setting(connect, psql, files)
+            if imports:
+                setting = replace(setting, objects=_offer(lab, connect, choose_files(files, is_one=True)))
+            yield Target(name=shape, setting=setting, steps=tuple(steps), scaled=scaled, lab=lab)
     finally:
         lab.down()
 
