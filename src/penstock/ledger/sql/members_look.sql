@@ -1,5 +1,5 @@
 -- members_look.sql: the state of a load as one of its members sees it
--- returns ledger.values.MembersLook; needs the ledger; PostgreSQL 14+
+-- returns ledger.values.MembersState; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v member=1 -v unseen='{}' -v load=00000000-0000-0000-0000-000000000001 \
 --     -f members_look.sql
 \set claim_is_free `cat parts/claim_is_free.sql`
