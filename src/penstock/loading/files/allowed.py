@@ -34,6 +34,9 @@ class AllowedSources:
 
     def __init__(self, named: Sequence[str]) -> None:
         self._named = tuple(named)
+        if "" in self._named:
+            # An unset variable of the shell would allow the current folder.
+            raise UsageError("a source is empty", hint="Name a file, a folder or a URL; . is the current folder.")
         urls = [_normalize(each) for each in named if is_remote(each)]
         if None in urls:
             raise UsageError("a source is a URL that clients or servers may read as another", hint="Write it plainly.")
