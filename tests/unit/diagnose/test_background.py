@@ -32,6 +32,15 @@ def test_autovacuum_of_a_table_in_use_is_named_if_processors_are_short(applicati
     assert "autovacuum on public.orders" in found["autovacuum"].claim
 
 
+@pytest.mark.parametrize("why", ["", " (to prevent wraparound)"])
+def test_autovacuum_of_a_table_whose_name_has_blanks_is_of_this_table(why: str) -> None:
+    """The worker shows its name without quotes; a remedy has it as SQL writes it."""
+    worker = session(pid=9, backend_type="autovacuum worker", query=f"autovacuum: VACUUM public.Order lines{why}")
+    found = found_in(worker, session(query='COPY "Order lines" FROM STDIN'))
+    (named,) = [each.claim for each in found if each.code.startswith("autovacuum")]
+    assert 'autovacuum on public."Order lines"' in named
+
+
 @pytest.mark.parametrize(
     ("query", "wait", "cpus", "worker"),
     [
