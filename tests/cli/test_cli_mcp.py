@@ -149,6 +149,29 @@ def test_a_name_that_does_not_exist_is_an_error(database18: str, people: Path, t
     assert all("none" in text for text in texts[3:])
 
 
+def test_errors_show_control_characters_as_escapes(database18: str, tmp_path: Path) -> None:
+    """Those of a name that the model gives, and those of a server's message."""
+    Loads(database18, setup="CREATE TABLE t (a int)")
+    _, answers = ask(
+        ["--to", database18],
+        ("doctor", {"table": "t\x1b[31m\u202e"}),
+        ("rejects", {"load_id": "t\x9b\r"}),
+        home=tmp_path,
+    )
+    texts = [answer.content[0].text for answer in answers]
+    assert [answer.is_error for answer in answers] == [True] * 2
+    assert r"t\x1b[31m\u202e" in texts[0]
+    assert r"t\x9b\r" in texts[1]
+    assert not {"\x1b", "\u202e", "\x9b", "\r"} & {*"".join(texts)}
+
+
+def test_empty_source_is_refused(penstock: Callable[..., Finished]) -> None:
+    """It would be the current folder, and all below it: an unset variable of a shell is empty."""
+    finished = penstock("mcp", "")
+    assert (finished.code, finished.out) == (2, "")
+    assert "a source is empty" in finished.err
+
+
 def test_standard_input_is_no_source(penstock: Callable[..., Finished]) -> None:
     """It has the client's requests."""
     finished = penstock("mcp", "-")

@@ -227,11 +227,11 @@ def test_control_and_direction_characters_are_shown_as_escapes(
     penstock: Callable[..., Finished], tmp_path: Path
 ) -> None:
     """Wherever a name is shown: the page has none of them."""
-    name = "x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066"
+    name = "x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066\u061c\u200e\u200f\u2028\u2029"
     html = report(penstock, tmp_path, recorded(name, server=name, version=name))
-    raw = {character for character in html if unicodedata.category(character) in ("Cc", "Cf")}
+    raw = {character for character in html if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")}
     assert raw == {"\n"}
-    assert html.count(r"x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066") > 10
+    assert html.count(r"x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066\u061c\u200e\u200f\u2028\u2029") > 10
 
 
 def test_page_loads_nothing(penstock: Callable[..., Finished], tmp_path: Path) -> None:

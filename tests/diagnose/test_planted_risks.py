@@ -161,6 +161,31 @@ def test_what_will_stop_the_server_is_named_before_it_does(
 
 
 @pytest.mark.parametrize("major", [15, 18])
+def test_each_sequence_that_ends_is_a_risk(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """One of a number of ten digits, and one of an unlogged table; one of bigint never ends."""
+    conninfo = new_server(major).ensure_running()
+    execute(
+        conninfo,
+        "CREATE SEQUENCE invoice MAXVALUE 9999999999",
+        "SELECT setval('invoice', 9000000000)",
+        "CREATE SEQUENCE down INCREMENT -1 MINVALUE -9999999999",
+        "SELECT setval('down', -9000000000)",
+        "CREATE UNLOGGED TABLE staged (id smallserial)",
+        "SELECT setval('staged_id_seq', 30000)",
+        "CREATE TABLE orders (id bigserial)",
+        "SELECT setval('orders_id_seq', 9000000000)",
+    )
+    with recording(conninfo) as taken:
+        taken.await_samples(2)
+    found = {each.what: (each.now, each.limit) for each in examine(taken.recording).risks}
+    assert found == {
+        "sequence public.invoice": (9_000_000_000, 9_999_999_999),
+        "sequence public.down": (9_000_000_000, 9_999_999_999),
+        "sequence public.staged_id_seq": (30_000, 32_767),
+    }
+
+
+@pytest.mark.parametrize("major", [15, 18])
 def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """A transaction is larger than the memory of decoding; beside it a slot whose transactions fit has none."""
     settings = {"wal_level": "logical", "logical_decoding_work_mem": "64kB"}

@@ -68,6 +68,12 @@ def test_redirects_stay_below_what_is_allowed(web: Web) -> None:
     assert [path for path, _ in web.requests[before:]] == ["/redirect/data.csv"]
 
 
+def test_allowed_url_may_have_letters_of_any_language(web: Web) -> None:
+    """As a URL of a load may."""
+    with SourceReader(allowed=AllowedSources([web.url("")])) as reader:
+        assert _read(reader, web.url("größe/data.csv")) == web.body
+
+
 def test_content_encoding_is_left_to_us(web: Web, reader: SourceReader) -> None:
     """An object stored with Content-Encoding: gzip arrives as stored and is decompressed once."""
     rows = web.body

@@ -102,10 +102,10 @@ def _plain(name: str) -> str:
     return name.lstrip("-").replace("-", "_").casefold()
 
 
-# The control characters (C0 except tab, DEL, C1), and the characters that change the direction of text and so its
-# order.
+# The control characters (C0 except tab, DEL, C1). The characters that change the direction of text and so its order
+# (Unicode's property Bidi_Control). Those that end a line or a paragraph.
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
-_TURNS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_TURNS = [0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 _ON_ONE_LINE = {code: f"\\x{code:02x}" for code in _CONTROLS} | {code: f"\\u{code:04x}" for code in _TURNS}
 _ON_ONE_LINE |= {ord("\n"): "\\n", ord("\r"): "\\r"}
 del _ON_ONE_LINE[ord("\t")]

@@ -24,6 +24,7 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Access, Types
 from penstock.core.values.mode import Mode
 from penstock.core.values.options import option_fields, pick
+from penstock.core.words import visible_lines
 from penstock.loading.files.allowed import AllowedSources
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _serve(tools: list[Callable[..., Mapping[str, object] | DataclassInstance]])
                 return compose_json(tool(**arguments))
             except PenstockError as error:
                 lines = compose_message(error.message, detail=error.detail, hint=error.hint)
-                raise ToolError("\n".join(map(complete_commands, lines))) from error
+                raise ToolError("\n".join(visible_lines(complete_commands(line)) for line in lines)) from error
 
         return answer
 

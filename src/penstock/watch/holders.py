@@ -21,7 +21,7 @@ _WAYS = {
     "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot('{name}').",
     # A standby that uses a slot reports its oldest transaction to it.
     "slot active": _FEEDBACK,
-    "prepared": "End it: COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'.",
+    "prepared": "End it{where}: COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'.",
 }
 _CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
 
@@ -66,7 +66,8 @@ def release_holder(row: CounterRow) -> str:
     if is_active and row.get("is_catalog"):
         return _CATALOG
     way = _WAYS.get(f"{kind} active") if is_active else None
-    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=name)
+    where = f" in database {row['datname']}" if row.get("datname") else ""
+    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=name, where=where)
 
 
 def describe_old_holder(rows: Iterable[CounterRow], freezes_at: int) -> str:

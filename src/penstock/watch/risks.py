@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MB, MIB, format_bytes, format_count, format_duration
+from penstock.core.values.names import spell_name
 from penstock.watch.devices import WAL, DeviceMeter, are_counters
 from penstock.watch.holders import describe_old_holder, read_int
 
@@ -219,7 +220,10 @@ _TEXTS: Final = {
     "sequence-end": (
         "numbers",
         "INSERT fails",
-        "ALTER SEQUENCE AS bigint; of an integer column: first make it bigint, which rewrites the table and locks it.",
+        (
+            "ALTER SEQUENCE AS bigint, or move its MAXVALUE or MINVALUE; of an integer column: first make it bigint, "
+            "which rewrites the table and locks it."
+        ),
     ),
     "disk-full": (
         "bytes",
@@ -403,7 +407,7 @@ def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Risk]:
 
 
 def _name(row: CounterRow, column: str) -> str:
-    return f"{row.get('schemaname')}.{row.get(column)}"
+    return spell_name(row.get("schemaname"), row.get(column))
 
 
 _RULES = (

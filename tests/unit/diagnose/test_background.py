@@ -32,6 +32,15 @@ def test_autovacuum_of_a_table_in_use_is_named_if_processors_are_short(applicati
     assert "autovacuum on public.orders" in found["autovacuum"].claim
 
 
+@pytest.mark.parametrize("why", ["", " (to prevent wraparound)"])
+def test_autovacuum_of_a_table_whose_name_has_blanks_is_of_this_table(why: str) -> None:
+    """The worker shows its name without quotes; a remedy has it as SQL writes it."""
+    worker = session(pid=9, backend_type="autovacuum worker", query=f"autovacuum: VACUUM public.Order lines{why}")
+    found = found_in(worker, session(query='COPY "Order lines" FROM STDIN'))
+    (named,) = [each.claim for each in found if each.code.startswith("autovacuum")]
+    assert 'autovacuum on public."Order lines"' in named
+
+
 @pytest.mark.parametrize(
     ("query", "wait", "cpus", "worker"),
     [
@@ -140,12 +149,14 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
         ),
         ({"kind": "slot", "name": "s1", "state": "inactive"}, "slot s1, inactive", "pg_drop_replication_slot('s1')"),
         ({"kind": "prepared", "name": "it's"}, "prepared transaction it's", "ROLLBACK PREPARED 'it''s'"),
+        # The server ends a prepared transaction in its own database only.
+        ({"kind": "prepared", "name": "a", "datname": "shop"}, "prepared transaction a", "End it in database shop: "),
         ({"kind": "standby", "name": "b1"}, "feedback of standby b1", "hot_standby_feedback"),
     ],
 )
 def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who: str, release: str) -> None:
     """And no remedy for autovacuum, which works in vain."""
-    kept = {"xmin_holders": ({**holder, "datname": None, "xid_age": 5000},), "pg_stat_user_tables": queue(90_000)}
+    kept = {"xmin_holders": ({"datname": None, **holder, "xid_age": 5000},), "pg_stat_user_tables": queue(90_000)}
     taking = session(query="SELECT * FROM jobs ORDER BY id LIMIT 1")
     worker = vacuuming(table="jobs", is_forced=False)
     samples = [sample(float(t), taking, worker, counters=kept if t == 59 else {}) for t in range(60)]

@@ -120,6 +120,14 @@ def test_the_remedy_names_the_index_and_the_command_that_shows_the_plan() -> Non
     assert f"of this, statement {SEARCH}" in [each.name for each in scan.evidence]
 
 
+def test_remedy_is_a_command_that_can_run_whatever_the_name() -> None:
+    """A name is quoted if it needs it, so that it is one table."""
+    search = 'SELECT * FROM "Order lines; x" WHERE customer = ?'
+    found = found_in(search, table("Order lines; x", 5_000_000, 100, is_analyzed=False))
+    (lacking,) = [each for each in found if each.code == "no-statistics"]
+    assert 'VACUUM (ANALYZE) public."Order lines; x",' in lacking.remedy
+
+
 def test_a_statement_that_begins_late_is_found_beside_many_others() -> None:
     """Forty statements have a sample each before it comes."""
     last = table("orders", 5_000_000, 100)

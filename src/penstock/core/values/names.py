@@ -13,6 +13,9 @@ from penstock.core.values.table import TableName
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
+# After a schema and a dot, a reserved word needs no quotes.
+_PLAIN = re.compile("[a-z_][a-z0-9_]*")
+
 # The most bytes of a name, NAMEDATALEN - 1. The server would truncate a longer name with only a notice.
 NAME_LIMIT_BYTES = 63
 
@@ -95,6 +98,16 @@ def quote_name(name: str) -> str:
     """
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def spell_name(schema: object, name: object) -> str:
+    """Return a name with its schema for SQL and for people: a part is quoted only if it needs it.
+
+    >>> print(spell_name("public", "order"), spell_name("public", "Order lines"))
+    public.order public."Order lines"
+    """
+    parts = (str(schema), str(name))
+    return ".".join(part if _PLAIN.fullmatch(part) else quote_name(part) for part in parts)
 
 
 def quote_table(name: TableName) -> str:

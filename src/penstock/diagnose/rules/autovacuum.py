@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
+from penstock.core.values.names import spell_name
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
 from penstock.diagnose.rules.host import BUSY
 from penstock.watch.holders import describe_old_holder, read_int
@@ -26,7 +27,9 @@ _LEAST_WAITING = 0.3
 _WORKER = "autovacuum worker"
 _ASLEEP = "timeout:vacuumdelay"
 # pg_stat_activity shows "autovacuum: VACUUM ANALYZE public.orders (to prevent wraparound)". Names in it are not quoted.
-_VACUUMED = re.compile(r"autovacuum: (?:VACUUM|ANALYZE|VACUUM ANALYZE) (\S+\.(\S+))(.*wraparound)?")
+_VACUUMED = re.compile(
+    r"autovacuum: (?:VACUUM ANALYZE|VACUUM|ANALYZE) ([^.]+)\.(.+?)( \(to prevent wraparound\))?", re.DOTALL
+)
 
 # The backend type of clients' sessions in pg_stat_io (PostgreSQL 16 and later), and the operations whose bytes are
 # counted.
@@ -82,10 +85,11 @@ class Autovacuum:
         """
         names = {}
         for session in sample.sessions:
-            found = _VACUUMED.match(session.query or "") if session.backend_type == _WORKER else None
+            found = _VACUUMED.fullmatch(session.query or "") if session.backend_type == _WORKER else None
             if found is None or not is_active(session):
                 continue
-            table, name, wraparound = found.groups()
+            schema, name, wraparound = found.groups()
+            table = spell_name(schema, name)
             moment = moment_of(session, self._tick, weight_of(sample))
             tally = self._workers.setdefault(table, ActivityTally())
             if wraparound:

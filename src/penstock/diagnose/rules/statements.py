@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB
+from penstock.core.values.names import spell_name
 from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.holders import read_int
@@ -178,7 +179,7 @@ class SlowStatements:
 
 
 def _name(row: CounterRow) -> str:
-    return f"{row.get('schemaname')}.{row.get('relname')}"
+    return spell_name(row.get("schemaname"), row.get("relname"))
 
 
 def _explain_by(case: Case) -> str:

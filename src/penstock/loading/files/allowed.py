@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import SourceError, UsageError
@@ -34,6 +35,9 @@ class AllowedSources:
 
     def __init__(self, named: Sequence[str]) -> None:
         self._named = tuple(named)
+        if "" in self._named:
+            # An unset variable of the shell would allow the current folder.
+            raise UsageError("a source is empty", hint="Name a file, a folder or a URL; . is the current folder.")
         urls = [_normalize(each) for each in named if is_remote(each)]
         if None in urls:
             raise UsageError("a source is a URL that clients or servers may read as another", hint="Write it plainly.")
@@ -95,7 +99,9 @@ class AllowedSources:
                 check(given[-1], url)
                 return super().redirect_request(*given)
 
-        asked, headers = split_userinfo(url.partition("#")[0])
+        plain, headers = split_userinfo(url.partition("#")[0])
+        # urllib takes ASCII alone. Reading encodes a path in the same way.
+        asked = quote(plain, safe=string.punctuation)
         request = Request(asked, headers={**headers, "Range": "bytes=0-0", "User-Agent": "penstock"})  # noqa: S310
         try:
             with build_opener(Redirects).open(request, timeout=_TIMEOUT_S) as response:

@@ -1,4 +1,4 @@
--- sequences.sql: the sequences that end within the range of integer, as those of serial columns do
+-- sequences.sql: the sequences that end before the range of bigint does, as those of serial columns do
 -- returns (counters); needs USAGE or SELECT on a sequence, others are left out; PostgreSQL 14+
 -- psql -f sequences.sql
 --
@@ -38,11 +38,14 @@ ending AS MATERIALIZED (
                           WHEN 'pg_catalog.int4out'::regproc THEN 2147483647
                       END AS most
            ) AS l
-     WHERE c.relpersistence = 'p'
+     WHERE (c.relpersistence = 'p' OR (c.relpersistence = 'u' AND NOT pg_catalog.pg_is_in_recovery()))
        AND NOT q.seqcycle
        AND CASE c.relkind WHEN 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT,USAGE') END
        AND (
-               CASE WHEN q.seqincrement > 0 THEN q.seqmax <= 2147483647 ELSE q.seqmin >= -2147483648 END
+               CASE WHEN q.seqincrement > 0
+                    THEN q.seqmax < 9223372036854775807
+                    ELSE q.seqmin > -9223372036854775808
+               END
             OR l.most IS NOT NULL
            )
      LIMIT 500
