@@ -166,7 +166,7 @@ class DecidingValue:
     def shown(self) -> str:
         r"""Return the value as one line of text.
 
-        >>> Witness(uri="a.csv", line=2, value="a\n").shown
+        >>> DecidingValue(uri="a.csv", line=2, value="a\n").shown
         '"a\\n"'
         """
         text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in self.value)
