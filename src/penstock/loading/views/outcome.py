@@ -187,7 +187,7 @@ def describe_check(outcome: CheckOutcome) -> str:
     'checked 7 rows in 1.00 s: no problem found, nothing loaded'
     >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=3, is_complete=False))
     'checked 7 rows in 1.00 s: 3 problems found and 0 shown, the rest not checked, nothing loaded'
-    >>> from penstock.core.values.dialect import Notice
+    >>> from penstock.core.values.notice import Notice
     >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True,
     ...     warnings=(Notice(code="empty", message="m"),)))
     'checked 7 rows in 1.00 s: 1 warning, nothing loaded'
