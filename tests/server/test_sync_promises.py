@@ -275,6 +275,21 @@ def test_rows_that_a_trigger_adds_are_deleted_even_if_none_was_missing(database:
     assert [k for k, _ in loads.rows()] == [1, 2, 3, 4, 5]
 
 
+def test_skipped_updates_do_not_hide_rows_that_a_trigger_deletes(database: str, tmp_path: Path) -> None:
+    """A record whose update is skipped has its row, so no other record may lack one for it."""
+    loads = Loads(
+        database,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t VALUES (1), (2), (3);"
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.k = 1 THEN RETURN NULL; END IF;"
+        " IF NEW.k = 3 THEN DELETE FROM t WHERE k = 2; END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER f BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()",
+    )
+    path = write_to(tmp_path / "f.csv", "k,v\n1,a\n2,a\n3,a\n")
+    with pytest.raises(TargetError, match="1 record of the files would have no row with its key"):
+        loads.run(_sync(path, into="t"))
+    assert loads.rows("t") == [(1, None), (2, None), (3, None)]
+
+
 def test_records_that_a_trigger_skips_are_no_error(database: str, tmp_path: Path) -> None:
     """As documented: they are counted."""
     body = "IF NEW.k > 5 THEN RETURN NULL; END IF; RETURN NEW;"
