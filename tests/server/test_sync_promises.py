@@ -86,6 +86,31 @@ def test_new_record_of_another_table_may_not_refer_to_a_row_to_be_deleted(databa
     assert (outcome.deleted, loads.count("child")) == (1, 2)
 
 
+@pytest.mark.parametrize("by", ["default", "trigger"])
+def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_the_table_adds(
+    database: str, tmp_path: Path, by: str
+) -> None:
+    """The file does not have the value that refers to the row; rows that were there before are deleted with theirs."""
+    trigger = (
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.p := 1; RETURN NEW; END';"
+        "CREATE TRIGGER t BEFORE INSERT ON child FOR EACH ROW EXECUTE FUNCTION f();"
+    )
+    loads = Loads(
+        database,
+        setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (5, 1);" + trigger * (by == "trigger"),
+    )
+    parents = write_to(tmp_path / "p.csv", "k,v\n2,a\n3,a\n")
+    children = write_to(tmp_path / "c.csv", "k,p,v\n7,2,\n" if by == "trigger" else "k,v\n7,\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted") as caught:
+        loads.run(_sync(parents, into="parent"), _append(children, into="child"))
+    assert "(p)=(1)" in str(caught.value.detail)
+    assert (loads.count("parent"), loads.count("child")) == (3, 1)
+    loads.execute("DROP TRIGGER IF EXISTS t ON child; ALTER TABLE child ALTER p SET DEFAULT 2")
+    children = write_to(tmp_path / "d.csv", "k,v\n8,\n")
+    loads.run(_sync(parents, into="parent"), _append(children, into="child"))
+    assert (loads.count("parent"), loads.rows("child")) == (2, [(8, 2, None)])
+
+
 def test_chain_of_cascades_is_followed_to_the_record(database: str, tmp_path: Path) -> None:
     """Through a table that the load does not fill, and partitions; rows without a record are deleted with theirs."""
     loads = Loads(
@@ -106,6 +131,29 @@ def test_chain_of_cascades_is_followed_to_the_record(database: str, tmp_path: Pa
     leaves = write_to(tmp_path / "m.csv", "k,v\n1,new\n3,new\n")
     assert loads.run(_sync(parents, into="parent"), _sync(leaves, "upsert", into="leaf")).deleted == 1
     assert loads.rows("leaf") == [(1, 10, "new"), (2, None, None), (3, 30, "new")]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_table_that_is_filled_before_the_sync_and_reached_through_another_is_refused(
+    database: str, tmp_path: Path, mode: str
+) -> None:
+    """The cascade would delete its records: nothing shows which rows are theirs, except if they are staged."""
+    loads = Loads(
+        database,
+        setup=_PARENT + "CREATE TABLE middle (m int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE);"
+        "CREATE TABLE leaf (k int, m int REFERENCES middle ON DELETE CASCADE); INSERT INTO middle VALUES (10, 1)",
+    )
+    jobs = (
+        _sync(write_to(tmp_path / "p.csv", "k,v\n2,a\n3,a\n"), into="parent"),
+        mode_target(write_to(tmp_path / "l.csv", "k,m\n7,10\n"), mode, into="leaf", has_header=True, format="csv"),
+    )
+    with pytest.raises(TargetError, match="by the same load") as caught:
+        loads.run(*jobs)
+    assert ("--atomic" in str(caught.value.hint)) == (mode == "append")
+    assert (loads.count("parent"), loads.count("leaf")) == (3, 0)
+    if mode == "append":
+        with pytest.raises(DataError, match="refers to a row that is to be deleted"):
+            loads.run(*jobs, rules=replace(IMPATIENT, atomic=True))
 
 
 def test_tables_that_a_cascade_changes_are_named(database18: str, tmp_path: Path) -> None:
@@ -225,6 +273,21 @@ def test_rows_that_a_trigger_adds_are_deleted_even_if_none_was_missing(database:
     path = write_to(tmp_path / "f.csv", "k,v\n" + "".join(f"{n},new\n" for n in range(1, 6)))
     assert loads.run(_sync(path)).deleted == 1
     assert [k for k, _ in loads.rows()] == [1, 2, 3, 4, 5]
+
+
+def test_skipped_updates_do_not_hide_rows_that_a_trigger_deletes(database: str, tmp_path: Path) -> None:
+    """A record whose update is skipped has its row, so no other record may lack one for it."""
+    loads = Loads(
+        database,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t VALUES (1), (2), (3);"
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.k = 1 THEN RETURN NULL; END IF;"
+        " IF NEW.k = 3 THEN DELETE FROM t WHERE k = 2; END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER f BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()",
+    )
+    path = write_to(tmp_path / "f.csv", "k,v\n1,a\n2,a\n3,a\n")
+    with pytest.raises(TargetError, match="1 record of the files would have no row with its key"):
+        loads.run(_sync(path, into="t"))
+    assert loads.rows("t") == [(1, None), (2, None), (3, None)]
 
 
 def test_records_that_a_trigger_skips_are_no_error(database: str, tmp_path: Path) -> None:

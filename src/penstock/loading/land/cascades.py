@@ -55,6 +55,9 @@ _TOUCHED: Final = """
       JOIN {referenced} AS p ON {is_deleted}
       JOIN {records} ON {same}
 """
+# The rows that this transaction has written. Its subtransactions have later numbers. The few rows that other sessions
+# have committed since count as records too.
+_WRITTEN: Final = sql.SQL("pg_catalog.age(c.xmin) <= 0")
 # The rows of a key's table that belong to a target. Both may be partitions of one table.
 _BELONGS: Final = """
     c.tableoid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree({oid}) AS t UNION SELECT {oid}::pg_catalog.regclass)
@@ -123,12 +126,27 @@ class _Records:
     def compose(self, foreign_key: ForeignKeyRow) -> tuple[sql.Composed, sql.Composed]:
         """Return what follows JOIN, and the condition that a record's row refers to row p."""
         staging = table_identifier(self.staging)
-        if self.key is None:
+        if self.key is None and self.say_all(foreign_key):
             return sql.SQL("{} AS s").format(staging), foreign_key.refers("s")
-        rows = foreign_key.relation(is_referenced=False)
+        rows = sql.SQL("{} AS c").format(foreign_key.relation(is_referenced=False))
         belongs = sql.SQL(_BELONGS).format(oid=sql.Literal(self.landing.facts.oid))
-        joined = sql.SQL("{} AS c ON {} JOIN {} AS s").format(rows, foreign_key.refers("c"), staging)
+        if self.key is None:
+            return rows, _AND.join([foreign_key.refers("c"), belongs, _WRITTEN])
+        joined = sql.SQL("{} ON {} JOIN {} AS s").format(rows, foreign_key.refers("c"), staging)
         return joined, _AND.join([same_key(self.key, "s", "c"), belongs])
+
+    def say_all(self, foreign_key: ForeignKeyRow) -> bool:
+        """Return whether the records have the key's columns: no default or trigger gives the rows other values."""
+        target = self.landing.target
+        return (
+            set(foreign_key.columns) <= set(target.column_map.columns) and not self.landing.facts.suppressing_triggers
+        )
+
+    def aliases(self, foreign_key: ForeignKeyRow) -> tuple[str, str | None]:
+        """Return the aliases of the values that an error shows, and of the staged record, None without one."""
+        if self.key is not None:
+            return "c", "s"
+        return ("s", "s") if self.say_all(foreign_key) else ("c", None)
 
     def shown(self, foreign_key: ForeignKeyRow) -> Sequence[str]:
         """Return the columns by which an error names a record."""
@@ -175,7 +193,9 @@ def refuse_touched(
             return
         number, *position, values, referenced_values = row
         key, touched = pairs[number]
-        found = name_record(find_position(connection, touched.staging, *position))
+        found: FileLocation | str = "a new row"
+        if None not in position:
+            found = name_record(find_position(connection, touched.staging, *position))
     error = DataError(
         f'cannot sync table "{key.referenced_schema}.{key.referenced_table}": a record of the files refers to a row'
         " that is to be deleted",
@@ -197,8 +217,7 @@ def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> 
 
 
 def _may_touch(key: ForeignKeyRow, records: _Records) -> bool:
-    has_columns = set(key.columns) <= set(records.landing.target.column_map.columns)
-    return records.landing.facts.oid in key.line and (records.key is not None or has_columns)
+    return records.landing.facts.oid in key.line
 
 
 def _compose(
@@ -221,11 +240,14 @@ def _compose(
     touched = []
     for number, (key, records) in enumerate(pairs):
         joined, same = records.compose(key)
-        row = "s" if records.key is None else "c"
+        row, record = records.aliases(key)
         touched.append(
             sql.SQL(_TOUCHED).format(
                 number=sql.Literal(number),
-                positions=sql.SQL(", ").join(sql.Identifier("s", name) for name in POSITION_COLUMNS),
+                positions=sql.SQL(", ").join(
+                    sql.SQL("NULL::bigint") if record is None else sql.Identifier(record, name)
+                    for name in POSITION_COLUMNS
+                ),
                 values=_as_texts(row, records.shown(key)),
                 referenced_values=_as_texts("p", key.referenced_columns),
                 referenced=key.relation(is_referenced=True),

@@ -232,6 +232,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     ]
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
+        _refuse_reached(target, targets, connection)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
         # statement does not truncate both groups.
@@ -239,9 +240,37 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
         check_truncatable(connection, facts, together=together)
 
 
+def _refuse_reached(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
+    """Raise TargetError if deletions of a sync may change rows of a target that are stored before the load's end.
+
+    The records of such a target are not staged, so that nothing shows which rows are theirs.
+    """
+    if target.facts is None or not _deletes_rows(target):
+        return
+    changing = [key for key in find_foreign_keys(connection, target.facts.oid) if key.changes_rows]
+    for other in targets:
+        if other.facts is None or other.is_staged or other.follows:
+            continue
+        for key in changing:
+            # A key that the load drops changes nothing.
+            is_kept = key.oid != other.facts.oid or key.referenced_oid in other.facts.references
+            if other.facts.oid in key.line and is_kept:
+                raise TargetError(
+                    f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
+                    detail=f'Rows that the sync deletes may delete or change records of "{other.table}" by foreign key '
+                    f'"{key.name}", {key.deed}.',
+                    hint=f'Load "{other.table}" by a command of its own, after the sync'
+                    + (", or use --atomic." if other.fills_table else "."),
+                )
+
+
+def _deletes_rows(target: TargetPlan) -> bool:
+    return target.landing.deletes and target.job.sync_delete == DELETE
+
+
 def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
     """Return the target with the tables that deletions of a sync change. Raises ServerError."""
-    if target.facts is None or not target.landing.deletes or target.job.sync_delete != DELETE:
+    if target.facts is None or not _deletes_rows(target):
         return target
     return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
 

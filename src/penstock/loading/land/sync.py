@@ -145,10 +145,12 @@ class MissingRows:
         if not self._code:
             return
         self._refuse_left()
+        # A record whose update was skipped has its row.
+        skipped = suppressed if self.landing.facts.suppressing_triggers else 0
         lacking = self._count_lacking()
-        if lacking > suppressed:
+        if lacking > skipped:
             raise TargetError(
-                f'cannot sync table "{self._name}": {count_nouns(lacking - suppressed, "record")} of the files would '
+                f'cannot sync table "{self._name}": {count_nouns(lacking - skipped, "record")} of the files would '
                 "have no row with its key",
                 detail=f"After the merge, the key was changed or the row deleted by {self._describe_code()}.",
                 hint="Disable the trigger, or use --mode upsert, which promises no equality.",
