@@ -436,3 +436,21 @@ def test_a_word_for_null_in_a_table_of_numbers_is_one_warning(loads: Loads, writ
         notices = loader.plan(LoadJob(targets=(_target(path),))).notices
     message = 'NA is text in this dialect, and columns "a", "b", "d" of table "public.t" have another type'
     assert [(each.code, each.line, each.message) for each in notices] == [("literal-null", 3, message)]
+
+
+def test_a_word_for_null_in_domains_over_numbers_and_dates_is_a_warning(loads: Loads, write: Write) -> None:
+    """A domain, and a domain over a domain, is its base type."""
+    loads.execute("CREATE DOMAIN price AS numeric; CREATE DOMAIN net AS price; CREATE DOMAIN day AS date")
+    loads.execute("CREATE TABLE t (a net, b day, c text)")
+    with loads.loader() as loader:
+        notices = loader.plan(LoadJob(targets=(_target(write("a,b,c\n1,2026-01-01,NA\nNA,NA,x\n")),))).notices
+    message = 'NA is text in this dialect, and columns "a", "b" of table "public.t" have another type'
+    assert [(each.code, each.line, each.message) for each in notices] == [("literal-null", 3, message)]
+
+
+def test_the_command_of_a_refused_word_has_the_zero_date_of_another_column(loads: Loads, write: Write) -> None:
+    """Otherwise the command would make the column of dates text."""
+    loads.execute("CREATE TABLE t (a int, d date)")
+    path = write("a,d\n1,2026-01-01\nNA,0000-00-00\n")
+    error = loads.refuse(_target(path, types="widen"))
+    assert "--null '' --null 0000-00-00 --null NA" in (error.hint or "").partition("run: penstock load")[2]

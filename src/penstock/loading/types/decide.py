@@ -98,6 +98,11 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
     return tuple(compose_word(target, word, columns) for word, columns in found.items())
 
 
+def zero_dates(changes: Sequence[ColumnChange]) -> list[tuple[ColumnChange, DecidingValue]]:
+    """Return the changes that the date that stands for none makes, such as 0000-00-00, with the value."""
+    return [(change, seen) for change in changes if (seen := _zero(change.decided_by)) is not None]
+
+
 def _zero(seen: DecidingValue | None) -> DecidingValue | None:
     """Return the value that decided a type if it is the date that stands for none, otherwise None."""
     return seen if seen is not None and is_zero_date(seen.value) else None

@@ -39,6 +39,7 @@ from penstock.loading.plan.modes import (
     find_wider,
     refuse_widening,
     solve_notation,
+    solve_null,
     widenable,
     with_columns,
     with_type,
@@ -46,7 +47,7 @@ from penstock.loading.plan.modes import (
 from penstock.loading.plan.remedies import add_command
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
-from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types
+from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types, zero_dates
 from penstock.loading.types.notations import notation_notices
 from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
@@ -447,6 +448,7 @@ def _with_types(
         others = [error.options for error in refused[1:] if error.options]
         if format_of(target).is_delimited:
             others += [solve_notation(each.column, find_notations(found[each.column].fits)) for each in widened]
+            others += [solve_null(seen.value, [each.column], target.dialect) for each, seen in zero_dates(widened)]
         add_options(refused[0], others)
         raise refused[0]
     retyped: tuple[ColumnChange, ...] = ()

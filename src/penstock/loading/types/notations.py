@@ -118,7 +118,7 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
         may_group = has_commas and is_grouped(fits) and column is not None and column.name not in given
         notations = (GROUPED,) if may_group else find_notations(fits)
         word = next((seen for bits, seen in lost if bits == NO_WORD and seen[1] and fits), None)
-        if column is not None and column.type_oid in NUMBER_OIDS | DATE_OIDS and word is not None:
+        if column is not None and column.base.oid in NUMBER_OIDS | DATE_OIDS and word is not None:
             seen = see(*word)
             words.setdefault(seen.value, []).append((column.name, seen))
         if column is None or not notations or _takes(column, notations, order):
