@@ -67,11 +67,9 @@ def test_each_option_is_declared_once() -> None:
     ]
     # Options of other commands, whose meaning is another.
     assert {name for name, _ in by_hand} <= {
-        "penstock_lab.bench/command.py",
+        "embedded/command.py",
         "cli/options.py",
         "diagnose/command.py",
-        "lab/command/server.py",
-        "lab/command/lab.py",
         "loading/command/loads.py",
         "rds/command.py",
         "watch/command/watch.py",
