@@ -88,7 +88,7 @@ def test_campaign_notices_damage(
 
     monkeypatch.setattr(campaign, "finish", finish_and_damage)
     # A theme without servers of its own.
-    scenario = campaign.draw_scenario(seed - seed % 20 + 2, majors=(18,), can_mount=False)
+    scenario = campaign.draw_scenario(seed - seed % 25 + 2, majors=(18,), can_mount=False)
     with pytest.raises(campaign.Broken, match=told):
         campaign.play(scenario, plant, tmp_path)
 
@@ -96,7 +96,7 @@ def test_campaign_notices_damage(
 def test_seeds_meet_several_hosts_imports_and_each_form() -> None:
     """Also in the mode and the form that a theme leaves open; the summary counts each of them."""
     drawn = [campaign.draw_scenario(seed, majors=(18,), can_mount=False) for seed in range(400)]
-    assert {"hosts", "import"} <= {scenario.theme for scenario in drawn}
+    assert {"hosts", "import", "sync", "retry"} <= {scenario.theme for scenario in drawn}
     assert {"jsonl", "parquet", "arrow"} <= set(campaign.FORMS)
     hosts = [scenario for scenario in drawn if scenario.theme == "hosts"]
     assert any(scenario.has_binary for scenario in hosts)
