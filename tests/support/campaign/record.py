@@ -32,7 +32,7 @@ _MEANINGS = {
     "kill of a retry": "kill -9 of a retry of rejected records",
     "end of a retry": "pg_terminate_backend of its session",
     "crash of a retry": "immediate stop of the server while one runs, and a new start",
-    "commit of a retry": "kill -9 of a retry in its COMMIT",
+    "orphan of a retry": "kill -9 of a retry whose backend goes on, and another one beside it",
     "reset": "TCP reset of every connection to the server",
     "stall": "nothing passes between loader and server for a while",
     "s3": "S3 answers 503, resets, or sends half of a body",

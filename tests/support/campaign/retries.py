@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -16,14 +17,17 @@ from support.campaign.loader import BROKEN
 from support.campaign.plant import Single
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from support.campaign.ledger import LedgerView
     from support.campaign.processes import LoaderProcess
     from support.campaign.scenario import Run
 
+    Retry = Callable[[], LoaderProcess]
+
 _START_PATIENCE_S = 30.0
 _END_PATIENCE_S = 60.0
-_COMMIT_PATIENCE_S = 3.0
 _POLL_S = 0.005
 
 # What the table refuses of the records that were corrected.
@@ -38,6 +42,7 @@ def strike_retries(run: Run) -> None:
     assert view is not None
     by_file = run.rng.random() < 0.5
     file = _correct(run, view.load_id, by_file=by_file)
+    again = partial(run.start_retry, view.load_id, file)
     before = find_rejects(run, [view.load_id])
     after = Counter({raw: count for raw, count in before.items() if _STAYS.encode() in raw})
     if by_file:
@@ -47,8 +52,8 @@ def strike_retries(run: Run) -> None:
     until_s, has_ended = time.monotonic() + _END_PATIENCE_S, False
     while not has_ended:
         assert time.monotonic() < until_s, f"no retry has ended {_END_PATIENCE_S:g} s later"
-        retry = run.start_retry(view.load_id, file)
-        is_struck = len(run.hits) < most and _strike(run, retry, view.load_id, view.rows)
+        retry = again()
+        is_struck = len(run.hits) < most and _strike(run, retry, again, view)
         assert retry.wait(_END_PATIENCE_S), f"{retry.name} has not ended"
         left = find_rejects(run, [view.load_id])
         assert left in (before, after), f"{left.total()} of {before.total()} records are left, {after.total()} may be"
@@ -56,7 +61,7 @@ def strike_retries(run: Run) -> None:
         assert not has_ended or left == after, f"1 false success: {left.total()} rejects, not {after.total()}"
     if file is not None and run.rng.random() < 0.5:
         # By whom does not know that it has succeeded.
-        run.start_retry(view.load_id, file).wait(_END_PATIENCE_S)
+        again().wait(_END_PATIENCE_S)
     _expect(run, after, is_corrected=by_file)
 
 
@@ -88,17 +93,17 @@ def _expect(run: Run, left: Counter[bytes], *, is_corrected: bool) -> None:
     run.files.bad.update(left)
 
 
-def _strike(run: Run, retry: LoaderProcess, load_id: str, rows: int) -> bool:
+def _strike(run: Run, retry: LoaderProcess, again: Retry, view: LedgerView) -> bool:
     """Wait for a random moment and strike; return whether that may have ended the retry."""
     retry.await_text("phase running", _START_PATIENCE_S)
-    kind = run.rng.choice(("kill", "kill", "commit", "terminate", "crash"))
+    kind = run.rng.choice(("kill", "kill", "orphan", "terminate", "crash"))
     run.strikes += 1
-    if kind == "commit":
-        return _kill_in_commit(run, retry, load_id, rows)
-    retry.wait(run.rng.uniform(0.0, 0.5))
+    if kind == "orphan":
+        return _orphan(run, retry, again, view.rows)
+    retry.wait(run.rng.uniform(0.0, 0.3))
     if not retry.is_running():
         return False
-    before = find_rejects(run, [load_id])
+    before = find_rejects(run, [view.load_id])
     if kind == "kill":
         retry.kill()
     elif kind == "crash":
@@ -110,32 +115,28 @@ def _strike(run: Run, retry: LoaderProcess, load_id: str, rows: int) -> bool:
             run.observer.execute("SELECT pg_terminate_backend(%s)", [pid])
     retry.wait(_END_PATIENCE_S)
     _await_backends(run, retry)
-    if find_rejects(run, [load_id]) == before:
-        run.hits.append(Hit(kind=_MEANINGS[kind], at_s=round(run.elapsed_s(), 3), rows=rows))
+    if find_rejects(run, [view.load_id]) == before:
+        run.hits.append(Hit(kind=_MEANINGS[kind], at_s=round(run.elapsed_s(), 3), rows=view.rows))
     return True
 
 
-def _kill_in_commit(run: Run, retry: LoaderProcess, load_id: str, rows: int) -> bool:
-    """Kill the retry while a deferred trigger sleeps in its COMMIT, which then goes on without it."""
+def _orphan(run: Run, retry: LoaderProcess, again: Retry, rows: int) -> bool:
+    """Kill the retry while a statement of its backend goes on, and begin another one beside it."""
     run.set_brake(is_on=True)
     try:
-        until_s = time.monotonic() + _COMMIT_PATIENCE_S
-        while not run.observer.committing(retry.name):
-            if not retry.is_running() or time.monotonic() > until_s:
-                return False
-            time.sleep(_POLL_S)
+        if retry.wait(run.rng.uniform(0.2, 1.0)):
+            return False
         retry.kill()
-        following = run.start_retry(load_id, None)
+        following = again()
         following.await_text("phase running", _START_PATIENCE_S)
-        following.wait(run.rng.uniform(0.0, 0.3))
-        is_takeover = bool(run.observer.committing(retry.name))
+        following.wait(run.rng.uniform(0.0, 0.5))
+        if run.observer.backends(retry.name):
+            run.hits.append(Hit(kind="orphan of a retry", at_s=round(run.elapsed_s(), 3), rows=rows))
         following.kill()
-        run.hits.append(
-            Hit(kind="commit of a retry", at_s=round(run.elapsed_s(), 3), rows=rows, is_takeover=is_takeover)
-        )
     finally:
         run.set_brake(is_on=False)
     _await_backends(run, retry)
+    _await_backends(run, following)
     return True
 
 
