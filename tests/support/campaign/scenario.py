@@ -69,7 +69,7 @@ _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
     *("crash", "commit", "loader", "promote", "late", "hosts", "store", "import", "lists", "clock"),
-    *("sync", "retry", "late", "sync", "retry"),
+    *("sync", "retry", "crash", "commit", "late", "promote", "sync", "retry"),
 )
 
 # What the files of a scenario may be.
