@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from support.servers import ServerPool
 
 # Enough for each kind of fault to be met.
-_MANY = 100
+_MANY = 200
 
 _TESTS = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def plant(servers: ServerPool) -> Iterator[Plant]:
 
 @pytest.mark.part("rest")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("points", [50, _MANY])
+@pytest.mark.parametrize("points", [100, _MANY])
 def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path, points: int) -> None:
     """Of all kinds but the small disk, for which it takes root; the command ends with 0 where all loads held."""
     record = tmp_path / "faults.jsonl"
@@ -53,7 +53,7 @@ def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path, points: int)
     lines = read_record(record)
     totals = add_up(lines)
     assert totals.points >= points
-    assert (totals.lost, totals.repeated) == (0, 0)
+    assert (totals.lost, totals.repeated, totals.false_successes) == (0, 0, 0)
     assert min(totals.crashes_with_loss, totals.takeovers, totals.promotions) > 0
     rare = {"disk", "interrupt", "interrupt twice", *(() if HAS_FAKETIME else ("clock",))}
     met = {hit[0] for line in lines for hit in line["hits"]}
@@ -88,7 +88,7 @@ def test_campaign_notices_damage(
 
     monkeypatch.setattr(campaign, "finish", finish_and_damage)
     # A theme without servers of its own.
-    scenario = campaign.draw_scenario(seed - seed % 20 + 2, majors=(18,), can_mount=False)
+    scenario = campaign.draw_scenario(seed - seed % 28 + 2, majors=(18,), can_mount=False)
     with pytest.raises(campaign.Broken, match=told):
         campaign.play(scenario, plant, tmp_path)
 
@@ -96,7 +96,7 @@ def test_campaign_notices_damage(
 def test_seeds_meet_several_hosts_imports_and_each_form() -> None:
     """Also in the mode and the form that a theme leaves open; the summary counts each of them."""
     drawn = [campaign.draw_scenario(seed, majors=(18,), can_mount=False) for seed in range(400)]
-    assert {"hosts", "import"} <= {scenario.theme for scenario in drawn}
+    assert {"hosts", "import", "sync", "retry"} <= {scenario.theme for scenario in drawn}
     assert {"jsonl", "parquet", "arrow"} <= set(campaign.FORMS)
     hosts = [scenario for scenario in drawn if scenario.theme == "hosts"]
     assert any(scenario.has_binary for scenario in hosts)

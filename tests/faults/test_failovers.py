@@ -140,6 +140,20 @@ def test_failover_after_the_last_commit_is_made_good(
     assert penstock.verify(str(outcome.load_id), to=pair.conninfo, values=True).is_verified
 
 
+def test_new_primary_gets_the_missing_rows_without_a_lease(pair: Pair, loads: Loads, tmp_path: Path) -> None:
+    """It has the record of the lost server's lease, which only a user removes; that is a warning."""
+    loads._housekeeping = replace(loads._housekeeping, settings="bulk-load")
+    try:
+        outcome = loads.run(_target(_write(tmp_path), "truncate"), batch_bytes=500, rules=LoadRules(retry_for=60.0))
+    finally:
+        pair.restore_settings(forgets=True)
+    assert any("has lost that" in notice for notice in loads.notices)
+    assert any("leases of another server" in warning.message for warning in outcome.warnings)
+    assert loads.rows() == sorted(_NEW, key=repr)
+    changed = "SELECT name FROM pg_file_settings WHERE name = 'max_wal_size' AND sourcefile LIKE '%auto.conf'"
+    assert not loads.execute(changed)
+
+
 def test_trigger_that_the_new_primary_has_disabled_is_restored(pair: Pair, loads: Loads, tmp_path: Path) -> None:
     """The new primary has the load as complete, and lacks the commit that had enabled the trigger again."""
     loads.execute(

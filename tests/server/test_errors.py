@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,28 @@ def test_killed_backend_is_a_server_error(database: str, connection: Connection)
         connection.execute("SELECT pg_terminate_backend(%s)", [other.info.backend_pid])
         other.execute("SELECT 1")
     assert caught.value.hint is not None
+
+
+def test_index_that_another_session_creates_at_the_same_time_is_a_passing_error(
+    database: str, connection: Connection
+) -> None:
+    """The unique index that is violated is the catalog's: no row of the table is wrong."""
+    connection.execute("CREATE TABLE t (v int)")
+    with psycopg.connect(database) as first, psycopg.connect(database) as second:
+        first.execute("CREATE INDEX i ON t (v)")
+
+        def commit_when_waited_for() -> None:
+            query = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+            while not connection.execute(query, [first.info.backend_pid]).fetchall():
+                time.sleep(0.01)
+            first.commit()
+
+        thread = threading.Thread(target=commit_when_waited_for)
+        thread.start()
+        with pytest.raises(ServerError) as caught, translate_errors("testing"):
+            second.execute("CREATE INDEX i ON t (v)")
+        thread.join()
+    assert (caught.value.sqlstate, caught.value.is_transient) == ("23505", True)
 
 
 def copy_report(connection: Connection, data: bytes) -> CopyContext:

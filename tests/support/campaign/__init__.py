@@ -7,6 +7,7 @@
     ledger     what the ledger and pg_stat_activity say
     faults     the kinds of fault, one function each
     hosts      several loaders of one load, and their faults
+    retries    retries of rejected records, and their faults
     scenario   one table, its load and its faults
     check      what must hold in the end
     record     the campaign's record and its summary

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import make_conninfo
 
 import penstock
+from penstock.settings.decide import LEASABLE
+from support.campaign.plant import Pair
 
 if TYPE_CHECKING:
     from support.campaign.files import Row
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from support.campaign.scenario import Run
 
 # Modes that meet rows which are in the table already.
-MERGES = ("upsert", "insert-new")
+MERGES = ("upsert", "insert-new", "sync")
 
 # What is in the table before, other than by append: ids that are in no file, and some that are.
 BEFORE: tuple[Row, ...] = tuple((str(number), "1.00", "before") for number in range(-100, 100))
@@ -59,8 +61,7 @@ def check_load(run: Run) -> int | None:
         "SELECT coalesce(sum(rows), 0) FROM penstock.ranges WHERE load = ANY (%s::uuid[])", [loads]
     )
     assert run.scenario.mode in MERGES or rows == total, f"the ledger has {rows} rows of {total}"
-    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = ANY (%s::uuid[])", [loads])
-    assert Counter(raw.rstrip(b"\r\n") for (raw,) in refused) == run.files.bad, "the rejects are others"
+    assert find_rejects(run, loads) == run.files.bad, "the rejects are others"
     left = run.observer.execute(_OTHER_TABLES, [run.table])
     assert not left, f"tables stay that the load made: {left}"
     if scenario.theme == "import":
@@ -68,14 +69,39 @@ def check_load(run: Run) -> int | None:
     else:
         for name, text in run.files.texts.items():
             _check_object(run, loads, name, text)
+    _check_restored(run)
     _verify(run, view.load_id)
     is_counted = scenario.theme in ("loader", "commit", "network") and scenario.mode == "append" and not scenario.bad
     return _check_redone(run, view.load_id, total) if is_counted else None
 
 
+def find_rejects(run: Run, loads: list[str]) -> Counter[bytes]:
+    """Return the records that loads have rejected and nobody has stored since."""
+    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = ANY (%s::uuid[])", [loads])
+    return Counter(raw.rstrip(b"\r\n") for (raw,) in refused)
+
+
+def _check_restored(run: Run) -> None:
+    """Check that the table's index is there once, and that the server has its own settings again."""
+    if run.has_index:
+        ((count,),) = run.observer.execute(
+            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass AND indisvalid", [run.table]
+        )
+        assert count == 1, "the index was not rebuilt once"
+    if run.scenario.settings != "none":
+        if isinstance(run.place, Pair) and run.loaders[-1].exit_code != 0:
+            # It was killed when the load was complete, and no other has come since.
+            run.place.restore_settings(forgets=False)
+        changed = run.observer.execute(
+            "SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%%auto.conf' AND name = ANY (%s)",
+            [list(LEASABLE)],
+        )
+        assert not changed, f"settings are not restored: {changed}"
+
+
 def _verify(run: Run, load_id: str) -> None:
-    """Have penstock verify the load, with values; not if this process cannot read its sources."""
-    if run.store is not None or run.replaced_by is not None or run.scenario.theme == "lists":
+    """Have penstock verify the load, with values; not if this process cannot read its sources, or they differ."""
+    if run.store is not None or run.replaced_by is not None or run.scenario.theme == "lists" or run.corrected:
         return
     outcome = penstock.verify(load_id, to=make_conninfo(run.place.conninfo, dbname="postgres"), values=True)
     assert outcome.is_verified, f"verify has found {outcome.problems}"
@@ -111,7 +137,7 @@ def _expect(run: Run) -> Counter[Row]:
     if run.replaced_by is not None:
         # As soon as the load was complete.
         return run.replaced_by
-    if run.scenario.mode not in MERGES:
+    if run.scenario.mode not in MERGES or run.scenario.mode == "sync":
         return run.files.rows
     loaded = {row[0]: row for row in run.files.rows}
     before = {row[0]: row for row in BEFORE}
@@ -131,11 +157,11 @@ def _check_imported(run: Run, load_id: str) -> None:
 def _check_object(run: Run, loads: list[str], name: str, text: bytes) -> None:
     """Check that an object's committed ranges are disjoint, cover it, with its bytes' and header's checksums.
 
-    Those of a columnar object are ranges of rows.
+    Those of a columnar object are ranges of rows. What a retry has stored has none of its own.
     """
     rows = run.observer.execute(
         "SELECT lower(p), upper(p), r.start, r.checksum FROM penstock.ranges AS r JOIN penstock.objects AS o"
-        " ON o.load = r.load AND o.number = r.object LEFT JOIN LATERAL unnest(r.ranges) AS p ON true"
+        " ON o.load = r.load AND o.number = r.object CROSS JOIN unnest(r.ranges) AS p"
         " WHERE r.load = ANY (%s::uuid[]) AND right(o.uri, length(%s)) = %s ORDER BY 1",
         [loads, f"/{name}", f"/{name}"],
     )

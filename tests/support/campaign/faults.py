@@ -136,24 +136,24 @@ def _promote(run: Run, before: LedgerView) -> Hit | None:
 
 
 def _lose_after_end(run: Run, before: LedgerView) -> Hit | None:
-    """Cut the standby off, wait until the load is complete and what follows its end waits, and lose the primary."""
+    """Cut the standby off, wait until what follows the rows waits for the table, and lose the primary."""
     assert isinstance(run.place, Pair)
     if not before.rows:
         return None
     run.place.cut_off()
     with closing(psycopg.connect(run.place.conninfo)) as blocker:
-        # The VACUUM behind the load's end waits for this lock, and COPY does not.
+        # The VACUUM behind the load's end waits for this lock, the rebuild of an index too; COPY and a merge do not.
         blocker.execute(f"LOCK TABLE {run.table} IN SHARE UPDATE EXCLUSIVE MODE".encode())
         until_s = time.monotonic() + _SETTLING_S
-        while (view := run.look()) is not None and view.is_incomplete and time.monotonic() < until_s:
-            if not run.loader.is_running():
-                break
+        while time.monotonic() < until_s and run.loader.is_running() and not run.observer.is_blocking(blocker):
             time.sleep(_POLL_S)
-        before = view or before
+        before = run.look() or before
         run.place.fail_over()
     run.observer.close()
     hit = _note_lost(run, "late", before)
     run.place.rebuild()
+    if run.scenario.settings != "none":
+        run.place.restore_settings(forgets=True)
     return hit
 
 

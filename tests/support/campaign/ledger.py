@@ -98,6 +98,11 @@ class Observer:
         """Return the backends of a loader that are in the middle of a COMMIT."""
         return {pid for (pid,) in self.execute(_COMMITTING, [f"{name}%"])}
 
+    def is_blocking(self, blocker: psycopg.Connection[Any]) -> bool:
+        """Return whether anybody waits for a lock of a session."""
+        query = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+        return bool(self.execute(query, [blocker.info.backend_pid]))
+
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             self._connection = psycopg.connect(

@@ -16,13 +16,15 @@ import time
 import traceback
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError
 from penstock.core.tuning import BatchPlan
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.core.values.job import MAX_DELETE, Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
@@ -83,10 +85,15 @@ class _SlowRanges:
 def run_load(request: dict[str, Any]) -> int:
     """Carry out one request; return the process's exit status."""
     os.environ.update(request["environment"])
-    job = job_from_json(request["job"]) if "job" in request else _read_job(request)
     connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
+        if "retry" in request:
+            phase = "running"
+            _say("phase running")
+            _retry(connect, request["retry"], request["file"])
+            return 0
+        job = job_from_json(request["job"]) if "job" in request else _read_job(request)
         sources = partial(_Sources, request["piece_bytes"], request["piece_s"], request.get("hidden", ()))
         with Loader(connect, Housekeeping(settings=request.get("settings", "none")), sources=sources) as loader:
             _say("phase planning")
@@ -110,6 +117,13 @@ def run_load(request: dict[str, Any]) -> int:
     return 0
 
 
+def _retry(connect: ConnectionFactory, load_id: str, file: str | None) -> None:
+    """Retry the rejected records of a load, or those of a corrected file."""
+    with LedgerView(connect) as view:
+        outcome = view.retry(load_id, None if file is None else Path(file))
+        _say(f"done {outcome}")
+
+
 def _read_job(request: dict[str, Any]) -> LoadJob:
     target = TargetJob(
         sources=tuple(request["sources"]),
@@ -118,6 +132,7 @@ def _read_job(request: dict[str, Any]) -> LoadJob:
         mode=request["mode"],
         key=tuple(request["key"]),
         copy_format=request.get("copy_format", "auto"),
+        max_delete=request.get("max_delete", MAX_DELETE),
     )
     rules = LoadRules(
         retry_for=request["retry_for_s"],

@@ -15,6 +15,7 @@ from penstock.embedded.layout import SUPERUSER
 from penstock.embedded.server import EmbeddedServer
 from penstock.embedded.users import choose_server_user, give_to, is_root
 from penstock.ledger.ledger import Ledger
+from penstock.settings.backend import ServerSettings
 from penstock_lab.topology.parts import copy_primary, promote
 from penstock_lab.topology.relay import Relay
 from support.campaign.processes import Zygote
@@ -112,6 +113,11 @@ class Pair:
         with psycopg.connect(self.standby.conninfo(), autocommit=True) as connection:
             while connection.execute("SELECT FROM pg_stat_wal_receiver").fetchone():
                 connection.execute("SELECT pg_sleep(0.01)")
+
+    def restore_settings(self, *, forgets: bool) -> None:
+        """Restore what ended loads have left of settings; `forgets`: and the leases of a lost server, as a DBA does."""
+        with ServerSettings(ConnectionFactory(self.conninfo)) as server:
+            server.restore(forgets=forgets)
 
     def fail_over(self) -> None:
         """Lose the primary as by a crash, and promote the standby; `rebuild` then makes a new standby."""

@@ -28,7 +28,11 @@ _MEANINGS = {
     "terminate": "pg_terminate_backend of one session or all",
     "crash": "immediate stop of the server and a new start",
     "promote": "loss of the primary, promotion of the synchronous standby",
-    "late": "loss of the primary after the load's last commit, promotion of a standby that lacks some",
+    "late": "loss of the primary while what follows the last row waits, promotion of a standby that lacks some",
+    "kill of a retry": "kill -9 of a retry of rejected records",
+    "end of a retry": "pg_terminate_backend of its session",
+    "crash of a retry": "immediate stop of the server while one runs, and a new start",
+    "orphan of a retry": "kill -9 of a retry whose backend goes on, and another one beside it",
     "reset": "TCP reset of every connection to the server",
     "stall": "nothing passes between loader and server for a while",
     "s3": "S3 answers 503, resets, or sends half of a body",
@@ -164,6 +168,8 @@ successes**, of {rows:,} rows.
 | loads after whose success the server was lost at once | {sum(line.get("ends_with_loss", False) for line in lines)} |
 | loads by several processes with --join | {themes["hosts"]} |
 | loads by --via server | {themes["import"]} |
+| loads by --mode sync | {sum(line.get("mode") == "sync" for line in lines)} |
+| loads whose rejected records were retried | {themes["retry"]} |
 | loads of JSON Lines | {forms["jsonl"]} |
 | loads of Parquet or Arrow files | {sum(forms[form] for form in COLUMNAR)} |
 | loads with rows in the binary format, all or some | {sum(line.get("binary", 0) > 0 for line in lines)} |

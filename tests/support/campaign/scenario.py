@@ -19,6 +19,7 @@ from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
 from support.campaign.hosts import check_hosts, finish_hosts, start_hosts, strike_hosts
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
+from support.campaign.retries import strike_retries
 from support.clock import HAS_FAKETIME
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "grow": ("grow", "grow", "grow", "kill"),
     "beside": ("beside", "beside", "beside", "kill"),
     "clock": ("clock", "clock", "kill"),
+    # Loads whose rejected records are then corrected and retried; retries.py has the faults of these.
+    "retry": ("kill", "terminate"),
+    # By --mode sync; of a pair with a standby: _FAILING_OVER.
+    "sync": ("kill", "kill", "commit", "terminate", "crash", "reset", "stall"),
     # By several processes with --join.
     "hosts": ("member", "member", "leader", "leader", "stop", "stop", "terminate", "all", "crash", "leave"),
     # The same, and each process sees only some of the objects: most see others than those that the load began with.
@@ -54,6 +59,7 @@ _THEMES: dict[str, tuple[str, ...]] = {
     # By --via server.
     "import": ("kill", "kill", "commit", "terminate", "crash", "s3", "interrupt", "interrupt twice"),
 }
+_FAILING_OVER = ("kill", "terminate", "promote", "promote")
 # Themes of loads by several processes.
 _JOINT = ("hosts", "lists")
 # What half of the loads of other themes are hit by as well.
@@ -63,10 +69,12 @@ _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 _TURNS = (
     *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
     *("crash", "commit", "loader", "promote", "late", "hosts", "store", "import", "lists", "clock"),
+    *("sync", "retry", "crash", "commit", "late", "promote", "sync", "retry"),
 )
 
 # What the files of a scenario may be.
-FORMS = ("csv", "csv", "tsv", "text", "jsonl", *COLUMNAR)
+_TEXTS = ("csv", "csv", "tsv", "text", "jsonl")
+FORMS = (*_TEXTS, *COLUMNAR)
 
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
@@ -103,6 +111,7 @@ class Scenario:
 
     `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
     is lost as soon as the load has said that it is complete. `forms`: what its files may be.
+    `rebuilds`, `settings`: whether an index is rebuilt behind the rows, and which settings are changed meanwhile.
     `has_binary`: about half of the loaders send rows in the binary format.
     """
 
@@ -122,6 +131,8 @@ class Scenario:
     has_commits_off: bool
     ends_with_loss: bool
     has_binary: bool
+    rebuilds: bool
+    settings: str
     forms: tuple[str, ...]
 
     @property
@@ -132,7 +143,7 @@ class Scenario:
     @property
     def begins_again(self) -> bool:
         """Whether a load that is complete is begun again by who comes then."""
-        return self.mode in ("truncate", "replace")
+        return self.mode in ("truncate", "replace", "sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,20 +182,27 @@ def draw_scenario(
     if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
         theme = "crash"
     kinds = _THEMES[theme]
-    if theme not in ("loader", "commit", *_JOINT) and rng.random() < 0.5:
+    if theme == "sync" and rng.random() < 0.4:
+        kinds = _FAILING_OVER
+    if theme not in ("loader", "commit", "retry", *_JOINT) and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
-    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import", "late"):
+    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme in ("clock", "import", "retry"):
         # Others commit their rows to tables that sleep at no COMMIT, lie on no small disk, and are nobody else's yet;
         # and of loads that began anew the observer knows the newest by the clock.
         mode = "append"
+    if theme == "late":
+        mode = rng.choice(("append", "append", "upsert"))
+    if theme == "sync":
+        mode = "sync"
+    may_reject = _may_reject(theme, mode) and (theme == "retry" or rng.random() < 0.2)
     return Scenario(
         seed=seed,
         theme=theme,
         kinds=kinds,
-        major=18 if theme in ("promote", "import", "late") else rng.choice(majors),
+        major=18 if theme == "import" or {"promote", "late"} & {*kinds} else rng.choice(majors),
         mode=mode,
-        bad=rng.randrange(3, 30) if _may_reject(theme, mode) and rng.random() < 0.2 else 0,
+        bad=rng.randrange(10, 30) if may_reject else 0,
         rows=rng.randrange(5_000, 14_000),
         objects=rng.randrange(12, 30) if theme in ("store", "import", *_JOINT) else rng.choice((1, 1, 2, 3, 8)),
         sessions=rng.choice((2, 3, 4) if theme == "commit" else (1, 2, 2, 3, 4)),
@@ -193,10 +211,12 @@ def draw_scenario(
         pace_s=rng.uniform(0.02, 0.08),
         faults=rng.randrange(5, 12),
         has_commits_off=rng.random() < 0.3,
-        ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
+        ends_with_loss=theme in ("crash", "promote", "sync", "retry") and rng.random() < 0.5,
         has_binary=theme != "import" and mode not in MERGES,
-        # COPY has no tsv and no JSON Lines.
-        forms=("csv", "text") if theme == "import" else forms,
+        rebuilds=theme == "late" and mode == "append" and rng.random() < 0.5,
+        settings="bulk-load" if theme == "late" and rng.random() < 0.5 else "none",
+        # COPY has no tsv and no JSON Lines; what a columnar file has cannot be corrected in place.
+        forms=("csv", "text") if theme == "import" else _TEXTS if theme == "retry" else forms,
     )
 
 
@@ -223,6 +243,8 @@ class Run:
     binary: int = 0
     ended_early: list[str] = field(default_factory=list)
     replaced_by: Counter[Row] | None = None
+    # Whether rejected records were loaded from a corrected file.
+    corrected: bool = False
     on_changed: str = "error"
     # The names of the objects that the next loader does not see.
     hidden: frozenset[str] = frozenset()
@@ -241,7 +263,8 @@ class Run:
     @property
     def has_index(self) -> bool:
         """Whether the table has an index that is dropped while it is loaded."""
-        return self.scenario.is_joint and self.scenario.mode in ("append", "truncate")
+        is_joint = self.scenario.is_joint and self.scenario.mode in ("append", "truncate")
+        return is_joint or self.scenario.rebuilds
 
     @property
     def table(self) -> str:
@@ -264,6 +287,11 @@ class Run:
         rows = write_rival(path, self.files.format, self.rng)
         changes = {"sources": [str(path)], "mode": "replace", "key": [], "on_error": "stop", "retry_for_s": 1.0}
         return self._launch(f"rival {self.scenario.seed}.{self.strikes}", changes), rows
+
+    def start_retry(self, load_id: str, file: Path | None) -> LoaderProcess:
+        """Start a process that retries a load's rejected records, or those of a corrected file."""
+        changes = {"retry": load_id, "file": None if file is None else str(file)}
+        return self._launch(f"retry {self.scenario.seed}.{self.strikes}", changes)
 
     def drop_rival(self) -> None:
         """Drop the landing tables of a rival and delete its loads from the ledger."""
@@ -294,6 +322,8 @@ class Run:
             "piece_s": _SLOW_PIECE_S if self.scenario.mode in (*MERGES, "replace") else 0,
             "mode": self.scenario.mode,
             "key": ["id"] if self.scenario.mode in MERGES else [],
+            **({"max_delete": 100.0} if self.scenario.mode == "sync" else {}),
+            "settings": self.scenario.settings,
             "on_error": "reject" if self.scenario.bad else "stop",
             "copy_format": self._draw_format(),
             "on_changed": self.on_changed,
@@ -396,6 +426,8 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
             while len(run.hits) < scenario.faults and _strike_once(run):
                 pass
             finish(run)
+        if scenario.theme == "retry":
+            strike_retries(run)
         if scenario.ends_with_loss:
             run.place.lose()
         redone = check_load(run)
@@ -430,7 +462,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
     if is_import:
         place: Single | Pair = plant.importing()
     else:
-        place = plant.pair() if scenario.theme in ("promote", "late") else plant.single(scenario.major)
+        place = plant.pair() if {"promote", "late"} & {*scenario.kinds} else plant.single(scenario.major)
     files = draw_files(
         rng,
         rows=scenario.rows,
@@ -453,7 +485,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
     (run.folder / "files").mkdir(parents=True)
     files.write(run.folder / "files")
     space = ""
-    if scenario.theme == "network":
+    if "reset" in scenario.kinds:
         run.relay = plant.relay_to(place)  # type: ignore[arg-type]
     if scenario.theme in ("store", "import"):
         run.store = plant.store()
@@ -475,9 +507,11 @@ def _make_table(run: Run, connection: psycopg.Connection[Any], space: str) -> No
         connection.execute(f"CREATE INDEX {run.table}_amount ON {run.table} (amount)".encode())
     if run.scenario.mode != "append":
         connection.cursor().executemany(f"INSERT INTO {run.table} VALUES (%s, %s, %s)".encode(), BEFORE)
+    # A sync is slow where it merges, too.
+    events = "INSERT OR UPDATE OR DELETE" if run.scenario.mode == "sync" else "INSERT"
     connection.execute(
         f"""
-        CREATE TRIGGER pace AFTER INSERT ON {run.table} FOR EACH STATEMENT
+        CREATE TRIGGER pace AFTER {events} ON {run.table} FOR EACH STATEMENT
             EXECUTE FUNCTION campaign_pace({run.scenario.pace_s});
         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {run.table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
             WHEN (NEW.id % 20 = 0) EXECUTE FUNCTION campaign_wait();

@@ -139,7 +139,11 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     report = read_report(error)
     hint = report.hint or hint_right(report) or find_hint(report.sqlstate)
     detail = describe_report(report, what)
-    error_class = choose_class(report.sqlstate)
+    # Two sessions have created an object of one name at the same time. It exists when the statement is retried.
+    is_race = report.sqlstate == "23505" and report.schema == "pg_catalog"
+    error_class = ServerError if is_race else choose_class(report.sqlstate)
+    if is_race:
+        hint = "Another session has created the same object at this moment: try again."
     if error_class is ServerError:
         is_disconnect = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
         hint = hint or (_HINTS["08"] if is_disconnect else None)
@@ -148,7 +152,7 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
             detail=detail,
             hint=hint,
             sqlstate=report.sqlstate,
-            is_transient=is_passing(report.sqlstate, is_disconnect=is_disconnect),
+            is_transient=is_race or is_passing(report.sqlstate, is_disconnect=is_disconnect),
         )
     return error_class(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
 

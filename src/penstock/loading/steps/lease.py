@@ -89,14 +89,18 @@ class LoadLease:
         return self._settings
 
     def take(self) -> None:
-        """Take a lease if settings are to be changed. With `auto`, an error becomes a warning. Raises PenstockError."""
+        """Take a lease if settings are to be changed. With `auto`, an error becomes a warning. Raises PenstockError.
+
+        An error is also a warning if a lease was taken and released before. Then a server was lost with the end of the
+        load, and the new primary, which may have the record of that lease, gets the missing rows without a lease.
+        """
         if self._is_too_small():
             return
         try:
             self._tools.patiently(self._take, retry_for_s=self._retry_for_s)
         except PenstockError as error:
             self._end()
-            if self._choice != "auto":
+            if self._choice != "auto" and not self._settings:
                 raise
             self._tools.warnings.warn("settings", f"the server's settings are not changed: {error.message}")
         except BaseException:
