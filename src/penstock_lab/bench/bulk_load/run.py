@@ -296,7 +296,7 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
 def users_target(
     connect: ConnectionFactory, to: str, files: tuple[DataFile, ...], *, open_settings: Callable[[], SettingsBackend]
 ) -> Iterator[Target]:
-    """Provide the server that a connection string names, with its present storage. Drop the schema at the end.
+    """Provide the server that a connection string names, with its present storage. At the end, drop the schema and close.
 
     Raises UsageError, TargetError, ServerError.
     """
@@ -306,7 +306,7 @@ def users_target(
     program = shutil.which("psql") or default_installation().program("psql")
     psql = Psql(program=program, conninfo=format_conninfo(**given), password=password, is_users=True)
     setting = LoadTask(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
-    with own_schema(connect, purpose="measure a bulk load", setup=""):
+    with closing(connect), own_schema(connect, purpose="measure a bulk load", setup=""):
         yield Target(name=connect.safe_description, setting=setting, steps=steps_without_volumes())
 
 
