@@ -296,7 +296,9 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
 def users_target(
     connect: ConnectionFactory, to: str, files: tuple[DataFile, ...], *, open_settings: Callable[[], SettingsBackend]
 ) -> Iterator[Target]:
-    """Provide the server that a connection string names, with its present storage. At the end, drop the schema and close.
+    """Provide the server that a connection string names, with its present storage.
+
+    At the end, drop the schema and close the connection.
 
     Raises UsageError, TargetError, ServerError.
     """
