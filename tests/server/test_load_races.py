@@ -131,7 +131,7 @@ def test_planning_beside_a_load_that_drops(loads: Loads, path: Path, looks_for: 
     def look() -> None:
         with ConnectionFactory(loads.conninfo).connect(label="looks") as connection:
             if looks_for == "replace":
-                check_landings(plan, connection, ledger_schema="penstock")
+                check_landings(plan.targets, connection, ledger_schema="penstock")
                 found.append([])
             else:
                 tree = capture_tree(connection, facts.oid)

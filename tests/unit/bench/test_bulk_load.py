@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks.recorded import read_bulk_load
 
-from penstock.core import host as machine
+from penstock.core.host import machine
 from penstock.core.errors import LabError, UsageError
 from penstock.core.host.machine import read_machine
 from penstock.core.units import GIB, MIB
