@@ -38,6 +38,10 @@ class CreatedTable:
     has_new_schema: bool
 
 
+# How often the creation of a table is tried again if another session creates one of that name at the same moment.
+_RACES = 3
+
+
 def create_table(
     connection: Connection,
     name: TableName,
@@ -190,13 +194,15 @@ def _compose_columns(typed: Iterable[tuple[str, str]], key: Sequence[str]) -> sq
 
 
 def _create_with_schema(connection: Connection, name: TableName, columns: sql.Composed) -> CreatedTable:
-    try:
-        return _create(connection, name, columns)
-    except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
-        # Another session created the schema or table at the same time and has committed, so try again. The error may be
-        # about the table's row type: the server looks for the relation's name first and for the type's name later, and
-        # the other session may commit between the two.
-        return _create(connection, name, columns)
+    for _ in range(_RACES):
+        try:
+            return _create(connection, name, columns)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject, psycopg.errors.DuplicateSchema):
+            # Another session created the schema or table at the same time and has committed, so try again. The error
+            # may be about the table's row type: the server looks for the relation's name first and for the type's name
+            # later, and the other session may commit between the two.
+            continue
+    return _create(connection, name, columns)
 
 
 def _create(connection: Connection, name: TableName, columns: sql.Composed) -> CreatedTable:
