@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from benchmarks.recorded import read_bulk_load
 
-from penstock.core.host import machine
 from penstock.core.errors import LabError, UsageError
+from penstock.core.host import machine
 from penstock.core.host.machine import read_machine
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import VolumeLimits
