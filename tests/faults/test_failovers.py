@@ -214,3 +214,40 @@ def test_new_primary_without_the_load_is_an_error(loads: Loads, pair: Pair, tmp_
         loads.run(_target(_write(tmp_path), "truncate"), rules=LoadRules(retry_for=60.0))
     assert "does not have load" in (caught.value.detail or "")
     assert loads.count() == 2
+
+
+def test_retry_whose_primary_is_lost_fails_and_the_next_one_loads_the_record_once(
+    pair: Pair, loads: Loads, tmp_path: Path
+) -> None:
+    """Its transaction is lost with the primary; on the new one the record is still rejected."""
+    loads.at_piece = None
+    path = write_to(tmp_path / "file.csv", "id,v\n2,new 2\nx,new 3\n")
+    outcome = loads.run(target(path, format="csv"), rules=LoadRules(on_error="reject"))
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    bad = tmp_path / "bad.csv"
+    penstock.rejects(str(outcome.load_id), bad, to=pair.conninfo)
+    bad.write_text("id,v\n3,new 3\n")
+    loads.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN NEW; END $$;"
+        " CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait()"
+    )
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE '%retry%'"
+    blocker = psycopg.connect(pair.conninfo, autocommit=True)
+    blocker.execute("SELECT pg_catalog.pg_advisory_lock(1)")
+
+    def lose_primary() -> None:
+        while not blocker.execute(waits).fetchone():
+            time.sleep(0.02)
+        pair.fail_over()
+
+    thread = threading.Thread(target=lose_primary)
+    thread.start()
+    with pytest.raises(PenstockError):
+        penstock.retry(str(outcome.load_id), bad, to=pair.conninfo)
+    thread.join()
+    blocker.close()
+    assert loads.rows() == [(1, "old"), (2, "new 2"), (300, "old")]
+    retried = penstock.retry(str(outcome.load_id), bad, to=pair.conninfo)
+    assert (retried.rows, retried.left) == (1, 0)
+    assert loads.rows() == [(1, "old"), (2, "new 2"), (3, "new 3"), (300, "old")]

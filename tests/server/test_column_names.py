@@ -79,6 +79,14 @@ def test_an_error_names_the_option_that_finds_the_column(loads: Loads, path: Pat
     assert "--names snake" in (error.hint or "")
 
 
+def test_snake_is_not_offered_where_it_is_used(loads: Loads, path: Path) -> None:
+    """A table whose names differ from those too gets another hint or none."""
+    loads.execute("CREATE TABLE t (individual_id text, species text, culmen_depth_mm numeric)")
+    error = loads.refuse(target(path, names="snake"))
+    assert 'column "Culmen Length (mm)"' in error.message
+    assert "--names snake" not in (error.hint or "")
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_a_renamed_column_of_any_format_goes_to_its_new_one(loads: Loads, tmp_path: Path, suffix: str) -> None:
     """A column of the table that has the old name gets nothing."""

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
-from penstock.core.errors import DataError, TargetError
+from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from penstock.core.values.names import parse_table_name
 from penstock.loading.copy.copy import CopySession
@@ -412,3 +412,25 @@ def test_records_of_an_atomic_load_are_inserted(loads: Loads, ledger: LedgerView
     (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
     file.write_text("id,parent\n2,\n")
     assert (ledger.retry(load_id, file).rows, loads.rows("child")) == (1, [(1, None), (2, None)])
+
+
+# ---------------------------------------------------------------- the table of a reject file
+
+
+def test_reject_file_of_two_tables_with_one_header_names_its_table(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """Its records could be those of either. A table whose records the load has not rejected is an error."""
+    loads.execute("CREATE TABLE other (id int PRIMARY KEY, parent int)")
+    paths = [write(tmp_path / name, "id,parent", ["1,", f"{bad},"]) for name, bad in (("a", "x"), ("b", "y"))]
+    jobs = [target(path, into=into, format="csv") for path, into in zip(paths, ("child", "other"), strict=True)]
+    load_id = run_id(loads.run(*jobs, rules=REJECT))
+    file = write(tmp_path / "corrected", "id,parent", ["2,"])
+    with pytest.raises(PenstockError, match="several") as caught:
+        ledger.retry(load_id, file)
+    assert "--into" in (caught.value.hint or "")
+    with pytest.raises(PenstockError, match="parent"):
+        ledger.retry(load_id, file, into=parse_table_name("parent"))
+    assert ledger.retry(load_id, file, into=parse_table_name("other")).rows == 1
+    assert loads.execute("SELECT id FROM other ORDER BY id") == [(1,), (2,)]
+    assert loads.execute("SELECT id FROM child ORDER BY id") == [(1,)]

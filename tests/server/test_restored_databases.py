@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import penstock
 from penstock.core.errors import DataError, TargetError
 from penstock.core.values.job import LoadRules
 from support.dumps import copy_as_template, dump_and_restore, restore_in_place
@@ -238,7 +239,13 @@ def test_table_that_was_dumped_while_it_was_changed_is_refused_until_it_is_repai
         there.run(target(path), rules=rules)
     assert {'"t_pkey"', '"t_b"'} <= set((caught.value.detail or "").replace(",", "").replace(".", "").split())
     assert "penstock repair" in (caught.value.hint or "")
+    for into in (None, "t"):
+        found = penstock.doctor(into, to=there.conninfo)
+        (refusal,) = (finding for finding in found.findings if finding.severity == "refusal")
+        assert "is still changed by load" in refusal.text
+        assert '"t_pkey"' in (refusal.detail or "")
     assert not there.repair().errors
+    assert penstock.doctor(to=there.conninfo).would_load
     assert there.indexes() == ["t_b", "t_pkey"]
     assert there.execute("SELECT reloptions FROM pg_class WHERE oid = 't'::regclass") == [(None,)]
     assert there.run(target(path), rules=rules).rows_before + there.count() >= ROWS

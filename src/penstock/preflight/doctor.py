@@ -6,7 +6,7 @@ The facts come from SQL, from this host if the server is local, and from AWS if 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -274,7 +274,7 @@ def inspect_table(
         if ledger_schema is not None:
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
-                refuse_copied(connection, refuse_missing(connection, ledger_schema, [facts.oid]), [facts.oid])
+                _refuse_unrestored(connection, ledger_schema, [facts.oid])
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:
@@ -286,6 +286,22 @@ def inspect_table(
         publications=publications,
         refusal=refusal,
     )
+
+
+def _refuse_unrestored(connection: Connection, schema: str, oids: Sequence[int] | None) -> None:
+    """Raise TargetError if a load has left one of the tables changed, and only `penstock repair` restores it."""
+    refuse_copied(connection, refuse_missing(connection, schema, oids), oids)
+
+
+def _find_unrestored(connection: Connection, ledger: LedgerState) -> Finding | None:
+    """Return why loads into a table of the database are refused until `penstock repair`, None if there is none."""
+    if not (ledger.exists and ledger.may_write) or ledger.distrust is not None or ledger.upgrade is not None:
+        return None
+    try:
+        _refuse_unrestored(connection, ledger.schema, None)
+    except TargetError as error:
+        return refusal_of(error, "ledger")
+    return None
 
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
@@ -430,8 +446,11 @@ def examine_server(
     """
     with connect.borrow() as connection:
         inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
+        ledger = inspection.ledger
+        if table is None and ledger is not None:
+            inspection = replace(inspection, ledger=replace(ledger, unrestored=_find_unrestored(connection, ledger)))
         if table is not None:
-            is_readable = inspection.ledger is not None and inspection.ledger.distrust is None
+            is_readable = ledger is not None and ledger.distrust is None
             inspected = inspect_table(
                 connection,
                 table,

@@ -277,7 +277,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
         yield ledger.distrust
     elif ledger.exists and ledger.may_write:
         text = f"in schema {schema}; role {quote_name(ledger.role)} may use all its tables"
-        yield ok("ledger", text)
+        yield ledger.unrestored or ok("ledger", text)
     elif ledger.exists:
         yield refusal(
             "ledger",

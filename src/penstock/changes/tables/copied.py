@@ -51,13 +51,14 @@ def show_copied(connection: Connection, changes: Sequence[Change]) -> list[Chang
     return [here.get(id(change)) or change for change in changes]
 
 
-def refuse_copied(connection: Connection, copied: Sequence[Change], oids: Sequence[int]) -> None:
+def refuse_copied(connection: Connection, copied: Sequence[Change], oids: Sequence[int] | None) -> None:
     """Raise TargetError if a load of another database has changed the tables, and a dump has kept them changed.
 
-    `copied` are the records that came with a dump, as `refuse_missing` returns them. Raises ServerError.
+    `copied` are the records that came with a dump, as `refuse_missing` returns them. `oids` are those of the tables,
+    None for every table. Raises ServerError.
     """
-    names = _find_names(connection, oids) if copied else set()
-    changes = [change for change in copied if change.target in names]
+    names = _find_names(connection, oids) if copied and oids is not None else set()
+    changes = [change for change in copied if oids is None or change.target in names]
     left = [change for change, here in _find_here(connection, changes) if here is None or _is_left(connection, here)]
     if left:
         raise TargetError(

@@ -144,8 +144,8 @@ def _is_another(change: Change) -> TargetError:
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
-def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> list[Change]:
-    """Raise TargetError if the tables lack an index or key because a rebuild failed.
+def refuse_missing(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[Change]:
+    """Raise TargetError if the tables lack an index or key because a rebuild failed. `oids` None means every table.
 
     The caller has checked that the ledger exists. Return the records that came with a dump, for `refuse_copied`. Raises
     ServerError.

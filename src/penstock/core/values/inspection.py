@@ -185,6 +185,9 @@ class LedgerState(LedgerRights):
     upgrade: Finding | None = None
     # Why the ledger would be refused, None if it would not.
     distrust: Finding | None = None
+    # Why loads into a table are refused until `penstock repair` has restored it. Only the first such table, and only if
+    # no table was asked for.
+    unrestored: Finding | None = None
 
 
 @frozen
