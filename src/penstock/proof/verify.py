@@ -35,11 +35,13 @@ from penstock.proof.decide import (
     check_objects,
     check_records,
     check_rows,
+    count_corrected,
     describe_touched,
     find_obstacles,
     find_renamed,
     find_targets,
     find_touched,
+    find_without_binary,
     find_work,
     is_alone,
     refuse_gone,
@@ -48,7 +50,7 @@ from penstock.proof.decide import (
     refuse_values,
     with_positions,
 )
-from penstock.proof.values import Problem, VerifiedTable, VerifyOutcome
+from penstock.proof.values import Problem, TypeWithoutBinary, VerifiedTable, VerifyOutcome
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -230,12 +232,26 @@ def _compare_all(
     store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
+        corrected = store.read_corrected(connection)
+        types = [fetch_rows(connection, "proof/without_binary", TypeWithoutBinary, oid=table.oid) for table, _ in work]
     refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
+    for (table, found), of_table in zip(work, types, strict=True):
+        refuse_values(load_id, find_without_binary(table, found[0].target, of_table))
+    left_out = {
+        number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
+    }
     compared: list[VerifiedTable] = []
     problems: list[Problem] = []
     for table, found in work:
         with tools.connect.connect(label="verify") as connection:
-            comparison = TableComparison(connection, tools, table, found, rejected=rejected, began_s=began_s)
+            comparison = TableComparison(
+                connection,
+                tools,
+                replace(table, corrected=count_corrected(table, corrected, rejected)),
+                found,
+                left_out=left_out,
+                began_s=began_s,
+            )
             result, wrong = comparison.run()
         own = [each for each in objects if each.number in table.objects]
         compared.append(result)
