@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import penstock
-from penstock.core.errors import TargetError
+from penstock.core.errors import SourceError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target, write_csv
@@ -294,6 +294,19 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
         (str(other), "is not among the load's sources any more"),
     }
     assert outcome.tables[0].compared is None
+
+
+def test_named_file_must_exist_only_if_the_load_has_loaded_it(loads: Loads, path: Path) -> None:
+    """Not if it was missing then, or if an earlier load has loaded it."""
+    early, late, gone = (path.with_name(name) for name in ("early.csv", "late.csv", "gone.csv"))
+    load(loads, target(write_csv(early, ["1,x"])))
+    load_id = load(loads, target([early, path, gone, write_csv(late, ["2,y"])]), on_error="reject")
+    early.unlink()
+    outcome = verify(loads, load_id)
+    assert (outcome.problems, outcome.tables[0].compared) == ((), 201)
+    late.unlink()
+    with pytest.raises(SourceError, match=r"late\.csv"):
+        verify(loads, load_id)
 
 
 @pytest.mark.parametrize("values", [False, True])

@@ -5,7 +5,9 @@ It changes nothing. Needs SELECT on the tables and on the ledger's, and to compa
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +28,7 @@ from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
 from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
-from penstock.loading.files.listing import lasting_name, recorded_name
+from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
@@ -160,7 +162,7 @@ class LoadedSources(SourceReader):
     """The sources of a load, of which only the objects that it has loaded are listed.
 
     Files that came later may have other columns, and the first file that is listed decides the plan. Of sources without
-    an object of the load, such as those that earlier loads have loaded, all objects are listed.
+    an object of the load, such as those that earlier loads have loaded, all objects are listed. They need not exist.
     """
 
     def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
@@ -169,8 +171,15 @@ class LoadedSources(SourceReader):
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:
         """Return the loaded objects of the sources, in a fixed order. Raises SourceError."""
-        found = super().list(sources, **options)
+        found = super().list([source for source in sources if not self._is_foreign(source)], **options)
         return tuple(each for each in found if recorded_name(each) in self._loaded) or found
+
+    def _is_foreign(self, source: str) -> bool:
+        """Return whether a local file or folder does not exist, and the load has loaded nothing of it."""
+        if is_remote(source) or os.path.lexists(path := local_path(source)):
+            return False
+        name = os.path.realpath(path)
+        return not any(uri == name or uri.startswith(f"{name}/") for uri in self._loaded) and not glob.has_magic(path)
 
 
 def _compare_touched(
