@@ -48,6 +48,23 @@ def test_verify_says_what_was_counted_and_compared(penstock: Run, database18: st
     assert described.object["problems"][0]["line"] == 3
 
 
+def test_corrected_records_are_named(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """They are not compared, so rows are compared with the files one way only."""
+    path, bad, to = tmp_path / "rows.csv", tmp_path / "bad.csv", ("--to", database18)
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int, b text)")
+    path.write_text("a,b\n1,x\ntwo,y\n")
+    loaded = penstock("load", str(path), "--into", "t", "--mode", "truncate", "--on-error", "reject", "--json", *to)
+    load_id = loaded.object["load_id"]
+    assert penstock("rejects", load_id, "--reject-file", str(bad), *to).code == 0
+    bad.write_text("a,b\n2,y\n")
+    assert penstock("retry", load_id, str(bad), *to).code == 0
+    assert penstock("verify", load_id, "--values", *to).out.splitlines()[-2:] == [
+        "  compared 1 record (10 B) with the table; 1 record from a corrected reject file left out",
+        "verified",
+    ]
+
+
 def test_latest_is_the_newest_load(penstock: Run, database18: str, tmp_path: Path) -> None:
     """Complete or not, so that no older load is verified in its place; without an id, a hint says what lists them."""
     to = ("--to", database18)

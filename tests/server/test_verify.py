@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import penstock
-from penstock.core.errors import PenstockError, TargetError
+from penstock.core.errors import SourceError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target, write_csv
@@ -116,12 +116,24 @@ def test_types_of_every_kind_are_verified(database: str, tmp_path: Path) -> None
     assert said(verify(loads, load_id)) == [("is not in the table", 2)]
 
 
-def test_type_without_a_binary_form_is_refused(loads: Loads, tmp_path: Path) -> None:
-    """By the server, which names it."""
-    loads.execute("CREATE TABLE u (a aclitem)")
-    load_id = load(loads, target(write_csv(tmp_path / "u.csv", ["=r/postgres"], header="a"), into="u", format="csv"))
-    with pytest.raises(PenstockError, match="no binary output function available for type aclitem"):
-        verify(loads, load_id)
+@pytest.mark.versions
+def test_type_without_a_binary_form_is_refused_before_a_file_is_sent(database: str, tmp_path: Path) -> None:
+    """Also within other types, by the column. Counts can be verified, and values too if the files lack the column."""
+    loads = Loads(database, setup="CREATE TYPE pair AS (x int, y aclitem); CREATE DOMAIN acl AS aclitem[]")
+    loads.execute("CREATE TABLE u (a int, b aclitem, c acl, d pair[])")
+    path = write_csv(tmp_path / "u.csv", ["1,,,", "2,=r/postgres,{=r/postgres},"], header="a,b,c,d")
+    load_id = load(loads, target(path, into="u", format="csv"))
+    shown: list[object] = []
+    with pytest.raises(TargetError) as caught:
+        penstock.verify(load_id, to=loads.conninfo, values=True, on_progress=shown.append)
+    assert str(caught.value.detail).splitlines() == [
+        f'Column "{name}" of table "public.u": type aclitem has no binary output.' for name in "bcd"
+    ]
+    assert shown == []
+    assert verify(loads, load_id, values=False).problems == ()
+    job = replace(target(write_csv(tmp_path / "v.csv", ["3"], header="a"), into="u", format="csv"), missing="default")
+    lacking = load(loads, job)
+    assert verify(loads, lacking).problems == ()
 
 
 def test_partitions_belong_to_the_table_and_children_do_not(loads: Loads, path: Path) -> None:
@@ -284,6 +296,19 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
     assert outcome.tables[0].compared is None
 
 
+def test_named_file_must_exist_only_if_the_load_has_loaded_it(loads: Loads, path: Path) -> None:
+    """Not if it was missing then, or if an earlier load has loaded it."""
+    early, late, gone = (path.with_name(name) for name in ("early.csv", "late.csv", "gone.csv"))
+    load(loads, target(write_csv(early, ["1,x"])))
+    load_id = load(loads, target([early, path, gone, write_csv(late, ["2,y"])]), on_error="reject")
+    early.unlink()
+    outcome = verify(loads, load_id)
+    assert (outcome.problems, outcome.tables[0].compared) == ((), 201)
+    late.unlink()
+    with pytest.raises(SourceError, match=r"late\.csv"):
+        verify(loads, load_id)
+
+
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("form", _FORMS)
 def test_file_that_was_copied_again_has_not_changed(loads: Loads, tmp_path: Path, form: str, values: bool) -> None:
@@ -386,16 +411,26 @@ def test_rejected_records_are_left_out(loads: Loads, tmp_path: Path) -> None:
     assert (outcome.tables[0].rejected, said(outcome)) == (8, [("is not in the table", 16)])
 
 
-def test_corrected_records_are_not_those_of_the_file(loads: Loads, tmp_path: Path) -> None:
-    """A record that was loaded from a corrected reject file is found, because the table has another one."""
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace", "upsert"])
+def test_corrected_records_are_left_out(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """The table has others in their place, also if a retry stored them later; what is wrong with others is found."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text CHECK (b <> 'no'))")
     bad = tmp_path / "bad.csv"
-    load_id = load(loads, target(write_csv(tmp_path / "t.csv", ["1,x", "two,y"])), on_error="reject")
+    path = write_csv(tmp_path / "u.csv", ["1,x", "two,y", "3,no", "4,no", "5,z"])
+    job = mode_target(path, mode, into="u", key=("a",) if mode == "upsert" else ())
+    load_id = load(loads, job, on_error="reject")
     penstock.rejects(load_id, bad, to=loads.conninfo)
-    bad.write_text("a,b\n2,y\n")
-    penstock.retry(load_id, bad, to=loads.conninfo)
-    (problem,) = verify(loads, load_id).problems
-    assert (problem.line, problem.record) == (3, "two,y")
-    assert "invalid input syntax" in problem.message
+    bad.write_text("a,b\n2,y\n33,no\n4,no\n")
+    assert penstock.retry(load_id, bad, to=loads.conninfo).left == 2
+    assert (verify(loads, load_id).problems, verify(loads, load_id).tables[0].corrected) == ((), 1)
+    loads.execute("ALTER TABLE u DROP CONSTRAINT u_b_check")
+    assert penstock.retry(load_id, to=loads.conninfo).left == 0
+    assert loads.execute("SELECT a FROM u ORDER BY a") == [(1,), (2,), (4,), (5,), (33,)]
+    outcome = verify(loads, load_id)
+    assert (outcome.problems, outcome.is_verified) == ((), True)
+    assert (outcome.tables[0].corrected, outcome.tables[0].compared) == (2, 3)
+    loads.execute("UPDATE u SET b = 'other' WHERE a = 4")
+    assert said(verify(loads, load_id)) == [("is not in the table", 5)]
 
 
 def test_discarded_rejects_cannot_be_told_from_missing_records(loads: Loads, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ A role reads only records of its own loads (policy rejects_owner). Methods raise
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from psycopg import sql
@@ -83,7 +83,7 @@ class Correction:
     # Negative if staged records were rejected, because fewer rows are then stored.
     rows: int
     suppressed: int
-    # How the records are read (RecordForm as JSON).
+    # How the records are read (RecordForm as JSON), or which of them were corrected (`note_corrected`).
     form: str | None = None
 
 
@@ -141,6 +141,9 @@ class RetryOutcome:
 # A number greater than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
+# The key in `form` of a row of table ranges that only names corrected records. reject_forms.sql skips such rows.
+_CORRECTED = "corrected"
+
 # About how many bytes of memory a record needs in addition to its raw bytes. `read` adds this to each record's length
 # when it applies `limit_bytes`.
 _OVERHEAD_BYTES = 200
@@ -189,6 +192,14 @@ class RejectStore:
         )
         connection.execute(total, [sum(item.rows for item in corrections), self._load_id])
 
+    def note_corrected(self, connection: psycopg.Connection[Any], starts: Mapping[int, Sequence[int]]) -> None:
+        """Insert rows into table ranges that name rejected records, by object, whose bytes a user has corrected."""
+        corrections = [
+            Correction(object_number=number, rows=0, suppressed=0, form=to_json({_CORRECTED: sorted(some)}))
+            for number, some in starts.items()
+        ]
+        self.correct(connection, corrections)
+
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
@@ -222,6 +233,16 @@ class RejectStore:
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query, [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
+
+    def read_corrected(self, connection: Connection) -> dict[int, list[int]]:
+        """Return, by object, the offsets of the records of which a reject file had other bytes. They may recur."""
+        query = self._compose(
+            "SELECT r.object, pg_catalog.array_agg(c.start::bigint) FROM ONLY {ranges} AS r,"
+            " pg_catalog.jsonb_array_elements_text(r.form -> {corrected}) AS c (start) WHERE r.load = %s GROUP BY 1",
+            corrected=sql.Literal(_CORRECTED),
+        )
+        with translate_errors("reading positions of corrected records"):
+            return dict(connection.execute(query, [self._load_id]).fetchall())
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
         return compose_query(text, self._schema, **parts)

@@ -38,6 +38,7 @@ from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
+from penstock.proof.decide import compared_columns, has_only_keys
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 class TableComparison:
     """One comparison, in a session of its own, with whose end the temporary tables end. Methods raise PenstockError.
 
-    `work` are the table's objects, with their numbers in the ledger and the same columns. `rejected` has the offsets of
-    the records that the load has rejected, by the object's number. The attribute `records` counts the records that were
-    cut out of each object.
+    `work` are the table's objects, with their numbers in the ledger and the same columns. `left_out` has the ascending
+    offsets of the records that are not compared, by the object's number: those that the load has rejected, and those
+    that were corrected. The attribute `records` counts the records that were cut out of each object.
     """
 
     def __init__(
@@ -93,14 +94,14 @@ class TableComparison:
         table: VerifiedTable,
         work: Sequence[PlannedObject],
         *,
-        rejected: Mapping[int, Sequence[int]],
+        left_out: Mapping[int, Sequence[int]],
         began_s: float,
     ) -> None:
         self._connection = connection
         self._tools = tools
         self._table = table
         self._work = {each.number: replace(each, landing=_SENT) for each in work}
-        self._rejected = rejected
+        self._left_out = left_out
         self._began_s = began_s
         self._target = work[0].target
         self._session = CopySession(connection, is_protected=True)
@@ -117,10 +118,9 @@ class TableComparison:
 
     def run(self) -> tuple[VerifiedTable, list[Problem]]:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
-        facts, columns, job = self._target.facts, self._target.column_map.columns, self._target.job
+        facts, columns = self._target.facts, self._target.column_map.columns
         assert facts is not None
-        has_only_keys = self._table.existing > 0 and not self._target.landing.updates
-        self._columns = tuple(name for name in columns if not has_only_keys or name in job.key)
+        self._columns = compared_columns(self._table, self._target)
         self._chosen, written_otherwise = self._choose()
         make_landing_table(
             self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
@@ -130,19 +130,19 @@ class TableComparison:
         except CopyFailed as failure:
             raise explain_failure(failure, where=failure.location) from failure
         with seeing_all_rows(self._connection, self._table, "comparing"):
-            missing, extra = self._compare(both_ways=self._table.is_alone)
+            missing, extra = self._compare(both_ways=self._table.is_compared_both_ways)
             (otherwise,) = fetch_one(self._connection, written_otherwise)
             shown = [*self._shown, *self._find_missing()] if missing else self._shown
             problems = [self._name(each) for each in shown[:_MOST_SHOWN]]
             problems += self._find_extra() if extra else []
         compared = replace(
             self._table,
-            compared=self.records.total() - sum(len(self._rejected.get(number, ())) for number in self._work),
+            compared=self.records.total() - sum(len(self._left_out.get(number, ())) for number in self._work),
             compared_bytes=self._bytes,
             missing=missing + sum(map(len, self._refused.values())),
             extra=extra,
             written_otherwise=otherwise,
-            has_only_keys=has_only_keys,
+            has_only_keys=has_only_keys(self._table, self._target),
             has_key=self._has_key(),
         )
         return compared, problems
@@ -200,7 +200,7 @@ class TableComparison:
         self._bytes += waiting_bytes
 
     def _cut(self, opened: OpenObject, block: Block) -> list[Piece]:
-        """Return the records of a block that the load has not rejected and that can be written for COPY."""
+        """Return the records of a block that are compared and that can be written for COPY."""
         number = opened.work.number
         origin = Origin(
             number=number,
@@ -209,11 +209,11 @@ class TableComparison:
             encoder=opened.encoder,
             server_major=self._tools.server_major,
         )
-        piece, starts = Piece(origin=origin, block=block), self._rejected.get(number, ())
-        rejected = starts[bisect_left(starts, block.start) : bisect_left(starts, block.end)]
+        piece, starts = Piece(origin=origin, block=block), self._left_out.get(number, ())
+        left_out = starts[bisect_left(starts, block.start) : bisect_left(starts, block.end)]
         # A rejected record of JSON Lines begins behind the blank lines that are cut with it.
         at = [
-            bisect_right(range(block.records), start, key=lambda each: piece.bounds(each).start) for start in rejected
+            bisect_right(range(block.records), start, key=lambda each: piece.bounds(each).start) for start in left_out
         ]
         edges = zip([0, *at], [*(each - 1 for each in at), block.records], strict=True)
         kept = [piece.cut(first, stop) for first, stop in edges if first < stop] if at else [piece]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import SourceObject
     from penstock.ledger.values import ObjectRecord
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.plan import LoadPlan, TargetPlan
+    from penstock.proof.values import TypeWithoutBinary
 
 
 _CHANGED = "has changed since it was loaded"
@@ -154,6 +155,32 @@ def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectReco
         and work.target.facts.oid == table.oid
         and (uri := recorded_name(work.source)) in numbers
     ]
+
+
+def has_only_keys(table: VerifiedTable, target: TargetPlan) -> bool:
+    """Return whether only the keys of records can be compared, because rows that had them were kept."""
+    return table.existing > 0 and not target.landing.updates
+
+
+def compared_columns(table: VerifiedTable, target: TargetPlan) -> tuple[str, ...]:
+    """Return the columns of a table that are compared."""
+    columns = target.column_map.columns
+    return tuple(name for name in columns if name in target.job.key or not has_only_keys(table, target))
+
+
+def count_corrected(
+    table: VerifiedTable, corrected: Mapping[int, Iterable[int]], rejected: Mapping[int, Iterable[int]]
+) -> int:
+    """Return how many corrected records of a table are not rejected any more. The offsets are those of each object."""
+    return sum(len({*corrected.get(number, ())} - {*rejected.get(number, ())}) for number in table.objects)
+
+
+def find_without_binary(table: VerifiedTable, target: TargetPlan, types: Iterable[TypeWithoutBinary]) -> Iterator[str]:
+    """Yield the compared columns that record_send would fail for."""
+    compared = compared_columns(table, target)
+    for each in types:
+        if each.name in compared:
+            yield f'Column "{each.name}" of table "{table.table}": type {each.type_name} has no binary output.'
 
 
 def with_positions(work: PlannedObject) -> PlannedObject:

@@ -20,6 +20,14 @@ class Problem:
 
 
 @frozen
+class TypeWithoutBinary:
+    """The row of without_binary.sql: a column, and the type that its values cannot be sent in binary for."""
+
+    name: str
+    type_name: str
+
+
+@frozen
 class VerifiedTable:
     """One table of the load: the row of proof_tables.sql, and what was counted and compared."""
 
@@ -79,6 +87,9 @@ class VerifiedTable:
     # Whether a unique index on columns of the files keeps records from being equal, in other loads too.
     has_key: bool = False
 
+    # The records that were loaded from a corrected reject file. They are not compared.
+    corrected: int = 0
+
     @property
     def table(self) -> TableName:
         """Return the table's name."""
@@ -88,6 +99,11 @@ class VerifiedTable:
     def is_renamed(self) -> bool:
         """Whether the table has another name than in the load, or is in another schema."""
         return str(self.table) not in self.names
+
+    @property
+    def is_compared_both_ways(self) -> bool:
+        """Whether each row of the table must be in the files. Rows of corrected records are not."""
+        return self.is_alone and not self.corrected
 
     @property
     def differs(self) -> bool:

@@ -5,7 +5,9 @@ It changes nothing. Needs SELECT on the tables and on the ledger's, and to compa
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +28,7 @@ from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
 from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
-from penstock.loading.files.listing import lasting_name, recorded_name
+from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
@@ -35,11 +37,13 @@ from penstock.proof.decide import (
     check_objects,
     check_records,
     check_rows,
+    count_corrected,
     describe_touched,
     find_obstacles,
     find_renamed,
     find_targets,
     find_touched,
+    find_without_binary,
     find_work,
     is_alone,
     refuse_gone,
@@ -48,7 +52,7 @@ from penstock.proof.decide import (
     refuse_values,
     with_positions,
 )
-from penstock.proof.values import Problem, VerifiedTable, VerifyOutcome
+from penstock.proof.values import Problem, TypeWithoutBinary, VerifiedTable, VerifyOutcome
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -158,7 +162,7 @@ class LoadedSources(SourceReader):
     """The sources of a load, of which only the objects that it has loaded are listed.
 
     Files that came later may have other columns, and the first file that is listed decides the plan. Of sources without
-    an object of the load, such as those that earlier loads have loaded, all objects are listed.
+    an object of the load, such as those that earlier loads have loaded, all objects are listed. They need not exist.
     """
 
     def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
@@ -167,8 +171,15 @@ class LoadedSources(SourceReader):
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:
         """Return the loaded objects of the sources, in a fixed order. Raises SourceError."""
-        found = super().list(sources, **options)
+        found = super().list([source for source in sources if not self._is_foreign(source)], **options)
         return tuple(each for each in found if recorded_name(each) in self._loaded) or found
+
+    def _is_foreign(self, source: str) -> bool:
+        """Return whether a local file or folder does not exist, and the load has loaded nothing of it."""
+        if is_remote(source) or os.path.lexists(path := local_path(source)):
+            return False
+        name = os.path.realpath(path)
+        return not any(uri == name or uri.startswith(f"{name}/") for uri in self._loaded) and not glob.has_magic(path)
 
 
 def _compare_touched(
@@ -230,12 +241,26 @@ def _compare_all(
     store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
+        corrected = store.read_corrected(connection)
+        types = [fetch_rows(connection, "proof/without_binary", TypeWithoutBinary, oid=table.oid) for table, _ in work]
     refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
+    for (table, found), of_table in zip(work, types, strict=True):
+        refuse_values(load_id, find_without_binary(table, found[0].target, of_table))
+    left_out = {
+        number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
+    }
     compared: list[VerifiedTable] = []
     problems: list[Problem] = []
     for table, found in work:
         with tools.connect.connect(label="verify") as connection:
-            comparison = TableComparison(connection, tools, table, found, rejected=rejected, began_s=began_s)
+            comparison = TableComparison(
+                connection,
+                tools,
+                replace(table, corrected=count_corrected(table, corrected, rejected)),
+                found,
+                left_out=left_out,
+                began_s=began_s,
+            )
             result, wrong = comparison.run()
         own = [each for each in objects if each.number in table.objects]
         compared.append(result)

@@ -36,12 +36,13 @@ def _describe_comparison(table: VerifiedTable) -> str:
     assert table.compared_bytes is not None
     what = "the keys of " if table.has_only_keys else ""
     compared = f"compared {what}{count_nouns(table.compared, 'record')} ({format_bytes(table.compared_bytes)})"
-    how = "with the table, both ways" if table.is_alone else "with the table"
-    if not table.written_otherwise:
-        return f"{compared} {how}"
-    return (
-        f"{compared} {how}; {count_nouns(table.written_otherwise, 'row')} with an equal key that is written otherwise"
-    )
+    how = "with the table, both ways" if table.is_compared_both_ways else "with the table"
+    parts = [f"{compared} {how}"]
+    if table.corrected:
+        parts.append(f"{count_nouns(table.corrected, 'record')} from a corrected reject file left out")
+    if table.written_otherwise:
+        parts.append(f"{count_nouns(table.written_otherwise, 'row')} with an equal key that is written otherwise")
+    return "; ".join(parts)
 
 
 def _describe_difference(table: VerifiedTable) -> str:

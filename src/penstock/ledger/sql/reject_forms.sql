@@ -6,4 +6,6 @@ SELECT DISTINCT ON (r.object) r.object AS number, o.uri, o.target_schema, o.targ
   JOIN ONLY :"ledger".objects AS o ON o.load = r.load AND o.number = r.object
  WHERE r.load = :'load'
    AND r.form IS NOT NULL
+   -- Such a row names records that were corrected, and not how they are read.
+   AND r.form -> 'corrected' IS NULL
  ORDER BY r.object, r.start;

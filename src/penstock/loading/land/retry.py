@@ -211,6 +211,8 @@ class _Retry:
         self._merges = count()
         self._made: set[int] = set()
         self._rows = self._suppressed = 0
+        # The records that a reject file has with other bytes.
+        self._corrected: set[_Key] = set()
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
         """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
@@ -219,17 +221,28 @@ class _Retry:
             while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
                 pass
             with self._session.between_copies() as connection:
+                self._note_corrected(connection)
                 left = self._resender.store.count(connection)
             # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
         return RetryOutcome(load_id=self._claim.load_id, rows=self._rows, suppressed=self._suppressed, left=left)
+
+    def _note_corrected(self, connection: Connection) -> None:
+        """Record which records are not as their objects have them, also those that were refused again."""
+        starts: dict[int, list[int]] = {}
+        for number, start in self._corrected:
+            starts.setdefault(number, []).append(start)
+        if starts:
+            self._resender.store.note_corrected(connection, starts)
 
     def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
         """Send records of all targets once, and return how many of them were not refused again."""
         left = set(edited or ())
         settled = 0
         for target in self._targets:
-            chosen = _Chosen(self._resender, target.objects, edited=edited, codes=codes, left=left)
+            chosen = _Chosen(
+                self._resender, target.objects, edited=edited, codes=codes, left=left, corrected=self._corrected
+            )
             settled += self._copy(chosen) if target.staged is None else self._merge(target.staged, chosen)
         if left:
             raise removed_meanwhile()
@@ -332,7 +345,7 @@ class _Chosen:
     """The rejected records of some objects that are sent in one pass.
 
     If `edited` is given, only the records that are in it are sent, with the bytes that it has for them, and are removed
-    from `left`.
+    from `left`. Those whose bytes are others are added to `corrected`.
     """
 
     def __init__(
@@ -343,12 +356,14 @@ class _Chosen:
         edited: Mapping[_Key, bytes] | None,
         codes: Sequence[str] | None,
         left: set[_Key],
+        corrected: set[_Key],
     ) -> None:
         self._resender = resender
         self._objects = objects
         self._edited = edited
         self._codes = codes
         self._left = left
+        self._corrected = corrected
 
     def read(self) -> Iterator[list[Reject]]:
         """Yield the records, a few MiB at a time. This may be called again before the records are settled."""
@@ -357,7 +372,13 @@ class _Chosen:
                 yield rejects
             elif chosen := [reject for reject in rejects if _key(reject) in self._edited]:
                 self._left.difference_update(map(_key, chosen))
-                yield [replace(reject, raw=self._edited[_key(reject)]) for reject in chosen]
+                edited = [replace(reject, raw=self._edited[_key(reject)]) for reject in chosen]
+                self._corrected.update(
+                    _key(now)
+                    for was, now in zip(chosen, edited, strict=True)
+                    if was.raw.strip(b"\r\n") != now.raw.strip(b"\r\n")
+                )
+                yield edited
 
 
 def _key(reject: Reject) -> _Key:
