@@ -85,7 +85,7 @@ impl ColumnType {
             Self::Date => is_plain_day(value),
             Self::Timestamp { decimals } => is_plain_timestamp(value, decimals),
             Self::Timestamptz { decimals } => is_plain_timestamp(zoneless(value), decimals),
-            Self::Time { .. } | Self::Timetz { .. } => value.len() == 8 && value[2] == b':' && value[5] == b':',
+            Self::Time { .. } | Self::Timetz { .. } => is_plain_time(value),
             Self::Varchar { length } => value.len() <= length || value.last() != Some(&b' '),
         };
         is_plain || self.changes_nothing(value)
@@ -290,6 +290,12 @@ fn is_plain_timestamp(value: &[u8], decimals: usize) -> bool {
     let is_apart = matches!(value[10], b' ' | b'T') && value[17].is_ascii_digit() && value[18].is_ascii_digit();
     let has_decimals = || value[19] == b'.' && length <= 20 + decimals && value[20..].iter().all(u8::is_ascii_digit);
     is_apart && (length == 19 || has_decimals())
+}
+
+/// Returns whether a value has the form 23:59:59, and its second is not 60.
+#[inline(always)]
+fn is_plain_time(value: &[u8]) -> bool {
+    value.len() == 8 && value[2] == b':' && value[5] == b':' && value[6] != b'6'
 }
 
 /// Returns a value without the zone at its end: Z, or an offset such as +00 or +05:30.
@@ -566,10 +572,17 @@ mod tests {
 
     #[test]
     fn times_lose_zones_and_days() {
-        let cases = [("10:15", 0), ("10:15:00.1234567", DIGITS), ("040506", 0), ("2026-11-02 10:15:00", DAY)];
+        let cases = [
+            ("10:15", 0),
+            ("10:15:00.1234567", DIGITS),
+            ("040506", 0),
+            ("10:15:60", FORM),
+            ("2026-11-02 10:15:00", DAY),
+        ];
         assert_changes(ColumnType::Time { decimals: 6 }, &cases);
         assert_changes(ColumnType::Time { decimals: 6 }, &[("10:15:00+02", ZONE)]);
         assert_changes(ColumnType::Timetz { decimals: 6 }, &[("10:15:00+02", 0)]);
+        assert_changes(ColumnType::Timetz { decimals: 6 }, &[("10:15:60", FORM), ("10:15:60+02", FORM)]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # What a column does not keep of a value, in words, by the names in CHANGES.
 _LOST: Final = {
-    "form": "leading zeros, 0x, _ or words",
+    "form": "leading zeros, 0x, _, the second 60 or words",
     "sign": "the sign of zero",
     "digits": "all digits",
     "time": "the time",
