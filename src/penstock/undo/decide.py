@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.units import count_nouns
-from penstock.undo.values import UndoneTable, UndoTable
+
+if TYPE_CHECKING:
+    from penstock.undo.values import UndoneTable, UndoTable
 
 # Why a load in another mode than append cannot be undone.
 _MODES = {
