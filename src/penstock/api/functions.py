@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
     from penstock.preflight.doctor import DoctorResult
     from penstock.proof.values import VerifyOutcome
+    from penstock.removal.values import UndoOutcome
     from penstock.restore.repair import RepairOutcome
     from penstock.temp.usage.values import UsageReport
-    from penstock.undo.values import UndoOutcome
 
     class ArrowTable(Protocol):
         """A table in memory with the Arrow C stream interface, such as one of pyarrow, polars, DuckDB or pandas."""

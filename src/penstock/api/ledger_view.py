@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from penstock.loading.values.outcome import LoadProgress
     from penstock.proof.values import VerifyOutcome
-    from penstock.undo.values import UndoOutcome
+    from penstock.removal.values import UndoOutcome
 
 
 class LedgerView(Closing):
@@ -284,7 +284,7 @@ class LedgerView(Closing):
 
         With `is_partial`, rows that were changed since they were stored may stay.
         """
-        from penstock.undo.undo import undo_load  # noqa: PLC0415 (few callers need it)
+        from penstock.removal.undo import undo_load  # noqa: PLC0415 (few callers need it)
 
         with self._open() if only_planned else self._opening("undo a load") as connection:
             return undo_load(

@@ -16,8 +16,8 @@ from penstock.ledger.ledger import commit_durably
 from penstock.ledger.listing import forget_load, no_such_load
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
-from penstock.undo.decide import find_difference, refuse_load, refuse_tables
-from penstock.undo.values import UndoneTable, UndoOutcome, UndoTable
+from penstock.removal.decide import find_difference, refuse_load, refuse_tables
+from penstock.removal.values import UndoneTable, UndoOutcome, UndoTable
 
 _IS_OF_LOAD = sql.SQL("xmin = ANY (%s::pg_catalog.xid[])")
 
@@ -56,7 +56,7 @@ def _find_tables(connection: Connection, schema: str, load_id: str) -> list[Undo
         raise no_such_load(load_id)
     rights.refuse_other_role("undo")
     refuse_load(load_id, meaning=load.meaning, job=load.job)
-    tables = fetch_rows(connection, "undo/undo_tables", UndoTable, ledger=schema, load=load_id)
+    tables = fetch_rows(connection, "removal/undo_tables", UndoTable, ledger=schema, load=load_id)
     refuse_tables(load_id, tables)
     return tables
 

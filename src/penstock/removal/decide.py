@@ -10,7 +10,7 @@ from penstock.core.errors import PenstockError, TargetError
 from penstock.core.units import count_nouns
 
 if TYPE_CHECKING:
-    from penstock.undo.values import UndoneTable, UndoTable
+    from penstock.removal.values import UndoneTable, UndoTable
 
 # Why a load in another mode than append cannot be undone.
 _MODES = {

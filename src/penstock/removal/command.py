@@ -14,7 +14,7 @@ from penstock.core.units import count_nouns
 from penstock.loading.views.outcome import describe_server
 
 if TYPE_CHECKING:
-    from penstock.undo.values import UndoOutcome
+    from penstock.removal.values import UndoOutcome
 
 Plan = Annotated[bool, typer.Option("--plan", help="Count the rows that would be removed, and do nothing else.")]
 Partial = Annotated[
