@@ -48,16 +48,19 @@ def test_rows_of_the_load_are_there_or_gone_as_a_whole(
 ) -> None:
     """At each of its moments: before the deletion, in it, at the commit and behind it."""
     server = new_server()
-    loads = Loads(server.ensure_running(), piece_bytes=509, chunk_bytes=500, setup=f"{_SHAPES[shape]};{_SLOW}")
+    Loads(server.ensure_running(), setup=f"{_SHAPES[shape]};{_SLOW}")
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
     points = undone = 0
     while points < POINTS // len(_SHAPES):
+        loads = Loads(server.ensure_running(), piece_bytes=509, chunk_bytes=500)
         outcome = loads.run(target(path), batch_bytes=1000)
         assert outcome.rows == ROWS
         is_undone = False
         while not is_undone:
-            _undo_and_break(server, loads, rng)
+            _undo_and_break(server, loads.conninfo, rng)
+            # A server that is started again has another port
+            loads = Loads(server.ensure_running())
             points += 1
             ((count, known),) = loads.execute("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM penstock.loads)")
             assert (count, known) in ((50 + ROWS, 1), (50, 0))
@@ -67,11 +70,11 @@ def test_rows_of_the_load_are_there_or_gone_as_a_whole(
     assert undone > 0
 
 
-def _undo_and_break(server: EmbeddedServer, loads: Loads, rng: random.Random) -> None:
+def _undo_and_break(server: EmbeddedServer, conninfo: str, rng: random.Random) -> None:
     """Undo the newest load, and break the process, the session or the server at some moment of the deletion."""
-    argv = [sys.executable, "-m", "penstock", "undo", "latest", f"--to={loads.conninfo}", "--quiet"]
+    argv = [sys.executable, "-m", "penstock", "undo", "latest", f"--to={conninfo}", "--quiet"]
     with (
-        psycopg.connect(loads.conninfo, autocommit=True) as watcher,
+        psycopg.connect(conninfo, autocommit=True) as watcher,
         subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
     ):
         while not (found := watcher.execute(_WAITS).fetchall()) and process.poll() is None:
@@ -85,7 +88,6 @@ def _undo_and_break(server: EmbeddedServer, loads: Loads, rng: random.Random) ->
         else:
             process.kill()
         process.wait()
-    server.ensure_running()
 
 
 def _terminate(watcher: psycopg.Connection, found: Sequence[tuple[int]]) -> None:
