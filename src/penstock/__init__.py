@@ -21,6 +21,7 @@ _NAMES_BY_MODULE = {
         "resume",
         "retry",
         "temp_usage",
+        "undo",
         "verify",
     ),
     "penstock.loading.loader": ("Loader",),

@@ -7,6 +7,7 @@ from penstock.api.functions import repair as repair
 from penstock.api.functions import resume as resume
 from penstock.api.functions import retry as retry
 from penstock.api.functions import temp_usage as temp_usage
+from penstock.api.functions import undo as undo
 from penstock.api.functions import verify as verify
 from penstock.core.errors import AwsError as AwsError
 from penstock.core.errors import DataError as DataError

@@ -1,6 +1,6 @@
 """Ledgers that older versions of penstock have written are upgraded, and what they know survives.
 
-tests/ledgers has a dump of each version from 10 on, which support/write_ledger.py has made with that version.
+tests/ledgers has a dump of each version from 11 on, which support/write_ledger.py has made with that version.
 """
 
 from __future__ import annotations
@@ -293,13 +293,13 @@ def test_upgrade_that_is_killed_leaves_the_old_version_whole(old: Loads) -> None
 
 def test_step_that_fails_leaves_the_old_version_whole(old: Loads) -> None:
     """For example because somebody has added a column of that name. The error says that an upgrade has failed."""
-    old.execute("ALTER TABLE penstock.loads ADD COLUMN failed_later text")
+    old.execute("ALTER TABLE penstock.ranges ADD COLUMN transaction text")
     before = describe(old), count_rows(old)
     with pytest.raises(TargetError, match="already exists") as caught:
         upgrade(old)
     assert "While upgrading the ledger" in str(caught.value.detail)
     assert (describe(old), count_rows(old)) == before
-    old.execute("ALTER TABLE penstock.loads DROP COLUMN failed_later")
+    old.execute("ALTER TABLE penstock.ranges DROP COLUMN transaction")
     upgrade(old)
 
 

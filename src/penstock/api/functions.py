@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
     from penstock.preflight.doctor import DoctorResult
     from penstock.proof.values import VerifyOutcome
+    from penstock.removal.values import UndoOutcome
     from penstock.restore.repair import RepairOutcome
     from penstock.temp.usage.values import UsageReport
 
@@ -332,6 +333,20 @@ def verify(
     """
     with _open_ledger(to, options, allows_standby=not values) as view:
         return view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
+
+
+@takes(ACCESS_KEYWORDS)
+def undo(
+    load_id: str, *, to: str | None = None, partial: bool = False, plan: bool = False, **options: Unpack[AccessKeywords]
+) -> UndoOutcome:
+    """Remove exactly the rows that a load has stored, and the load from the ledger, in one transaction.
+
+    `load_id` may be abbreviated to its first characters; "latest" is the role's newest load. If some of its rows were
+    changed since, nothing is removed, unless `partial` is true. With `plan`, rows are only counted. Raises TargetError,
+    DataError, ServerError.
+    """
+    with _open_ledger(to, options, allows_standby=plan) as view:
+        return view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
 
 
 @takes(ACCESS_KEYWORDS)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from penstock.loading.values.outcome import LoadProgress
     from penstock.proof.values import VerifyOutcome
+    from penstock.removal.values import UndoOutcome
 
 
 class LedgerView(Closing):
@@ -277,6 +278,23 @@ class LedgerView(Closing):
         from penstock.proof.verify import verify_load  # noqa: PLC0415 (few callers need it)
 
         return verify_load(self._connect, load_id, ledger_schema=self._schema, values=values, on_progress=on_progress)
+
+    def undo(self, load_id: str, *, is_partial: bool = False, only_planned: bool = False) -> UndoOutcome:
+        """Remove the rows that a load has stored, and the load from the ledger. With `only_planned`, only count them.
+
+        With `is_partial`, rows that were changed since they were stored may stay.
+        """
+        from penstock.removal.undo import undo_load  # noqa: PLC0415 (few callers need it)
+
+        with self._open() if only_planned else self._opening("undo a load") as connection:
+            return undo_load(
+                self._connect,
+                connection,
+                load_id,
+                ledger_schema=self._schema,
+                is_partial=is_partial,
+                only_planned=only_planned,
+            )
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:

@@ -107,6 +107,7 @@ _HEADINGS = MappingProxyType(
             "rejects": "penstock.loading.command.rejects",
             "retry": "penstock.loading.command.rejects",
             "verify": "penstock.proof.command",
+            "undo": "penstock.removal.command",
             "repair": "penstock.restore.command",
             "init": "penstock.loading.command.init",
             "doctor": "penstock.preflight.command.doctor",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Matches two kinds of commands: those that find a load, a change or a lease, with a load's id or the word ID behind
 # them, and those that load. Commands that name their server or ledger already do not match.
 _COMMAND = re.compile(
-    r"\bpenstock (resume|retry|verify|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
+    r"\bpenstock (resume|retry|verify|undo|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
     r"|load(?= --into ))\b"
     r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
 )

@@ -25,7 +25,7 @@ from penstock.ledger.schema import VERSION, LedgerRelation, check_version, compo
 from penstock.ledger.upgrade import compose_upgrade, upgrade_ledger
 
 # What the user is about to do with a load.
-Deed = Literal["resume", "retry", "verify", "forget", "discard rejects of"]
+Deed = Literal["resume", "retry", "verify", "forget", "discard rejects of", "undo"]
 
 
 @frozen

@@ -98,9 +98,9 @@ _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 _CREATOR = re.compile(r"created by penstock ([0-9A-Za-z.+-]+)")
 
 # Raise the version with any change of create.sql, and add sql/upgrades/VERSION.sql (ARCHITECTURE.md).
-VERSION = 11
+VERSION = 12
 # The oldest version that is upgraded. All queries that only read can read it. Older versions were never released.
-OLDEST = 10
+OLDEST = 11
 
 
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:

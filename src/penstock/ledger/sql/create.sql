@@ -5,7 +5,7 @@
 -- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, and that a prune joins
 -- the rows of an object. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
 -- negative `start` corrects other rows: it counts rejected records that were loaded later. `form` says how the records
--- are read.
+-- are read. `transaction` has stored the rows, unless it did so under savepoints; null if an older version wrote the row.
 --
 -- `event` of a load is the number of the last of its events in the order of all loads' events: that it began, truncated a
 -- table, or is complete. `begin_event` is that of its beginning once `event` is another; null in a load that was complete
@@ -82,6 +82,7 @@ CREATE TABLE :"ledger".ranges (
     form jsonb,
     member integer,
     committed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    transaction xid8 DEFAULT pg_catalog.pg_current_xact_id(),
     PRIMARY KEY (load, object, start),
     CHECK (records = rows + suppressed + rejected)
 );
@@ -133,7 +134,7 @@ CREATE TABLE :"ledger".members (
     ended_at timestamptz,
     ledger_version integer NOT NULL,
     PRIMARY KEY (load, number),
-    CONSTRAINT members_version CHECK (ended_at IS NOT NULL OR ledger_version = 11)
+    CONSTRAINT members_version CHECK (ended_at IS NOT NULL OR ledger_version = 12)
 );
 
 CREATE TABLE :"ledger".claims (

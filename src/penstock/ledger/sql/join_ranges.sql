@@ -12,7 +12,8 @@ UPDATE ONLY :"ledger".ranges AS r
        checksum = 0,
        form = NULL,
        member = NULL,
-       committed_at = s.committed_at
+       committed_at = s.committed_at,
+       transaction = NULL
   FROM (
            SELECT a.load,
                   a.object,

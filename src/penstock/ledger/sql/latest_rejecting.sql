@@ -4,5 +4,5 @@
 SELECT l.id::text AS load_id
   FROM ONLY :"ledger".loads AS l
  WHERE EXISTS (SELECT FROM ONLY :"ledger".rejects AS r WHERE r.load = l.id)
- ORDER BY coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) DESC
+ ORDER BY coalesce(l.begin_event, l.event) DESC
  LIMIT 1;

@@ -7,16 +7,16 @@
 \set load_is_locked `cat parts/load_is_locked.sql`
 SELECT l.id::text AS load_id,
        (
-           SELECT pg_catalog.to_jsonb(f) ->> 'failed_later'
+           SELECT f.failed_later
              FROM ONLY :"ledger".loads AS f
             WHERE f.owner = CURRENT_USER
-              AND (pg_catalog.to_jsonb(f) ->> 'failed_event')::int8 > e.began
-            ORDER BY (pg_catalog.to_jsonb(f) ->> 'failed_event')::int8 DESC
+              AND f.failed_event > e.began
+            ORDER BY f.failed_event DESC
             LIMIT 1
        ) AS failed_later
   FROM ONLY :"ledger".loads AS l
   CROSS JOIN LATERAL (
-           SELECT coalesce((pg_catalog.to_jsonb(l) ->> 'begin_event')::int8, l.event) AS began
+           SELECT coalesce(l.begin_event, l.event) AS began
        ) AS e
  WHERE l.owner = CURRENT_USER
    AND (

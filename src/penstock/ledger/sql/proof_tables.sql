@@ -90,7 +90,7 @@ WITH own AS MATERIALIZED (
       LEFT JOIN landed AS t ON t.load = s.load AND t.oid = s.oid
       CROSS JOIN LATERAL (
                SELECT coalesce(
-                          (pg_catalog.to_jsonb(l) ->> 'begin_event')::int8,
+                          l.begin_event,
                           CASE WHEN l.state = 'running' THEN l.event END
                       ) AS begin_event
            ) AS e
@@ -115,7 +115,7 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
        coalesce(t.duplicates, 0) AS duplicates,
        coalesce(t.existing, 0) AS existing,
        coalesce(t.is_emptied, false) AS is_emptied,
-       coalesce((pg_catalog.to_jsonb(l) -> 'created') ? pg_catalog.concat_ws('.', own.schema, own.name), false) AS is_created,
+       pg_catalog.concat_ws('.', own.schema, own.name) = ANY (l.created) AS is_created,
        EXISTS (
            SELECT
              FROM related AS r

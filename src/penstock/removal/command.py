@@ -1,0 +1,63 @@
+"""`penstock undo`: removes the rows that a load has stored, and the load from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
+from penstock.cli.output import write_result
+from penstock.core.units import count_nouns
+from penstock.loading.views.outcome import describe_server
+
+if TYPE_CHECKING:
+    from penstock.removal.values import UndoOutcome
+
+Plan = Annotated[bool, typer.Option("--plan", help="Count the rows that would be removed, and do nothing else.")]
+Partial = Annotated[
+    bool,
+    typer.Option(
+        "--partial", help="Remove the rows that are as the load stored them, if others were changed since then."
+    ),
+]
+
+
+@takes(LEDGER)
+def undo(
+    load_id: NewestId,
+    plan: Plan = False,
+    partial: Partial = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Remove exactly the rows that a load has stored, and the load from the ledger. Its files can then be loaded again.
+
+    Rows are known by the transactions that stored them. If some were updated, moved or deleted since then, nothing is
+    removed without --partial. Triggers fire and foreign keys hold as for any DELETE. Loads with --mode append, with
+    --create too, can be undone, also if they were interrupted; not those with --on-error reject, with a transform or
+    through a staging table, of a restored or copied database, or whose details were pruned.
+    """
+    with open_ledger(options, allows_standby=plan) as view:
+        outcome = view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
+    if as_json:
+        write_result(asdict(outcome))
+    elif not quiet:
+        write_result(list(describe_undo(outcome, is_planned=plan)))
+
+
+def describe_undo(outcome: UndoOutcome, *, is_planned: bool) -> Iterator[str]:
+    """Yield lines that say what was removed, or would be."""
+    on_server = describe_server(outcome.server, outcome.database)
+    yield f"{'would undo' if is_planned else 'undid'} load {outcome.load_id}{on_server}:"
+    for each in outcome.tables:
+        stay = each.stored - each.rows
+        changed = f", {stay:,} of {each.stored:,} were changed since and are not removed" if stay else ""
+        yield f'  {count_nouns(each.rows, "row")} of "{each.table}"{changed}'
+    if not outcome.tables:
+        yield "  it has stored no rows"
+    if not is_planned:
+        yield "its files count as not loaded"

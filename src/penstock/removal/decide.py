@@ -1,0 +1,81 @@
+"""Decides whether a load can be undone, and whether what is found in its tables is what it has stored. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import PenstockError, TargetError
+from penstock.core.units import count_nouns
+
+if TYPE_CHECKING:
+    from penstock.removal.values import UndoneTable, UndoTable
+
+# Why a load in another mode than append cannot be undone.
+_MODES = {
+    "truncate": "it has removed the table's former rows, and nothing can restore them",
+    "replace": "it has replaced the table, and the former one does not exist any more",
+    "upsert": "it has updated rows, and their former values do not exist any more",
+    "sync": "it has updated or deleted rows, and their former values do not exist any more",
+    "insert-new": "its rows were merged, and the ledger has no transactions of merges",
+}
+_FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
+
+
+def refuse_load(load_id: str, *, meaning: str, job: str | None) -> None:
+    """Raise TargetError if a load has done what an undo cannot revert. `meaning` and `job` are JSON of the ledger."""
+    targets: Sequence[Mapping[str, Any]] = json.loads(meaning).get("targets", ())
+    whys = [_MODES[each["mode"]] for each in targets if each.get("mode") in _MODES]
+    if any(each.get("transform") for each in targets):
+        whys.append("the statement of its transform may have changed any row")
+    elif not whys and any(each.get("landing") != "table" for each in targets):
+        whys.append("its rows were moved from a staging table, and the ledger has no transactions of such moves")
+    if job is not None and json.loads(job).get("rules", {}).get("on_error") == "reject":
+        whys.append("with --on-error reject its rows were stored under savepoints, which the ledger does not have")
+    if whys:
+        raise _refusal(load_id, whys[0])
+
+
+def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
+    """Raise TargetError if the rows of a load cannot be told from others."""
+    for each in tables:
+        if each.oid is None or each.kind is None:
+            raise TargetError(
+                f'table "{each.table}" of load {load_id} does not exist any more',
+                hint=f"Run penstock loads forget {load_id}, so that the files count as not loaded.",
+            )
+        if not each.is_here:
+            raise _refusal(
+                load_id, f'table "{each.table}" is a copy, or was restored: its rows have other transactions'
+            )
+        if not each.is_known:
+            raise _refusal(load_id, "its transactions were pruned, or an older version of penstock has loaded it")
+        if each.is_old:
+            raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
+
+
+def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool) -> PenstockError | None:
+    """Return the error if tables do not have exactly the rows that a load has stored, None if they do.
+
+    With `is_partial`, rows may be missing.
+    """
+    for each in tables:
+        found = f'Of {count_nouns(each.stored, "row")} that it has stored in "{each.table}", {each.rows:,}'
+        if each.rows > each.stored:
+            return TargetError(
+                f'table "{each.table}" has more rows of the transactions of load {load_id} than it has stored',
+                detail=f"It has stored {each.stored:,}, and {each.rows:,} were found: a trigger may have added some.",
+                hint=_FORGET.format(load_id),
+            )
+        if each.rows < each.stored and not is_partial:
+            return TargetError(
+                f"load {load_id} cannot be undone as a whole: some of its rows were updated, moved or deleted",
+                detail=f"{found} are as they were stored. Row security or a trigger may also keep rows.",
+                hint="Use --partial to remove those alone. Rows that were updated since then stay.",
+            )
+    return None
+
+
+def _refusal(load_id: str, why: str) -> TargetError:
+    return TargetError(f"load {load_id} cannot be undone: {why}", hint=_FORGET.format(load_id))

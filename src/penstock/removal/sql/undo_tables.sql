@@ -1,0 +1,41 @@
+-- undo_tables.sql: the tables that hold rows of a load, and the transactions that have stored them
+-- returns removal.values.UndoTable; needs the ledger; PostgreSQL 14+
+-- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f undo_tables.sql
+--
+-- The system column xmin has the lower 32 bits of a transaction's number. After 2^31 later transactions another
+-- transaction may have the same xmin. A ledger of an older version has no column `transaction`.
+\set object_oid `cat ../../ledger/sql/parts/object_oid.sql`
+\set origin `cat ../../ledger/sql/parts/origin.sql`
+SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
+       coalesce(min(c.relname::text), min(s.name)) AS name,
+       s.oid::bigint,
+       min(c.relkind::text) AS kind,
+       s.is_here,
+       pg_catalog.sum(s.rows)::int8 AS rows,
+       pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
+       coalesce(
+           pg_catalog.bool_or(
+               pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::numeric - s.transaction::text::numeric
+               >= 2147483648
+           ),
+           false
+       ) AS is_old,
+       coalesce(
+           pg_catalog.array_agg(DISTINCT s.transaction::xid::text) FILTER (WHERE s.transaction IS NOT NULL), '{}'
+       ) AS transactions
+  FROM (
+           SELECT o.target_schema::text AS schema,
+                  o.target_table::text AS name,
+                  :object_oid AS oid,
+                  o.origin = :origin AS is_here,
+                  r.rows,
+                  (pg_catalog.to_jsonb(r) ->> 'transaction')::xid8 AS transaction
+             FROM ONLY :"ledger".objects AS o
+             JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
+            WHERE o.load = :'load'
+              AND r.rows <> 0
+       ) AS s
+  LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.oid
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+ GROUP BY s.oid, s.is_here
+ ORDER BY 1, 2;

@@ -1,0 +1,83 @@
+"""Undoes a load: deletes the rows with the transactions that the ledger has of it, and removes it from the ledger.
+
+Both are done by one transaction, so a process that dies leaves either all or nothing. The rows are known by xmin, which
+VACUUM, FREEZE and CLUSTER keep, and an UPDATE replaces.
+"""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.connect.connection import Connection, ConnectionFactory
+from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.sql import fetch_one, fetch_rows, table_identifier
+from penstock.ledger.ledger import commit_durably
+from penstock.ledger.listing import forget_load, no_such_load
+from penstock.ledger.rejects import RejectStore
+from penstock.ledger.rights import read_rights
+from penstock.removal.decide import find_difference, refuse_load, refuse_tables
+from penstock.removal.values import UndoneTable, UndoOutcome, UndoTable
+
+_IS_OF_LOAD = sql.SQL("xmin = ANY (%s::pg_catalog.xid[])")
+
+
+def undo_load(
+    connect: ConnectionFactory,
+    connection: Connection,
+    load_id: str,
+    *,
+    ledger_schema: str,
+    is_partial: bool = False,
+    only_planned: bool = False,
+) -> UndoOutcome:
+    """Delete the rows that a load has stored, and remove it from the ledger. With `only_planned`, only count them.
+
+    With `is_partial`, rows that were updated or deleted since then may be missing. Needs DELETE and SELECT on the
+    tables. Raises TargetError, DataError, ServerError; then nothing was changed.
+    """
+    server = read_server_facts(connection)
+    with in_transaction(connection, "undoing the load"):
+        tables = _find_tables(connection, ledger_schema, load_id)
+        if not only_planned:
+            connect.refuse_unwritable("undo a load")
+            # This locks the load's row, and so no process can resume the load.
+            forget_load(connection, ledger_schema, load_id, keeps_rows=True)
+            connection.execute(commit_durably())
+        done = tuple(_count(connection, each) if only_planned else _delete(connection, each) for each in tables)
+        if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
+            raise error
+    return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done)
+
+
+def _find_tables(connection: Connection, schema: str, load_id: str) -> list[UndoTable]:
+    rights, load = read_rights(connection, schema, load_id), RejectStore(schema, load_id).read_load(connection)
+    if rights is None or load is None:
+        raise no_such_load(load_id)
+    rights.refuse_other_role("undo")
+    refuse_load(load_id, meaning=load.meaning, job=load.job)
+    tables = fetch_rows(connection, "removal/undo_tables", UndoTable, ledger=schema, load=load_id)
+    refuse_tables(load_id, tables)
+    return tables
+
+
+def _delete(connection: Connection, table: UndoTable) -> UndoneTable:
+    query = sql.SQL("DELETE FROM {} WHERE {}").format(_place(table), _IS_OF_LOAD)
+    with translate_errors(f'removing rows from table "{table.table}"'):
+        return _make(table, connection.execute(query, [table.transactions]).rowcount)
+
+
+def _count(connection: Connection, table: UndoTable) -> UndoneTable:
+    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(_place(table), _IS_OF_LOAD)
+    with translate_errors(f'counting rows of table "{table.table}"'):
+        return _make(table, fetch_one(connection, query, [table.transactions])[0])
+
+
+def _make(table: UndoTable, rows: int) -> UndoneTable:
+    return UndoneTable(table=str(table.table), stored=table.rows, rows=rows)
+
+
+def _place(table: UndoTable) -> sql.Composable:
+    """Return what is written behind FROM. COPY fills partitions, but no tables that inherit from an ordinary one."""
+    name = table_identifier(table.table)
+    return name if table.kind == "p" else sql.SQL("ONLY {}").format(name)

@@ -1,0 +1,59 @@
+"""What an undo reads from the ledger, and what it has removed."""
+
+from __future__ import annotations
+
+from penstock.core.frozen import frozen
+from penstock.core.values.table import TableName
+
+
+@frozen
+class UndoTable:
+    """The row of undo_tables.sql: a table with rows of a load, and the transactions that have stored them."""
+
+    schema: str
+    name: str
+    # The table's oid in this database, None if the table does not exist any more.
+    oid: int | None
+    # pg_class.relkind, None if the table does not exist any more.
+    kind: str | None
+    # Whether the load ran in this database, and not in one of which this is a copy or a restored dump.
+    is_here: bool
+    # The rows that the load has stored, by the ledger.
+    rows: int
+    # Whether the ledger has the transactions of all these rows.
+    is_known: bool
+    # Whether so many transactions have followed that xmin does not tell the load's rows from others.
+    is_old: bool
+    # The values of xmin in the load's rows.
+    transactions: list[str]
+
+    @property
+    def table(self) -> TableName:
+        """Return the table's name."""
+        return TableName(schema=self.schema, name=self.name)
+
+
+@frozen
+class UndoneTable:
+    """What an undo has removed from a table, or would remove."""
+
+    table: str
+    # The rows that the load had stored, by the ledger.
+    stored: int
+    # Those of them that were found as the load had stored them, and were removed.
+    rows: int
+
+
+@frozen
+class UndoOutcome:
+    """What an undo has removed, or would remove."""
+
+    load_id: str
+    server: str
+    database: str
+    tables: tuple[UndoneTable, ...]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows were removed."""
+        return sum(each.rows for each in self.tables)

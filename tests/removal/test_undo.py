@@ -1,0 +1,358 @@
+"""penstock undo removes exactly the rows that a load has stored, and the load from the ledger, or nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import penstock
+from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
+from penstock.core.values.job import LoadRules, Transform
+from penstock.removal.decide import refuse_load
+from support.dumps import copy_as_template, dump_and_restore
+from support.loads import IMPATIENT, Loads, target
+from support.modes import Killed, killing_at, mode_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.servers import PgServer
+
+BATCH = 2000
+OLD = [(-1, "old"), (-2, "old")]
+
+
+@pytest.fixture
+def loads(ledger18: str) -> Loads:
+    """Provide loads in tiny batches into a table with two rows of others."""
+    setup = "CREATE TABLE t (a int, b text); INSERT INTO t VALUES (-1, 'old'), (-2, 'old')"
+    return Loads(ledger18, piece_bytes=509, chunk_bytes=500, setup=setup)
+
+
+def write(path: Path, numbers: range, *, bad: int | None = None) -> Path:
+    """Write a csv file of numbers; the record of `bad` has letters for its number."""
+    path.write_text("a,b\n" + "".join(f"{'x' * len(str(n)) if n == bad else n},value {n}\n" for n in numbers))
+    return path
+
+
+def run(loads: Loads, path: Path, mode: str = "append", **options: Any) -> str:
+    """Load a file in several transactions and return the load's id."""
+    load_id = loads.run(mode_target(path, mode, **options), batch_bytes=BATCH).load_id
+    assert load_id is not None
+    return load_id
+
+
+def numbers(loads: Loads) -> list[int]:
+    """Return column a in order."""
+    return [row[0] for row in loads.execute("SELECT a FROM t ORDER BY a")]
+
+
+def has_load(loads: Loads, load_id: str) -> bool:
+    """Return whether the ledger has a load."""
+    return loads.execute(f"SELECT count(*) FROM penstock.loads WHERE id = '{load_id}'") == [(1,)]
+
+
+def refuse(loads: Loads, load_id: str, match: str, **options: Any) -> PenstockError:
+    """Undo a load, which must be refused and change nothing; return the error."""
+    before = loads.rows()
+    with pytest.raises(PenstockError, match=match) as caught:
+        penstock.undo(load_id, to=loads.conninfo, **options)
+    assert loads.rows() == before
+    assert has_load(loads, load_id)
+    return caught.value
+
+
+@pytest.mark.versions
+def test_rows_of_the_load_alone_go_and_its_file_can_be_loaded_again(database: str, tmp_path: Path) -> None:
+    """Rows of others, and of loads before and after it, stay."""
+    setup = "CREATE TABLE t (a int, b text); INSERT INTO t VALUES (-1, 'old'), (-2, 'old')"
+    loads = Loads(database, piece_bytes=509, chunk_bytes=500, setup=setup)
+    paths = [write(tmp_path / name, range(n, n + 300)) for name, n in (("a", 0), ("b", 1000), ("c", 2000))]
+    ids = [run(loads, path) for path in paths]
+    planned = penstock.undo(ids[1], to=database, plan=True)
+    assert [(each.stored, each.rows) for each in planned.tables] == [(300, 300)]
+    assert len(numbers(loads)) == 902
+    assert penstock.undo(ids[1][:8], to=database) == planned
+    assert numbers(loads) == [-2, -1, *range(300), *range(2000, 2300)]
+    assert not has_load(loads, ids[1])
+    assert penstock.verify(ids[2], to=database, values=True).is_verified
+    assert loads.run(target(paths[1])).rows == 300
+    assert loads.count() == 902
+
+
+def test_latest_is_the_newest_load(loads: Loads, tmp_path: Path) -> None:
+    """And of a table that it created, all rows go; the table stays."""
+    path = write(tmp_path / "a", range(300))
+    run(loads, path, into="made", create=True)
+    assert penstock.undo("latest", to=loads.conninfo).rows == 300
+    assert loads.rows("made") == []
+    assert run(loads, path, into="made", create=True)
+
+
+@pytest.mark.parametrize(
+    "done",
+    ["VACUUM (FREEZE) t", "VACUUM FULL t", "CREATE INDEX i ON t (a); CLUSTER t USING i", "ALTER TABLE t RENAME TO u"],
+)
+def test_what_keeps_rows_as_they_are_does_not_hinder(loads: Loads, tmp_path: Path, done: str) -> None:
+    """Freezing and writing the table anew leave xmin; a renamed table is the same table."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    for statement in done.split("; "):
+        loads.execute(statement)
+    assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+    assert loads.rows("u" if "RENAME" in done else "t") == sorted(OLD, key=repr)
+
+
+def test_frozen_rows_of_a_created_table_go(loads: Loads, tmp_path: Path) -> None:
+    """COPY FREEZE writes the transaction's number too."""
+    job = target(write(tmp_path / "a", range(300)), into="made", create=True)
+    load_id = loads.run(job, rules=replace(IMPATIENT, freeze="auto")).load_id
+    assert load_id is not None
+    assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+    assert loads.rows("made") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("DELETE FROM t WHERE a = 7", []),
+        ("UPDATE t SET b = 'changed' WHERE a = 7", [(7, "changed")]),
+    ],
+)
+def test_rows_that_were_changed_since_are_told_and_only_partial_removes_the_rest(
+    loads: Loads, tmp_path: Path, change: str, left: list[Any]
+) -> None:
+    """An updated row is not the load's any more."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute(change)
+    error = refuse(loads, load_id, "cannot be undone as a whole")
+    assert "299" in str(error.detail)
+    assert "--partial" in str(error.hint)
+    (done,) = penstock.undo(load_id, to=loads.conninfo, partial=True).tables
+    assert (done.stored, done.rows) == (300, 299)
+    assert loads.rows() == sorted([*OLD, *left], key=repr)
+
+
+def test_row_that_moved_to_another_partition_is_told(loads: Loads, tmp_path: Path) -> None:
+    """Others of all partitions go."""
+    loads.execute(
+        "CREATE TABLE p (a int, b text) PARTITION BY RANGE (a);"
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (100) TO (1000)"
+    )
+    load_id = run(loads, write(tmp_path / "a", range(300)), into="p")
+    loads.execute("UPDATE p SET a = 500 WHERE a = 7")
+    refuse(loads, load_id, "cannot be undone as a whole")
+    penstock.undo(load_id, to=loads.conninfo, partial=True)
+    assert loads.rows("p") == [(500, "value 7")]
+
+
+def test_rows_of_a_table_that_inherits_stay(loads: Loads, tmp_path: Path) -> None:
+    """COPY had stored none in it."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute("CREATE TABLE child () INHERITS (t); INSERT INTO child SELECT * FROM ONLY t WHERE a > 0")
+    penstock.undo(load_id, to=loads.conninfo)
+    assert loads.count() == 299 + 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "rules", "match"),
+    [
+        ("truncate", {}, IMPATIENT, "removed the table's former rows"),
+        ("replace", {}, IMPATIENT, "replaced the table"),
+        ("upsert", {"key": ("a",)}, IMPATIENT, "updated rows"),
+        ("insert-new", {"key": ("a",)}, IMPATIENT, "its rows were merged"),
+        ("sync", {"key": ("a",), "max_delete": 100}, IMPATIENT, "updated or deleted rows"),
+        ("append", {}, replace(IMPATIENT, on_error="reject"), "savepoints"),
+        (
+            "append",
+            {"transform": Transform(name="f.sql", text="INSERT INTO t SELECT a::int, b FROM :staging")},
+            IMPATIENT,
+            "transform",
+        ),
+    ],
+)
+def test_load_that_did_what_cannot_be_reverted_is_refused_with_the_reason(
+    loads: Loads, tmp_path: Path, mode: str, options: dict[str, Any], rules: LoadRules, match: str
+) -> None:
+    """The hint says what to do by hand."""
+    loads.execute("DELETE FROM t; ALTER TABLE t ADD PRIMARY KEY (a)")
+    outcome = loads.run(mode_target(write(tmp_path / "a", range(300)), mode, **options), rules=rules)
+    error = refuse(loads, str(outcome.load_id), match, partial=True)
+    assert "penstock loads forget" in str(error.hint)
+
+
+def test_rows_that_came_through_a_staging_table_are_refused() -> None:
+    """As those of a table with row security, or of several tables with --atomic."""
+    staged = {"mode": "append", "landing": "staging", "transform": False}
+    with pytest.raises(TargetError, match="moved from a staging table"):
+        refuse_load("1", meaning=json.dumps({"targets": [staged]}), job=None)
+    refuse_load("1", meaning=json.dumps({"targets": [staged | {"landing": "table"}]}), job=None)
+
+
+def test_interrupted_load_is_undone(loads: Loads, tmp_path: Path) -> None:
+    """What it has committed goes, and the corrected file is loaded as a whole."""
+    path = write(tmp_path / "a", range(600), bad=500)
+    with pytest.raises(DataError):
+        run(loads, path)
+    assert 2 < loads.count() < 602
+    (load_id,) = [str(row[0]) for row in loads.execute("SELECT id FROM penstock.loads")]
+    penstock.undo(load_id, to=loads.conninfo)
+    assert loads.rows() == sorted(OLD, key=repr)
+    run(loads, write(path, range(600)))
+    assert numbers(loads) == [-2, -1, *range(600)]
+
+
+def test_running_load_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Its process would go on to store rows."""
+    caught: list[PenstockError] = []
+
+    def undo(number: int) -> None:
+        if number == 8:
+            with pytest.raises(TargetError, match="is running") as error:
+                penstock.undo("latest", to=loads.conninfo)
+            caught.append(error.value)
+
+    loads.at_piece = undo
+    run(loads, write(tmp_path / "a", range(600)))
+    assert caught
+    assert loads.count() == 602
+
+
+def test_resumed_load_of_several_processes_is_undone_as_a_whole(loads: Loads, tmp_path: Path) -> None:
+    """Its batches are of several sessions and runs."""
+    paths = [write(tmp_path / f"f{n}", range(n * 100, n * 100 + 100)) for n in range(6)]
+    rules = replace(IMPATIENT, join=True)
+
+    pieces = itertools.count()
+
+    def die(_number: int) -> None:
+        if next(pieces) == 8:
+            raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(target(paths, into="t"), rules=rules, batch_bytes=500)
+    loads.at_piece = None
+    outcome = loads.run(target(paths, into="t"), rules=rules, batch_bytes=500)
+    assert loads.count() == 602
+    assert penstock.undo(str(outcome.load_id), to=loads.conninfo).rows == 600
+    assert loads.rows() == sorted(OLD, key=repr)
+
+
+def test_foreign_key_holds_as_for_any_delete(loads: Loads, tmp_path: Path) -> None:
+    """The error is the server's, and nothing is changed."""
+    loads.execute("CREATE TABLE p (a int PRIMARY KEY, b text); CREATE TABLE c (a int REFERENCES p)")
+    load_id = run(loads, write(tmp_path / "a", range(300)), into="p")
+    loads.execute("INSERT INTO c VALUES (7)")
+    with pytest.raises(PenstockError) as caught:
+        penstock.undo(load_id, to=loads.conninfo)
+    assert caught.value.sqlstate == "23503"
+    assert loads.count("p") == 300
+    assert has_load(loads, load_id)
+
+
+def test_trigger_that_keeps_rows_is_told(loads: Loads, tmp_path: Path) -> None:
+    """The server reports fewer deleted rows."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN IF OLD.a = 7 THEN RETURN NULL; END IF; RETURN OLD; END $$;"
+        "CREATE TRIGGER x BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep()"
+    )
+    refuse(loads, load_id, "cannot be undone as a whole")
+
+
+def test_rows_that_a_trigger_added_to_the_table_are_not_removed(loads: Loads, tmp_path: Path) -> None:
+    """They have the same transaction, so the load's own cannot be told from them."""
+    loads.execute(
+        "CREATE FUNCTION twice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.a = 7 THEN INSERT INTO t VALUES (-7, NEW.b); END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION twice()"
+    )
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    refuse(loads, load_id, "more rows", partial=True)
+
+
+@pytest.mark.parametrize("how", ["dump", "template"])
+def test_copy_of_the_database_is_refused(loads: Loads, tmp_path: Path, pg18: PgServer, how: str) -> None:
+    """Its rows have other transactions, or those of a database that is not this one."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    into = pg18.fresh_database()
+    move = dump_and_restore if how == "dump" else copy_as_template
+    there = Loads(move(pg18, loads.conninfo, into))
+    refuse(there, load_id, "is a copy, or was restored", partial=True)
+
+
+def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path) -> None:
+    """The ledger has not kept the transactions; there is nothing to remove."""
+    loads.execute("CREATE TABLE u (a int, b text)")
+    ids = [run(loads, write(tmp_path / name, range(300)), into=name) for name in ("t", "u")]
+    loads.execute("DROP TABLE u")
+    refuse(loads, ids[1], "does not exist any more")
+    loads.execute(
+        "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
+    )
+    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        view.prune(age_s=3600)
+    refuse(loads, ids[0], "pruned")
+
+
+def test_row_that_another_session_holds_ends_the_undo(loads: Loads, tmp_path: Path) -> None:
+    """It waits for five seconds at most, and nothing is changed."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    with psycopg.connect(loads.conninfo) as holder:
+        holder.execute("SELECT FROM t WHERE a = 7 FOR UPDATE")
+        with pytest.raises(ServerError):
+            penstock.undo(load_id, to=loads.conninfo)
+    assert has_load(loads, load_id)
+    assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+
+
+def test_two_undos_at_once_remove_the_rows_once(loads: Loads, tmp_path: Path) -> None:
+    """The other finds no such load."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    results: list[int | PenstockError] = []
+
+    def undo() -> None:
+        try:
+            results.append(penstock.undo(load_id, to=loads.conninfo).rows)
+        except PenstockError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=undo) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each for each in results if each == 300] == [300]
+    assert loads.rows() == sorted(OLD, key=repr)
+
+
+def test_undo_that_dies_at_any_statement_leaves_all_or_nothing(loads: Loads, tmp_path: Path) -> None:
+    """Before each of its statements, until one run gets through."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    for statement in range(100):
+        with killing_at(statement), suppress(Killed):
+            penstock.undo(load_id, to=loads.conninfo)
+            break
+        assert loads.count() == 302
+        assert has_load(loads, load_id)
+    assert 5 < statement < 99
+    assert loads.rows() == sorted(OLD, key=repr)
+    assert not has_load(loads, load_id)
+
+
+def test_load_of_another_role_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """As forget, retry and resume are."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute(
+        f"SET session_replication_role = replica; UPDATE penstock.loads SET owner = 'somebody' WHERE id = '{load_id}'"
+    )
+    refuse(loads, load_id, 'belongs to role "somebody"')
