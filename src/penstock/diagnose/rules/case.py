@@ -83,9 +83,12 @@ class Case:
         return is_much or self.is_written_per_commit(BULK_BYTES)
 
     def is_written_per_commit(self, size_bytes: int) -> bool:
-        """Return whether commits have more WAL than this on average. Return False if that is not known."""
+        """Return whether commits have more WAL than this on average. Return False if that is not known.
+
+        Commits that only lock rows flush WAL too, but the server counts no row that they changed.
+        """
         commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
-        return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
+        return bool(commits) and wal_bytes is not None and wal_bytes > size_bytes * (commits or 0.0)
 
     @property
     def changed_rows(self) -> float | None:
