@@ -85,10 +85,10 @@ class Case:
     def is_written_per_commit(self, size_bytes: int) -> bool:
         """Return whether commits have more WAL than this on average. Return False if that is not known.
 
-        Commits that only lock rows flush WAL too, but the server counts no row that they changed.
+        If none is counted as one that wrote, all count: commits that only lock rows flush WAL without a changed row.
         """
-        commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
-        return bool(commits) and wal_bytes is not None and wal_bytes > size_bytes * (commits or 0.0)
+        commits, wal_bytes = self.rates.writes_per_s or self.rates.commits_per_s, self.rates.wal_bytes_per_s
+        return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
     @property
     def changed_rows(self) -> float | None:
