@@ -196,6 +196,7 @@ def test_connections_are_counted_by_application(database18: str) -> None:
     assert (row["user"], row["connections"], row["idle"]) == ("postgres", 1, 1)
     assert "penstock observe" not in [row["application"] for row in rows]
     assert int(str(row["of_all"])) >= 1
+    assert int(str(row["idle_of_all"])) >= 1
 
 
 def test_idle_session_that_blocks_others_is_seen(database: str) -> None:

@@ -53,6 +53,7 @@ _EXPLAINS = {**_CAUSES, **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-i
 # The effects that are not reported if their cause is reported, because the remedies of the effects would then be wrong.
 _EFFECTS = {
     "autovacuum-wraparound": frozenset({"lock-wait"}),
+    "standby-behind": frozenset({"commit-standby"}),
     "xmin-held": frozenset({"autovacuum", "autovacuum-io"}),
     "temp-spill": frozenset({"statement-spills"}),
     "temp-spill-on-data-volume": frozenset({"statement-spills"}),

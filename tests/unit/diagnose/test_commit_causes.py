@@ -79,6 +79,13 @@ def test_wal_by_volume_is_no_matter_of_commits() -> None:
     assert codes(committing(commits_per_s=155, wal_bytes=3_100_000)) == ["commit-local-flush"]
 
 
+def test_commits_that_only_lock_rows_do_not_write_much() -> None:
+    """SELECT FOR UPDATE takes a number and flushes at its commit, and changes no row: 40 kB/s in 200 commits."""
+    waits = [session("LWLock:WALWrite", query_s=0.01, transaction_s=0.02)] * 3
+    samples = [sample(float(t), *waits, xid=200 * t, wal=40_000 * t, counters=database(200 * t)) for t in range(60)]
+    assert codes(samples) == ["commit-local-flush"]
+
+
 def test_rows_to_commit_are_where_the_curve_bends() -> None:
     """Seven of eight sessions wait, so a commit takes as long as 140 rows: of 560, twice as many gain a tenth."""
     samples = committing(commits_per_s=200, wal_bytes=400_000, sessions=8)
@@ -128,6 +135,15 @@ def test_wal_may_take_a_quarter_of_what_is_free_on_its_disk(free_gib: int, expec
     samples[0].counters["host_devices"] = ({**dict.fromkeys(numbers, 0), **disk},)
     found = diagnose(recording_of(samples, settings={"max_wal_size": "64MB"}, cpu_count=16))
     assert expected in found[0].remedy
+
+
+def test_max_wal_size_that_is_reached_is_too_small_for_a_short_checkpoint_timeout_too() -> None:
+    """1 GB would do for 15 MB/s of WAL in 30 s, but it is what is there; nothing is known of the disk."""
+    samples = committing(commits_per_s=40, wal_bytes=15_000_000, images=0.92, requested=0.06, sessions=8)
+    settings = {"max_wal_size": "1GB", "checkpoint_timeout": "30s"}
+    found = diagnose(recording_of(samples, settings=settings, cpu_count=16))
+    assert found[0].code == "checkpoints-forced"
+    assert "max_wal_size = '2GB'" in found[0].remedy
 
 
 def test_long_transactions_that_wait_for_a_fifth_of_the_time_are_long_enough() -> None:

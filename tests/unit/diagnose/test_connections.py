@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from penstock.diagnose.examination import diagnose
 from support.made_samples import database, recording_of, sample, session
 
@@ -74,8 +76,30 @@ def test_connections_that_are_all_taken_are_named_by_who_has_them() -> None:
         "all 97 connections that ordinary roles may have are taken, 89 by application shop; 80 are idle" in found.claim
     )
     assert "If they are a pool's, make it smaller" in found.remedy
-    assert "if they were left open: ALTER ROLE web SET idle_session_timeout" in found.remedy
+    assert 'if they were left open: ALTER ROLE "web" SET idle_session_timeout' in found.remedy
     (found,) = found_in(taken(97, idle=5))
     assert "idle_session_timeout" not in found.remedy
     assert found_in(taken(95, idle=80)) == []
     assert found_in(taken(97, idle=80), application="penstock load") == []
+
+
+@pytest.mark.parametrize(("idle_of_all", "expected"), [(90, "; 90 are idle."), (None, "by application shop. The")])
+def test_idle_connections_of_small_applications_count_and_hidden_ones_are_not_called_busy(
+    idle_of_all: int | None, expected: str
+) -> None:
+    """The rows are those of the largest applications; a role without pg_read_all_stats sees no states."""
+    row = {"application": "shop", "user": "web", "connections": 4, "idle": 0, "of_all": 97, "idle_of_all": idle_of_all}
+    (found,) = found_in(lambda t: {"connections": (row,)} if t % 10 == 0 else {})
+    assert expected in found.claim
+    assert ("of these idle" in [each.name for each in found.evidence]) == (idle_of_all is not None)
+
+
+def test_a_database_that_is_dropped_opens_no_connections_and_has_no_deadlocks() -> None:
+    """Each database has a counter of its own; the sum of all falls when one is dropped, or its statistics are reset."""
+    kept, dropped = (
+        {"datname": name, "xact_commit": 0, "xact_rollback": 0, "sessions": 90_000, "deadlocks": 500, "blks_read": 0}
+        for name in ("shop", "old")
+    )
+    assert found_in(lambda t: {"pg_stat_database": (kept, dropped) if t < 15 else (kept,)}) == []
+    reset = {**kept, "sessions": 0, "deadlocks": 0}
+    assert found_in(lambda t: {"pg_stat_database": (kept, dropped) if t < 15 else (reset, dropped)}) == []

@@ -85,6 +85,11 @@ def codes(samples: list[Sample]) -> list[str]:
     return named(diagnose(recording_of(samples)))
 
 
+def codes_with(samples: list[Sample], limits: VolumeLimits) -> list[str]:
+    """Return the codes of what is found, given the limits of the volume."""
+    return named(diagnose(recording_of(samples, volume=limits)))
+
+
 def named(found: Iterable[Diagnosis]) -> list[str]:
     """Return the codes of those diagnoses that name a limit: data-io names none."""
     return [each.code for each in found if each.code != "data-io"]
@@ -237,7 +242,7 @@ def test_known_limits_decide_what_a_volume_is_limited_by(
 ) -> None:
     """By I/Os of 256 KiB at most; the lower of two limits; a queue and a steady rate below the limit prove nothing."""
     samples = waiting_for("IO:DataFileExtend", rows)
-    assert named(diagnose(recording_of(samples, volume=limits))) == expected
+    assert codes_with(samples, limits) == expected
 
 
 @pytest.mark.parametrize(("balance", "when"), [(5_400_000, 2341.0), (2_700_000, 1141.0), (None, 2341.0)])
@@ -268,6 +273,19 @@ def test_waits_for_wal_are_the_data_volumes_only_if_wal_is_there(wal_device: str
     wait = session("IO:WalSync", transaction_s=100.0)
     samples = [sample(float(t), wait, wait, counters={"host_devices": rows}) for t, rows in enumerate(readings)]
     assert [code for code in codes(samples) if code != "commit-local-flush"] == expected
+
+
+def test_waits_for_wal_on_another_device_do_not_hide_a_volume_at_its_limit() -> None:
+    """In three seconds of ten, sessions wait for the data's volume at its limit, and else for WAL on its own device."""
+    samples, writes = [], 0
+    for t in range(100):
+        is_data = t % 10 < 3
+        writes += 750 if is_data else 10
+        data = device(float(t), iops=0) | {"writes": writes, "write_bytes": 8192 * writes}
+        wal = device(float(t), iops=200) | {"tablespace": "pg_wal", "device": "sdc"}
+        wait = session("IO:DataFileRead" if is_data else "IO:WalSync", transaction_s=60.0 + t)
+        samples.append(sample(float(t), wait, counters={"host_devices": (data, wal)}))
+    assert "volume-iops" in codes_with(samples, VolumeLimits(iops=750))
 
 
 def test_volume_at_its_limit_is_named_before_the_wal_of_short_transactions() -> None:

@@ -103,3 +103,17 @@ def test_queue_for_what_the_holder_has_is_the_holders() -> None:
     assert list(found_in(holder, first, waiting(9, 7, 8, wait="Lock:relation"))) == ["lock-wait"]
     # A queue for a row is no queue for a table.
     assert list(found_in(holder, waiting(8, 7), waiting(9, 8, wait="Lock:tuple"))) == ["lock-wait"]
+
+
+def test_open_transaction_that_rows_are_waited_for_is_named_beside_the_queue_at_its_table() -> None:
+    """Ten updates wait for it before an ALTER TABLE waits for all of them, and one reader waits behind that."""
+    left = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    updates = [waiting(pid, 7, query=_UPDATE, query_s=50.0) for pid in range(20, 30)]
+    alter, reader = (
+        waiting(8, 20, 7, wait="Lock:relation", query_s=9.0),
+        waiting(9, 8, wait="Lock:relation", query_s=8.0),
+    )
+    found = found_in(left, *updates, alter, reader)
+    assert {code: round(each.share, 2) for code, each in found.items()} == {"lock-wait": 0.83, "lock-queue": 0.17}
+    assert "pg_terminate_backend(7)" in found["lock-wait"].remedy
+    assert "pg_cancel_backend(8)" in found["lock-queue"].remedy

@@ -170,8 +170,7 @@ ADVICE: Final = {
         f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-DATABASE-VIEW",
     ),
     "connections-taken": Advice(
-        "all {allowed} connections that ordinary roles may have are taken, {who}; {idle} are idle. The server refuses "
-        "new ones",
+        "all {allowed} connections that ordinary roles may have are taken, {who}{idle}. The server refuses new ones",
         (
             RemedySentence(
                 "{end_idle}For good, give the application a pool with fewer connections, in itself or by PgBouncer "

@@ -83,8 +83,11 @@ class Case:
         return is_much or self.is_written_per_commit(BULK_BYTES)
 
     def is_written_per_commit(self, size_bytes: int) -> bool:
-        """Return whether commits have more WAL than this on average. Return False if that is not known."""
-        commits, wal_bytes = self.rates.writes_per_s, self.rates.wal_bytes_per_s
+        """Return whether commits have more WAL than this on average. Return False if that is not known.
+
+        If none is counted as one that wrote, all count: commits that only lock rows flush WAL without a changed row.
+        """
+        commits, wal_bytes = self.rates.writes_per_s or self.rates.commits_per_s, self.rates.wal_bytes_per_s
         return commits is not None and wal_bytes is not None and wal_bytes > size_bytes * commits
 
     @property
@@ -140,6 +143,33 @@ class Increase:
             if self._before is not None:
                 self.total += value - self._before if value >= self._before else value
             self._before = value
+
+
+class DatabaseIncrease:
+    """The increase of a column of pg_stat_database, summed over the databases. Each of them may be dropped or reset."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._databases: dict[object, Increase] = {}
+        self._is_read = False
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample's reading, if it has one."""
+        rows = sample.counters.get("pg_stat_database")
+        for row in rows or ():
+            name = row.get("datname")
+            if name not in self._databases:
+                self._databases[name] = Increase()
+                # The counters of a database that was created after the first reading began at 0.
+                if self._is_read:
+                    self._databases[name].see(0)
+            self._databases[name].see(row.get(self._column))
+        self._is_read = self._is_read or rows is not None
+
+    @property
+    def total(self) -> int:
+        """Return the sum of the increases."""
+        return sum(each.total for each in self._databases.values())
 
 
 def _who(part: ActivityTally) -> list[Evidence]:

@@ -103,6 +103,8 @@ class Checkpoints:
     def _advise_size(self, case: Case, needed_gib: int) -> str:
         """Return the advice for max_wal_size. At most a quarter of the free space of its disk is used, as in a load."""
         free, now = self._seen.free_for_wal, self._seen.number("max_wal_size") or 0
+        # The present size is reached, so a size that the rate alone asks for may be too small.
+        needed_gib = max(needed_gib, math.ceil(2 * now / GIB))
         size_gib = needed_gib if free is None else min(needed_gib, free // 4 // GIB)
         if size_gib * GIB <= now:
             return "The disk of pg_wal has too little room for a larger max_wal_size: enlarge it first."

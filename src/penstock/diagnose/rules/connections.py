@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.rules.case import Case, Increase, number
+from penstock.core.values.names import quote_name
+from penstock.diagnose.rules.case import Case, DatabaseIncrease, number
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -35,7 +36,7 @@ class OpenedSessions:
 
     def __init__(self, seen: RiskMeter) -> None:
         self._allowed = seen.allowed_connections
-        self._opened = Increase()
+        self._opened = DatabaseIncrease("sessions")
         # The time that all backends together spent starting. Only PostgreSQL 18 and later show backends that are
         # starting.
         self._opening_s = 0.0
@@ -50,8 +51,7 @@ class OpenedSessions:
         """Add a sample."""
         opening = sum(session.state == "starting" for session in sample.sessions)
         self._opening_s += opening * sample.interval_s
-        if (databases := sample.counters.get("pg_stat_database")) is not None:
-            self._opened.see(sum(_count(row, "sessions") for row in databases))
+        self._opened.see(sample)
         if (rows := sample.counters.get("connections")) is not None:
             # The rows do not include the sampler's own connection.
             taken = 1 + sum(_count(row, "of_all") for row in rows[:1])
@@ -91,26 +91,38 @@ class OpenedSessions:
     def _find_full(self, case: Case) -> Diagnosis | None:
         if not self._full_readings or not self._rows:
             return None
-        most, idle = self._rows[0], sum(_count(row, "idle") for row in self._rows)
+        most, idle = self._rows[0], _count_idle(self._rows)
         application, user = most.get("application") or "(no name)", most.get("user")
         evidence = [
             number("connections that ordinary roles may have", self._allowed or 0),
             number("connections taken, at most", self._taken),
-            number("of these idle", idle),
+            *([] if idle is None else [number("of these idle", idle)]),
             number(f"of application {application}, user {user}", _count(most, "connections")),
         ]
         # Ending idle sessions is not advised for pools, because many pools do not expect that the server ends a
         # connection. Source: idle_session_timeout in the manual.
         end_idle = (
-            f"Most are idle. If they are a pool's, make it smaller; if they were left open: ALTER ROLE {user} SET "
-            "idle_session_timeout = '10min' ends them. "
-            if idle >= _MOSTLY_IDLE * self._taken
+            "Most are idle. If they are a pool's, make it smaller; if they were left open: ALTER ROLE "
+            f"{quote_name(str(user))} SET idle_session_timeout = '10min' ends them. "
+            if idle is not None and idle >= _MOSTLY_IDLE * self._taken
             else ""
         )
         share = self._full_readings / self._readings
         who = f"{_count(most, 'connections')} by application {application}"
-        words = {"allowed": str(self._allowed), "idle": str(idle), "who": who, "end_idle": end_idle}
+        of_these = "" if idle is None else f"; {idle} are idle"
+        words = {"allowed": str(self._allowed), "idle": of_these, "who": who, "end_idle": end_idle}
         return case.conclude_counted("connections-taken", share, evidence, **words)
+
+
+def _count_idle(rows: Sequence[CounterRow]) -> int | None:
+    """Return how many connections are idle, None if the role may not see it. `rows` has only the largest groups.
+
+    Recordings before idle_of_all have the numbers of these groups alone.
+    """
+    if "idle_of_all" not in rows[0]:
+        return sum(_count(row, "idle") for row in rows)
+    idle = rows[0]["idle_of_all"]
+    return idle if isinstance(idle, int) else None
 
 
 def _count(row: CounterRow, name: str) -> int:

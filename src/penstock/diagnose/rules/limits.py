@@ -21,7 +21,7 @@ from penstock.core.values.device import (
     is_reset,
     rates,
 )
-from penstock.watch.devices import are_counters, read_device, read_metrics
+from penstock.watch.devices import DATA, WAL, are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:
     from penstock.watch.values import Sample
@@ -81,13 +81,19 @@ class DeviceIntervals:
         self.by_device: dict[str, list[Interval]] = {}
         self.device_of: dict[str, str] = {}
 
-    def see(self, sample: Sample, waited_s: float) -> None:
-        """Add a sample. `waited_s` is the sum of the sessions' waits for I/O since the recording's start."""
-        for row in sample.counters.get("host_devices", ()):
-            if not are_counters(row):
-                continue
+    @property
+    def has_wal(self) -> bool:
+        """Return whether pg_wal is on the device of the data. Return true if its device is not known."""
+        data = self.device_of.get(DATA)
+        return self.device_of.get(WAL, data) == data
+
+    def see(self, sample: Sample, *, data_s: float, wal_s: float) -> None:
+        """Add a sample, with the sums of the sessions' waits for tables and for WAL since the recording's start."""
+        rows = [row for row in sample.counters.get("host_devices", ()) if are_counters(row)]
+        self.device_of |= {str(row.get("tablespace")): str(row.get("device")) for row in rows}
+        waited_s = data_s + (wal_s if self.has_wal else 0.0)
+        for row in rows:
             device, now = str(row.get("device")), read_device(row)
-            self.device_of[str(row.get("tablespace"))] = device
             before = self._last.setdefault(device, now)
             if is_reset(before, now):
                 self._last[device], self._waited_s[device] = now, waited_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
-from penstock.diagnose.rules.case import Case, Increase, number, shorten
+from penstock.diagnose.rules.case import Case, DatabaseIncrease, number, shorten
 from penstock.watch.waits import (
     ActivityTally,
     Moment,
@@ -15,6 +15,7 @@ from penstock.watch.waits import (
     is_idle_in_transaction,
     name_application,
     name_statement,
+    spell_wait,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _MOST_LOCKED = 0.5
 _LEAST_PATIENCE_S = 1.0
 
 _IDLE = "idle"
+
+_TABLE_LOCK = "lock:relation"
 
 # The pid that the server reports for a prepared transaction.
 _PREPARED = 0
@@ -71,7 +74,9 @@ class LockWaits:
     def __init__(self) -> None:
         # Waits in a circle of sessions (or for a session in a circle), waits behind a gate, and all other waits.
         self._circling, self._queued, self._held = ActivityTally(), ActivityTally(), ActivityTally()
-        self._deadlocks, self._circles = Increase(), Shares()
+        # Of the other waits, those for a table's lock that wait for its holder directly: a gate waits so.
+        self._first = ActivityTally()
+        self._deadlocks, self._circles = DatabaseIncrease("deadlocks"), Shares()
         self._gates: dict[int, _Gate] = {}
         self._held_s: dict[int | None, float] = {}
         self._holders: dict[int | None, SessionSample] = {}
@@ -80,8 +85,7 @@ class LockWaits:
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
-        if (rows := sample.counters.get("pg_stat_database")) is not None:
-            self._deadlocks.see(sum(count for row in rows if isinstance(count := row.get("deadlocks"), int)))
+        self._deadlocks.see(sample)
         sessions = {session.pid: session for session in sample.sessions}
         behind: dict[int, int] = {}
         circles: dict[str, float] = {}
@@ -99,7 +103,10 @@ class LockWaits:
                 behind[gate.pid] = behind.get(gate.pid, 0) + 1
                 self._see_gate(gate, chain[-1], sessions, moment.weight_s, behind[gate.pid])
             else:
-                self._see_holder(moment, chain[-1] if chain else None, sessions)
+                head = chain[-1] if chain else None
+                is_first = moment.wait == _TABLE_LOCK and head in moment.session.blocked_by
+                (self._first if is_first else self._held).add(moment)
+                self._see_holder(moment, head, sessions)
         for name, weight_s in circles.items():
             self._circles.add(name, weight_s)
 
@@ -112,7 +119,6 @@ class LockWaits:
         gate.most_behind = max(gate.most_behind, behind)
 
     def _see_holder(self, moment: Moment, pid: int | None, sessions: Mapping[int, SessionSample]) -> None:
-        self._held.add(moment)
         self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
         self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
         if pid is not None and (session := sessions.get(pid)) is not None:
@@ -125,6 +131,8 @@ class LockWaits:
         """Return diagnoses of deadlocks, of a queue behind a waiting statement, and of the longest holder of a lock."""
         worst = max(self._held_s, key=lambda pid: self._held_s[pid], default=None)
         gate = max(self._gates.values(), key=lambda each: each.waited_s, default=None)
+        # The gate's own statement counts as part of the queue.
+        (self._queued if gate is not None and worst == gate.holder_pid else self._held).join(self._first)
         rest, found = self._held, []
         if not self._is_deadlocked(case):
             rest.join(self._circling)
@@ -135,11 +143,6 @@ class LockWaits:
                 self._circling.join(rest)
                 rest = ActivityTally()
             found.append(self._conclude_deadlocks(case))
-        if gate is not None and rest.count and worst == gate.holder_pid:
-            # These sessions wait for the holder directly. They are the gate's own statement, so they count as part of
-            # the queue.
-            self._queued.join(rest)
-            rest = ActivityTally()
         if gate is not None and case.share(self._queued) >= _LEAST_LOCKED:
             found.append(self._conclude_queue(case, gate))
         if rest.count and case.share(rest) >= _LEAST_LOCKED:
@@ -224,12 +227,15 @@ def _name_circle(sessions: Mapping[int, SessionSample], chain: Sequence[int]) ->
 def _find_gate(sessions: Mapping[int, SessionSample], moment: Moment, chain: Sequence[int]) -> SessionSample | None:
     """Return the gate: a waiting session without which another waiting session would get its lock on a table.
 
+    Of several in the chain it is the one nearest to the head. The gate may wait for sessions that wait for rows.
+
     The server queues requests for a table. A request waits behind an earlier request that it conflicts with, even if it
     does not conflict with any lock that is held (ProcSleep in proc.c). Returns None if both sessions wait for the same
     holder.
     """
-    gate = sessions.get(chain[-2]) if len(chain) > 1 else None
-    if gate is None or moment.wait != "lock:relation" or gate.wait_event != "relation":
+    waiting = (sessions[pid] for pid in reversed(chain[:-1]))
+    gate = next((session for session in waiting if spell_wait(session) == _TABLE_LOCK), None)
+    if gate is None or moment.wait != _TABLE_LOCK:
         return None
     return None if set(gate.blocked_by) & set(moment.session.blocked_by) else gate
 

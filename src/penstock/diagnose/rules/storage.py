@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, DatabaseIncrease, Increase, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
-from penstock.watch.devices import DATA, WAL, DeviceUse, local_metrics, time_until_full
+from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_full
 from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class DataVolume:
         self._metrics = MetricIntervals(header.started_at)
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        waited_s = self._io.data.seconds + self._io.long.seconds
-        self._devices.see(sample, waited_s)
-        self._metrics.see(sample, waited_s)
+        data_s, wal_s = self._io.data.seconds, self._io.long.seconds
+        self._devices.see(sample, data_s=data_s, wal_s=wal_s)
+        self._metrics.see(sample, data_s + wal_s)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if sessions wait for a volume at its limit, and one if its burst balance runs out."""
@@ -80,7 +80,7 @@ class DataVolume:
             device, limits = _RDS_STORAGE, _with_balance(limits, self._metrics.rows.values())
         part = ActivityTally()
         part.join(self._io.data)
-        if self._devices.device_of.get(WAL, device) == device:
+        if self._devices.has_wal:
             self._io.join_wal_to(part, is_all=case.is_bulk)
         if not part.count:
             return []
@@ -160,7 +160,7 @@ class IndexReads:
         self._reads: dict[tuple[str, str], Increase] = {}
         self._scans: dict[tuple[str, str], Increase] = {}
         self._rows: dict[str, Increase] = {}
-        self._all_reads = Increase()
+        self._all_reads = DatabaseIncrease("blks_read")
         self._is_read = False
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
@@ -172,8 +172,7 @@ class IndexReads:
             self._count(self._scans, key, row.get("idx_scan"))
             self._count(self._rows, table, row.get("n_tup_changed"))
         self._is_read = self._is_read or rows is not None
-        if (databases := sample.counters.get("pg_stat_database")) is not None:
-            self._all_reads.see(sum(each for row in databases if isinstance(each := row.get("blks_read"), int)))
+        self._all_reads.see(sample)
         for moment in moments:
             if moment.wait in _READ:
                 self._part.add(moment)

@@ -2,13 +2,17 @@
 -- returns (counters); needs pg_read_all_stats to see which are idle; PostgreSQL 14+
 -- psql -f connections.sql
 --
--- Without pg_read_all_stats, the type and the state of other sessions are null.
+-- Without pg_read_all_stats, the type and the state of other sessions are null, and so is idle_of_all.
 SELECT pg_catalog.jsonb_build_object(
            'application', a.application_name,
            'user', a.usename,
            'connections', pg_catalog.count(*),
            'idle', pg_catalog.count(*) FILTER (WHERE a.state = 'idle'),
-           'of_all', pg_catalog.sum(pg_catalog.count(*)) OVER ()
+           'of_all', pg_catalog.sum(pg_catalog.count(*)) OVER (),
+           'idle_of_all', CASE
+               WHEN pg_catalog.bool_and(pg_catalog.bool_and(a.backend_type IS NOT NULL)) OVER ()
+               THEN pg_catalog.sum(pg_catalog.count(*) FILTER (WHERE a.state = 'idle')) OVER ()
+           END
        ) AS counters
   FROM pg_catalog.pg_stat_activity AS a
  WHERE a.pid <> pg_catalog.pg_backend_pid()

@@ -175,7 +175,7 @@ def _measure_device(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the rates of the device with the data. The peak queue is the largest mean queue of an interval."""
     meter = DeviceIntervals()
     for sample in samples:
-        meter.see(sample, 0.0)
+        meter.see(sample, data_s=0.0, wal_s=0.0)
     seen = [each.rates for each in meter.by_device.get(meter.device_of.get(DATA, ""), [])]
     if not seen:
         return {}
