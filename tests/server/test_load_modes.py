@@ -155,6 +155,18 @@ def test_time_of_builds_is_not_that_of_a_statement(loads18: Loads, tmp_path: Pat
         assert {"replace", "store"} & accounts.steps_s.keys() == {step}
 
 
+def test_time_of_a_step_before_the_rows_is_counted_by_itself(loads18: Loads, tmp_path: Path) -> None:
+    """To disable triggers may wait for a lock, which is no build of an index after the rows."""
+    loads18.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN new; END $$;"
+        "CREATE TRIGGER keep BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION keep()"
+    )
+    path = write(tmp_path / "f", "5,x,1", header="k,v,w")
+    accounts = loads18.run(mode_target(path, "append"), rules=replace(IMPATIENT, triggers="disable")).accounts
+    assert accounts is not None
+    assert {"changes before", "changes"} <= accounts.steps_s.keys()
+
+
 def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -> None:
     """A bad record at the end leaves the old ones."""
     good = [f"{n},x,{n}" for n in range(500)]

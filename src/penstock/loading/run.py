@@ -190,7 +190,8 @@ class _LoadRun:
         self._tools.warnings.refuse()
         if member.leads:
             for step in self._steps:
-                with self._timing(step.name):
+                # What a step does before the rows is not what its diagnosis names: it may only wait for a lock.
+                with self._timing(step.name and f"{step.name} before"):
                     step.before(load, connection)
         member.open(limit=self._plan.sessions.connections)
         while (turn := member.await_turn()) == "load":

@@ -123,6 +123,12 @@ def test_step_that_takes_most_of_the_time_is_first() -> None:
     assert judge(accounts)[0] == "load-indexes"
 
 
+def test_time_of_a_step_before_the_rows_is_not_taken_for_building_indexes() -> None:
+    """A load that waits for a lock before it disables triggers builds nothing."""
+    accounts = replace(IDLE, elapsed_s=20.0, rows_s=7.0, sessions=SENDING, steps_s={"changes before": 12.0})
+    assert "load-indexes" not in judge(accounts)
+
+
 def test_steps_with_a_diagnosis_are_steps_of_a_load() -> None:
     """What stores staged rows, and what puts new tables in their places, is no step; its time is counted as one."""
     assert set(OF_STEPS) <= {Changes.name, Upkeep.name, "store", "replace"}
