@@ -111,15 +111,18 @@ def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_the_table_adds(
     assert (loads.count("parent"), loads.rows("child")) == (2, [(8, 2, None)])
 
 
+@pytest.mark.parametrize("has_trigger", ["child", "whole"])
 def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_an_after_trigger_writes(
-    database: str, tmp_path: Path
+    database: str, tmp_path: Path, has_trigger: str
 ) -> None:
-    """The file names a row that stays, but the stored row refers to another."""
+    """The file names a row that stays, but the stored row refers to another. A partition has its parent's triggers."""
     loads = Loads(
         database,
-        setup=_PARENT + _CHILD.format("CASCADE") + "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
+        setup=_PARENT + "CREATE TABLE whole (k int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE, v text)"
+        " PARTITION BY RANGE (k); CREATE TABLE child PARTITION OF whole DEFAULT;"
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
         " 'BEGIN UPDATE child SET p = 1 WHERE k = NEW.k; RETURN NULL; END';"
-        "CREATE TRIGGER t AFTER INSERT ON child FOR EACH ROW EXECUTE FUNCTION f();",
+        f"CREATE TRIGGER t AFTER INSERT ON {has_trigger} FOR EACH ROW EXECUTE FUNCTION f();",
     )
     parents = write_to(tmp_path / "p.csv", "k,v\n2,a\n3,a\n")
     with pytest.raises(DataError, match="refers to a row that is to be deleted"):
