@@ -111,6 +111,44 @@ def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_the_table_adds(
     assert (loads.count("parent"), loads.rows("child")) == (2, [(8, 2, None)])
 
 
+@pytest.mark.parametrize("has_trigger", ["child", "whole"])
+def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_an_after_trigger_writes(
+    database: str, tmp_path: Path, has_trigger: str
+) -> None:
+    """The file names a row that stays, but the stored row refers to another. A partition has its parent's triggers."""
+    loads = Loads(
+        database,
+        setup=_PARENT + "CREATE TABLE whole (k int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE, v text)"
+        " PARTITION BY RANGE (k); CREATE TABLE child PARTITION OF whole DEFAULT;"
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN UPDATE child SET p = 1 WHERE k = NEW.k; RETURN NULL; END';"
+        f"CREATE TRIGGER t AFTER INSERT ON {has_trigger} FOR EACH ROW EXECUTE FUNCTION f();",
+    )
+    parents = write_to(tmp_path / "p.csv", "k,v\n2,a\n3,a\n")
+    with pytest.raises(DataError, match="refers to a row that is to be deleted"):
+        loads.run(_sync(parents, into="parent"), _append(write_to(tmp_path / "c.csv", "k,p,v\n7,2,\n"), into="child"))
+    assert (loads.count("parent"), loads.count("child")) == (3, 0)
+
+
+@pytest.mark.parametrize("synced", ["whole", "part"])
+@pytest.mark.parametrize("sync_delete", ["delete", "SET v = 'gone'"])
+def test_table_and_its_partition_are_not_filled_by_one_sync(
+    database: str, tmp_path: Path, synced: str, sync_delete: str
+) -> None:
+    """The sync of one would delete or mark the records of the other."""
+    loads = Loads(
+        database,
+        setup="CREATE TABLE whole (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9); INSERT INTO whole VALUES (1, 'old')",
+    )
+    other = {"whole": "part", "part": "whole"}[synced]
+    marks = {} if sync_delete == "delete" else {"sync_delete": sync_delete, "constants": {"v": "{null}"}}
+    files = write_to(tmp_path / "f.csv", "k\n2\n"), write_to(tmp_path / "g.csv", "k\n3\n")
+    with pytest.raises(TargetError, match="by the same load"):
+        loads.run(_sync(files[0], into=synced, **marks), _sync(files[1], "upsert", into=other))
+    assert loads.rows("whole") == [(1, "old")]
+
+
 def test_chain_of_cascades_is_followed_to_the_record(database: str, tmp_path: Path) -> None:
     """Through a table that the load does not fill, and partitions; rows without a record are deleted with theirs."""
     loads = Loads(
@@ -261,6 +299,20 @@ def test_trigger_that_breaks_the_promise_of_a_sync_stops_it(
     with pytest.raises(TargetError, match=message) as caught:
         loads.run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n2,new\n3,new\n9,new\n")))
     assert "g ON " in str(caught.value.detail)
+    assert loads.rows() == before
+
+
+def test_trigger_that_a_partition_has_of_its_parent_is_checked_too(database: str, tmp_path: Path) -> None:
+    """If the partition is the target, the trigger that breaks the promise is a copy of its parent's."""
+    loads = Loads(
+        database,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE part PARTITION OF t FOR VALUES FROM (0) TO (1000); INSERT INTO t VALUES (1, 'old'), (2, 'old');"
+        + _ON.format("NEW.k := NEW.k + 100; RETURN NEW;", "BEFORE INSERT ON t FOR EACH ROW"),
+    )
+    before = loads.rows()
+    with pytest.raises(TargetError, match="would have no row with its key"):
+        loads.run(_sync(write_to(tmp_path / "f.csv", "k,v\n1,new\n3,new\n"), into="part"))
     assert loads.rows() == before
 
 

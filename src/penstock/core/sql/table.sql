@@ -50,12 +50,13 @@ enabled AS (
            )
 ),
 fired AS (
-    -- The enabled triggers without internal ones, such as those of foreign keys, and without the copies that partitions
-    -- have of their parent's triggers
+    -- The enabled triggers without internal ones, such as those of foreign keys, and without the copies that the
+    -- partitions have of the table's triggers. A copy that the table has of its parent's trigger counts. PostgreSQL 14
+    -- marks copies as internal.
     SELECT g.*
       FROM enabled AS g
-     WHERE NOT g.tgisinternal
-       AND g.tgparentid = 0
+     WHERE (NOT g.tgisinternal OR (g.tgparentid <> 0 AND g.tgconstraint = 0))
+       AND (g.tgparentid = 0 OR g.tgrelid IN (SELECT t.oid FROM target AS t))
 )
 SELECT t.oid,
        t.nspname::text AS schema,

@@ -137,10 +137,9 @@ class _Records:
 
     def say_all(self, foreign_key: ForeignKeyRow) -> bool:
         """Return whether the records have the key's columns: no default or trigger gives the rows other values."""
-        target = self.landing.target
-        return (
-            set(foreign_key.columns) <= set(target.column_map.columns) and not self.landing.facts.suppressing_triggers
-        )
+        target, facts = self.landing.target, self.landing.facts
+        has_triggers = facts.suppressing_triggers or facts.row_triggers or facts.statement_triggers
+        return set(foreign_key.columns) <= set(target.column_map.columns) and not has_triggers
 
     def aliases(self, foreign_key: ForeignKeyRow) -> tuple[str, str | None]:
         """Return the aliases of the values that an error shows, and of the staged record, None without one."""

@@ -19,7 +19,7 @@ from penstock.core.catalogue.catalog import defer_constraints, find_references
 from penstock.core.catalogue.definition import TableDefinition, compose_create
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import DELETE
 from penstock.core.values.table import TableFacts, TableName
@@ -55,6 +55,13 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
+
+# The table's partitions and parents.
+_PARTITION_LINE = """
+    SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s::oid) AS p
+    UNION
+    SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(%(oid)s::oid) AS a
+"""
 
 _CORRECT = "Correct the record in the file."
 _LATE_KEYS = (
@@ -232,12 +239,28 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     ]
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
+        _refuse_shared_partitions(target, targets, connection)
         _refuse_reached(target, targets, connection)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
         # statement does not truncate both groups.
         together = [other.oid for each, other in truncated if each.fills_table == target.fills_table]
         check_truncatable(connection, facts, together=together)
+
+
+def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
+    """Raise TargetError if a sync would delete or mark records of a target that is a partition or a parent."""
+    if target.facts is None or not target.landing.deletes or len(targets) == 1:
+        return
+    with translate_errors(f"looking up the partitions of {target.table}"):
+        line = {oid for (oid,) in connection.execute(_PARTITION_LINE, {"oid": target.facts.oid}).fetchall()}
+    for other in targets:
+        if other.facts is not None and other.facts.oid in line - {target.facts.oid}:
+            raise TargetError(
+                f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
+                detail="One is a partition of the other, so that the sync would delete or mark records of both.",
+                hint=f'Name all sources in the target "{target.table}", or run two loads.',
+            )
 
 
 def _refuse_reached(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:

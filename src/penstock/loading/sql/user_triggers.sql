@@ -9,8 +9,10 @@ SELECT DISTINCT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass) AS 
        SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(r.oid) AS p
    ) AS tree (oid)
   JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = tree.oid
- WHERE NOT g.tgisinternal
-   AND g.tgparentid = 0
+       -- A copy that a table has of its parent's trigger counts, and the copies that its partitions have do not.
+       -- PostgreSQL 14 marks copies as internal.
+ WHERE (NOT g.tgisinternal OR (g.tgparentid <> 0 AND g.tgconstraint = 0))
+   AND (g.tgparentid = 0 OR g.tgrelid = r.oid)
    AND g.tgenabled IN (
            'A',
            CASE pg_catalog.current_setting('session_replication_role')
