@@ -133,7 +133,7 @@ def _read_load(connection: Connection, schema: str, load_id: str) -> tuple[Rejec
     if load.job is None:
         raise TargetError(
             f"load {load_id} cannot be verified: the ledger does not have its sources",
-            detail="They were pipes, or penstock loads prune has removed them.",
+            detail="They were pipes, or its details were pruned.",
         )
     rights.refuse_others_job("verify", job_from_json(load.job, load_id=load_id))
     return load, rights.is_own_login
