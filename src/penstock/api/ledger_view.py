@@ -28,6 +28,7 @@ from penstock.ledger.upgrade import open_ledger
 from penstock.ledger.upkeep import find_left_staging, prune_loads
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import FORMATS
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
 
@@ -301,7 +302,7 @@ class LedgerView(Closing):
 
     def _tools(self, connection: Connection) -> LoadTools:
         major = connection.info.server_version // 10_000
-        sources = SourceReader(credentials=AwsCredentials())
+        sources = SourceReader(formats=FORMATS, credentials=AwsCredentials())
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:

@@ -26,6 +26,7 @@ from penstock.loading.claim.claim import foresee_load
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.listing import recorded_name
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import FORMATS
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
@@ -132,6 +133,7 @@ class Loader(Closing):
             with self._connect.borrow() as connection:
                 is_own_job = self._check_rights(self._resumes, job, connection)
         self._sources = self._sources or self._make_sources(
+            formats=FORMATS,
             credentials=AwsCredentials() if is_own_job else None,
             spools=self._housekeeping.spool,
             is_for_others=not is_own_job,

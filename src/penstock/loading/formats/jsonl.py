@@ -183,8 +183,12 @@ class JsonLines(Textual):
     name = "jsonl"
     is_by_name = True
 
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        return is_json_lines(sample.head, options, is_whole=sample.is_whole)
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        return is_json_lines(head, options, is_whole=is_whole)
+
+    def is_cut(self, head: bytes) -> bool:
+        text = head.lstrip()
+        return text.startswith(b"{") and b"\n" not in text
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:
         refuse_document(sample.head, is_whole=sample.is_whole, uri=sample.source.uri, compression=sample.compression)
