@@ -162,13 +162,8 @@ class LoadedSources(SourceReader):
     an object of the load, such as those that earlier loads have loaded, all objects are listed.
     """
 
-    def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
-        super().__init__(
-            formats=FORMATS,
-            credentials=AwsCredentials(),
-            is_for_others=is_for_others,
-            max_record_bytes=max_record_bytes,
-        )
+    def __init__(self, loaded: Collection[str], **options: Any) -> None:
+        super().__init__(formats=FORMATS, credentials=AwsCredentials(), **options)
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:

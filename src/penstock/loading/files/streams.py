@@ -504,15 +504,13 @@ class SourceReader:
             return head, True
         if not any(each.is_cut(head[:limit_bytes]) for each in self._formats):
             return head[:limit_bytes], False
-        if b"\n" in head[limit_bytes:]:
-            return head, False
-        parts, length_bytes = [head], len(head)
-        for piece in pieces:
+        parts, length_bytes = [head[:limit_bytes], head[limit_bytes:]], len(head)
+        while b"\n" not in parts[-1] and length_bytes <= self._max_record_bytes:
+            if (piece := next(pieces, None)) is None:
+                return b"".join(parts), True
             parts.append(piece)
             length_bytes += len(piece)
-            if b"\n" in piece or length_bytes > self._max_record_bytes:
-                return b"".join(parts), False
-        return b"".join(parts), True
+        return b"".join(parts), False
 
     def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         if is_remote(source.location):

@@ -38,16 +38,6 @@ _REFUSED: Final = (
 )
 
 
-def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-    """Return whether a sample is JSON Lines: by the options, or because the first lines are objects.
-
-    `is_whole` says whether the sample is the whole file.
-    """
-    if options.format is not None:
-        return options.format == "jsonl"
-    return recognize(head, is_whole=is_whole) is JSON_LINES
-
-
 def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
     """Raise UsageError for given options that JSON Lines does not have. `convert` is as in `check_is_utf8`."""
     default = DialectOptions()
@@ -184,7 +174,9 @@ class JsonLines(Textual):
     is_by_name = True
 
     def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-        return is_json_lines(head, options, is_whole=is_whole)
+        if options.format is not None:
+            return options.format == "jsonl"
+        return recognize(head, is_whole=is_whole) is JSON_LINES
 
     def is_cut(self, head: bytes) -> bool:
         text = head.lstrip()
