@@ -229,10 +229,10 @@ def test_formats_of_one_load_must_be_the_same(loads: Loads, write_parquet: Calla
 def test_without_pyarrow_the_error_names_the_extra(
     loads: Loads, write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it did before columnar files could be loaded."""
+    """Such a file is not skipped as one that cannot be read."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     error = loads.refuse(target(write_parquet(_TABLE), create=True))
-    assert isinstance(error, SourceError)
+    assert isinstance(error, UsageError)
     assert 'pip install "pg-penstock[parquet]"' in (error.hint or "")
 
 

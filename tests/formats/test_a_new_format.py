@@ -46,8 +46,8 @@ class FixedWidth(Format):
 
     name = "fixed"
 
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        return options.format is None and sample.head.startswith(b"#fixed ")
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        return options.format is None and head.startswith(b"#fixed ")
 
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool

@@ -66,9 +66,9 @@ class ChoppedSources(SourceReader):
         self._piece_bytes = piece_bytes
         self._at_piece = at_piece
 
-    def open(self, source: SourceObject, options: DialectOptions = DialectOptions()) -> ObjectStream:  # noqa: B008
-        """Return the object's text as the parent does, in smaller pieces."""
-        stream = super().open(source, options)
+    def open(self, source: SourceObject, *args: Any, **options: Any) -> ObjectStream:
+        """Return the object as the parent does, in smaller pieces."""
+        stream = super().open(source, *args, **options)
         stream._pieces = self._chop(stream._pieces)
         return stream
 

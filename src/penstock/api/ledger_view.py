@@ -28,8 +28,11 @@ from penstock.ledger.upgrade import open_ledger
 from penstock.ledger.upkeep import find_left_staging, prune_loads
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import FORMATS
+from penstock.loading.land.retry import retry_rejects
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
+from penstock.proof.verify import verify_load
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -260,8 +263,6 @@ class LedgerView(Closing):
 
         `into` names the table of the file's records if several of the load's reject files have the same header.
         """
-        from penstock.loading.land.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
-
         with self._opening("load") as connection:
             tools = self._tools(connection)
             rights, load = self._rights(connection, load_id), RejectStore(self._schema, load_id).read_load(connection)
@@ -275,8 +276,6 @@ class LedgerView(Closing):
         self, load_id: str, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
     ) -> VerifyOutcome:
         """Verify that a complete load has stored each record of its files once; with `values`, each value too."""
-        from penstock.proof.verify import verify_load  # noqa: PLC0415 (few callers need it)
-
         return verify_load(self._connect, load_id, ledger_schema=self._schema, values=values, on_progress=on_progress)
 
     def undo(self, load_id: str, *, is_partial: bool = False, only_planned: bool = False) -> UndoOutcome:
@@ -319,7 +318,7 @@ class LedgerView(Closing):
 
     def _tools(self, connection: Connection) -> LoadTools:
         major = connection.info.server_version // 10_000
-        sources = SourceReader(credentials=AwsCredentials())
+        sources = SourceReader(formats=FORMATS, credentials=AwsCredentials())
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:

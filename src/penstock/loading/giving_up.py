@@ -13,6 +13,7 @@ from penstock.ledger.committed import count_rows
 from penstock.ledger.targets import read_landings
 from penstock.loading.claim.decide import describe_left
 from penstock.loading.failure import add_detail, add_unknown_rows, add_what_stays, add_who_goes_on
+from penstock.loading.land.context import LandingContext
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -108,7 +109,6 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
         if not tools.ledger.forget_unused(connection, claimed.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)
         if claimed.landings:
-            from penstock.loading.land.context import LandingContext  # noqa: PLC0415 (as the next)
             from penstock.loading.land.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             context = LandingContext(plan=plan, tools=tools, connection=connection, claim=claimed.claim)

@@ -14,6 +14,7 @@ from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
 from penstock.core.errors import TableExistsError
+from penstock.core.newfile import check_new, check_writable
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.job import Housekeeping, LoadJob
 from penstock.core.values.notice import Notice
@@ -26,6 +27,7 @@ from penstock.loading.claim.claim import foresee_load
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.listing import recorded_name
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import FORMATS
 from penstock.loading.imports.route import refuse_check
 from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
@@ -101,14 +103,10 @@ class Loader(Closing):
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
-            from penstock.core.newfile import check_writable  # noqa: PLC0415 (2 ms, few loads need it)
-
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
         if (path := self._housekeeping.record) is not None:
-            from penstock.core.newfile import check_new  # noqa: PLC0415 (2 ms, few loads need it)
-
             check_new(path)
         return plan
 
@@ -132,6 +130,7 @@ class Loader(Closing):
             with self._connect.borrow() as connection:
                 is_own_job = self._check_rights(self._resumes, job, connection)
         self._sources = self._sources or self._make_sources(
+            formats=FORMATS,
             credentials=AwsCredentials() if is_own_job else None,
             spools=self._housekeeping.spool,
             is_for_others=not is_own_job,

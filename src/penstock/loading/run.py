@@ -26,6 +26,7 @@ from penstock.loading.claim.claim import Claimed, claim_again, claim_load
 from penstock.loading.claim.decide import NothingToDo, left_out
 from penstock.loading.context import LoadTools, Retrying
 from penstock.loading.giving_up import give_up, undo
+from penstock.loading.land.context import LandingContext
 from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.objects import describe_unreadable, refuse_emptying, refuse_partial
 from penstock.loading.read.value_check import ValueCheck
@@ -268,7 +269,6 @@ class _LoadRun:
             self._walk_back("stored", connection)
         if not claimed.landings:
             return finish(ledger, connection, claim)
-        from penstock.loading.land.context import LandingContext  # noqa: PLC0415 (as the next)
         from penstock.loading.land.landing import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         context = LandingContext(

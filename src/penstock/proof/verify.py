@@ -30,6 +30,7 @@ from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import FORMATS
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
@@ -165,8 +166,8 @@ class LoadedSources(SourceReader):
     an object of the load, such as those that earlier loads have loaded, all objects are listed. They need not exist.
     """
 
-    def __init__(self, loaded: Collection[str], *, is_for_others: bool, max_record_bytes: int) -> None:
-        super().__init__(credentials=AwsCredentials(), is_for_others=is_for_others, max_record_bytes=max_record_bytes)
+    def __init__(self, loaded: Collection[str], **options: Any) -> None:
+        super().__init__(formats=FORMATS, credentials=AwsCredentials(), **options)
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions, TextFormat
-from penstock.loading.formats.jsonl import is_json_lines, probe_json_lines
+from penstock.loading.formats.jsonl import JsonLines, probe_json_lines
 from penstock.loading.formats.probe.content import check_is_delimited
 from penstock.loading.formats.probe.probing import probe_dialect
 
@@ -71,7 +71,7 @@ def test_json_is_refused_by_name_and_the_hint_converts_it(
         if command[1].endswith(".csv"):
             assert _probe(written.decode()) == "csv"
         else:
-            assert is_json_lines(written, DialectOptions(), is_whole=True)
+            assert JsonLines().recognize(written, DialectOptions(), is_whole=True)
     for format_name in ("csv", "text", "tsv"):
         assert _probe(text, is_whole=is_whole, format_name=format_name) == format_name  # type: ignore[arg-type]
 
@@ -148,8 +148,8 @@ def test_delimited_text_may_begin_like_markup_or_sql(text: str) -> None:
 )
 def test_json_lines_are_recognized(text: str, is_whole: bool) -> None:
     """By the first lines, unless the options name another format; the names of all records are the header."""
-    assert is_json_lines(text.encode(), DialectOptions(), is_whole=is_whole)
-    assert not is_json_lines(text.encode(), DialectOptions(format="csv"), is_whole=is_whole)
+    assert JsonLines().recognize(text.encode(), DialectOptions(), is_whole=is_whole)
+    assert not JsonLines().recognize(text.encode(), DialectOptions(format="csv"), is_whole=is_whole)
     found = probe_json_lines(text.encode(), options=DialectOptions(), is_whole=is_whole, table_columns=[], uri="f")
     assert found.header == (("a",) if "a" in (found.header or ()) else ("id", "name", "tags"))
     assert found.dialect.format == "jsonl"
@@ -158,8 +158,8 @@ def test_json_lines_are_recognized(text: str, is_whole: bool) -> None:
 @pytest.mark.parametrize("text", ["1\n2\n", "a,b\n{}", "{}\n{}\n", "", "\n"])
 def test_what_is_no_json_lines_is_json_lines_only_if_an_option_says_so(text: str) -> None:
     """A format that is given counts."""
-    assert not is_json_lines(text.encode(), DialectOptions(), is_whole=True)
-    assert is_json_lines(text.encode(), DialectOptions(format="jsonl"), is_whole=True)
+    assert not JsonLines().recognize(text.encode(), DialectOptions(), is_whole=True)
+    assert JsonLines().recognize(text.encode(), DialectOptions(format="jsonl"), is_whole=True)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,6 @@ def test_other_beginnings_are_delimited_text(text: str) -> None:
 def test_head_may_be_nested_at_any_depth(begin: str, end: str, depth: int) -> None:
     """Objects are JSON Lines, whose records the load judges; arrays are refused by name."""
     text = f"{begin * depth}1{end * depth}\n"
-    assert is_json_lines(text.encode(), DialectOptions(), is_whole=True) == (begin != "[")
+    assert JsonLines().recognize(text.encode(), DialectOptions(), is_whole=True) == (begin != "[")
     with pytest.raises(SourceError):
         _probe(text)

@@ -7,6 +7,7 @@ values unread to the dataclass, and `read_options` reads them.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, field, fields
@@ -231,8 +232,6 @@ def read_names(value: Any) -> tuple[str, ...]:
 
 def split_names(text: str) -> tuple[str, ...]:
     """Return the names in a comma-separated list, without folding their case."""
-    import csv  # noqa: PLC0415 (few loads name columns)
-
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
 
 

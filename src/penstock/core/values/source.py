@@ -80,14 +80,15 @@ class ObjectSample:
     separator: str | None = None
     # The line on which `head` begins, after the skipped lines and a line that names the separator.
     first_line: int = 1
-    # A value of the object's format, such as the footer of a columnar file, whose `head` is empty. Only formats read
-    # it.
+    # The name of the object's format (loading/formats) if it is not text; `head` is then empty. None for text.
+    format: str | None = None
+    # A value of that format, such as the footer of a columnar file. Only formats read it.
     own: object = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether the object has neither text nor columns."""
-        return not self.head and self.own is None
+        """Whether the object is text, and has none."""
+        return not self.head and self.format is None
 
 
 OnNotice = Callable[[Notice], None]

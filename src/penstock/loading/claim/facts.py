@@ -25,6 +25,7 @@ from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, 
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, recorded_name
 from penstock.loading.formats import format_of
+from penstock.loading.imports import route
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
@@ -238,9 +239,7 @@ def check_depth(plan: LoadPlan) -> Depth:
 def check_importable(plan: LoadPlan, works: Sequence[PlannedObject], tools: LoadTools) -> None:
     """Raise SourceError or DataError if the server is to import objects, and cannot import one of them unchanged."""
     if plan.route.is_import:
-        from penstock.loading.imports.route import check_importable as check  # noqa: PLC0415 (for who imports from S3)
-
-        check(works, tools.sources)
+        route.check_importable(works, tools.sources)
 
 
 def _warn_of_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) -> None:

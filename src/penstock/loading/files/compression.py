@@ -2,7 +2,7 @@
 
 Supports gzip (by igzip), bzip2, xz, zstd and LZ4 frames, each with concatenated members. Every member must have its end
 mark and checksum: a truncated or corrupt object is a SourceError that names the stored byte. signatures.py finds out
-which codec an object needs; only that codec is imported.
+which codec an object needs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import lzma
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+import lz4.frame
 from isal import igzip_lib
 
 from penstock.core.errors import SourceError
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MIB
 from penstock.core.values.source import Compression
+from penstock.core.zstd import zstd
 
 # The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. With 512 KiB, a load
 # takes 7 % less client CPU time than with 256 KiB. With 1 MiB, it takes 10 % more, because such pieces do not fit into
@@ -84,7 +86,7 @@ def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -
     """
     if compression == "none":
         return _split(pieces)
-    return _decompress_members(pieces, _CODECS[compression](), uri)
+    return _decompress_members(pieces, _CODECS[compression], uri)
 
 
 def _damaged(uri: str, how: str, *, detail: str | None = None) -> SourceError:
@@ -197,8 +199,8 @@ def _gzip_header_length(view: memoryview) -> int | None:
     return length if length <= len(view) else None
 
 
-def _gzip() -> _Codec:
-    return _Codec(
+_CODECS: dict[Compression, _Codec] = {
+    "gzip": _Codec(
         name="gzip",
         new=lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
         # The stub declares the class as an instance
@@ -206,44 +208,29 @@ def _gzip() -> _Codec:
         first_bytes=b"\x1f",
         allows_zero_padding=True,
         header_length=_gzip_header_length,
-    )
-
-
-def _xz() -> _Codec:
-    return _Codec(
+    ),
+    "bzip2": _Codec(name="bzip2", new=bz2.BZ2Decompressor, errors=(OSError,), first_bytes=b"B"),
+    "xz": _Codec(
         name="xz",
         # The decoder needs a little more memory than its dictionary.
         new=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=WINDOW_LIMIT_BYTES + MIB),
         errors=(lzma.LZMAError,),
         first_bytes=b"\xfd",
         allows_zero_padding=True,
-    )
-
-
-def _zstd() -> _Codec:
-    from penstock.core.zstd import zstd  # noqa: PLC0415 (4 ms, few loads need it)
-
-    window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LIMIT_BYTES.bit_length() - 1}
-    return _Codec(
+    ),
+    "zstd": _Codec(
         name="zstd",
-        new=lambda: zstd.ZstdDecompressor(options=window),
+        new=lambda: zstd.ZstdDecompressor(
+            options={zstd.DecompressionParameter.window_log_max: WINDOW_LIMIT_BYTES.bit_length() - 1}
+        ),
         errors=(zstd.ZstdError,),
         first_bytes=b"\x28" + _SKIPPABLE,
-    )
-
-
-def _lz4() -> _Codec:
-    import lz4.frame  # noqa: PLC0415 (3 ms, few loads need it)
-
-    first_bytes = b"\x04" + _SKIPPABLE
+    ),
     # The binding raises RuntimeError for every error of liblz4.
-    return _Codec(name="lz4", new=lz4.frame.LZ4FrameDecompressor, errors=(RuntimeError,), first_bytes=first_bytes)
-
-
-_CODECS: dict[Compression, Callable[[], _Codec]] = {
-    "gzip": _gzip,
-    "bzip2": lambda: _Codec(name="bzip2", new=bz2.BZ2Decompressor, errors=(OSError,), first_bytes=b"B"),
-    "xz": _xz,
-    "zstd": _zstd,
-    "lz4": _lz4,
+    "lz4": _Codec(
+        name="lz4",
+        new=lz4.frame.LZ4FrameDecompressor,
+        errors=(RuntimeError,),
+        first_bytes=b"\x04" + _SKIPPABLE,
+    ),
 }

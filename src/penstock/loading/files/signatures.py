@@ -1,6 +1,6 @@
 """Finds out from an object's first bytes how the object is compressed, or why it cannot be loaded. Pure.
 
-The object's name is not used. compression.py decompresses. loading/formats/probe finds out the dialect of text.
+The object's name is not used. compression.py decompresses. The formats that can be loaded recognize their own objects.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import shlex
 
 from penstock.core.errors import SourceError
 from penstock.core.frozen import frozen
-from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.source import ColumnarFormat, Compression
+from penstock.core.values.source import Compression
 
 # Enough bytes for every signature: tar's signature is at offset 257 and has 8 bytes.
 SIGNATURE_BYTES = 512
@@ -29,17 +28,9 @@ _TAR_NAME_BYTES = 100
 _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 
-class ColumnarFound(SourceError):
-    """An object is a columnar file, not text. A caller that can read columnar files catches this error."""
-
-    def __init__(self, file_format: ColumnarFormat, *, uri: str, hint: str | None = None) -> None:
-        super().__init__(f'"{uri}" is {_FILE_NAMES[file_format]}, not delimited text', hint=hint)
-        self.format = file_format
-
-
 @frozen
-class _Refused:
-    """A format that is not delimited text.
+class Signature:
+    """How the files of a format that is not text begin.
 
     Text may begin with the same characters as a printable magic. A file with such a magic is of this format if `head`
     also has a binary byte, which text does not have. If `is_whole_word` is true, the file is also of this format if
@@ -47,12 +38,8 @@ class _Refused:
     """
 
     magic: bytes
-    name: str
-    hint: str
     is_printable: bool = False
     is_whole_word: bool = False
-    # The columnar format as which an object is loaded if it is not compressed. None if the format is always refused.
-    loads_as: ColumnarFormat | None = None
 
     def begins(self, head: bytes) -> bool:
         """Return whether a file that begins with `head` is of this format."""
@@ -64,15 +51,20 @@ class _Refused:
         return self.is_whole_word and following not in _FIELD_ENDS
 
 
+@frozen
+class _Refused(Signature):
+    """A format that cannot be loaded."""
+
+    name: str
+    hint: str
+
+
 _PIPE = " | penstock load - --into TABLE"
 _UNZIP = f"Load a file inside it through a pipe: unzip -p {{file}} {{entry}}{_PIPE}"
 _UNTAR = f"Load a file inside it through a pipe: tar -xOf {{file}} {{entry}}{_PIPE}"
 _RESTORE = "Restore it with pg_restore -d DATABASE {file}"
 _SAVE_SHEET = "Write its first sheet as CSV: libreoffice --headless --convert-to csv {file}"
 _CONVERT = "Convert it to CSV first."
-_DECOMPRESS = "Decompress it first: its columns are read by ranges."
-_LOAD_ALONE = "Load it separately, without options for text."
-_FILE_NAMES: dict[ColumnarFormat, str] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 _RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
 
 _REFUSED = (
@@ -89,17 +81,8 @@ _REFUSED = (
         name="a RAR archive",
         hint=f"Load a file inside it through a pipe: unrar p -inul {{file}} NAME{_PIPE}",
     ),
-    _Refused(
-        magic=b"PAR1",
-        name=_FILE_NAMES["parquet"],
-        hint=_DECOMPRESS,
-        is_printable=True,
-        is_whole_word=True,
-        loads_as="parquet",
-    ),
     _Refused(magic=b"ORC", name="an ORC file", hint=_CONVERT, is_printable=True),
     _Refused(magic=b"Obj\x01", name="an Avro file", hint=_CONVERT),
-    _Refused(magic=b"ARROW1\x00\x00", name=_FILE_NAMES["arrow"], hint=_DECOMPRESS, loads_as="arrow"),
     _Refused(
         magic=b"\xff\xff\xff\xff",
         name="an Arrow stream",
@@ -149,15 +132,10 @@ def sniff(head: bytes) -> Compression:
     return next((name for magic, name in _COMPRESSED if head.startswith(magic)), "none")
 
 
-def check_is_text(head: bytes, *, uri: str, is_stored: bool = True) -> None:
-    """Raise SourceError if the decompressed `head` begins an archive or binary file.
-
-    `is_stored` says that `head` was not compressed. The error for a columnar file is then ColumnarFound.
-    """
+def check_is_text(head: bytes, *, uri: str) -> None:
+    """Raise SourceError if the decompressed `head` begins an archive or binary file that cannot be loaded."""
     for refused in _REFUSED:
         if refused.begins(head):
-            if refused.loads_as is not None and is_stored:
-                raise ColumnarFound(refused.loads_as, uri=uri, hint=_LOAD_ALONE)
             name, hint = _name_zip(head) or (refused.name, refused.hint)
             raise _not_text(name, hint, uri=uri, entry=_first_of_zip(head))
     if head[_TAR_MAGIC_OFFSET : _TAR_MAGIC_OFFSET + 8] in _TAR_MAGICS:
@@ -191,18 +169,6 @@ def _name_zip(head: bytes) -> tuple[str, str] | None:
     if first == b"mimetype" and b"application/vnd.oasis.opendocument." in head[:128]:
         return "an OpenDocument file", _SAVE_SHEET
     return None
-
-
-def refuse_text(options: DialectOptions, *, uri: str) -> None:
-    """Raise SourceError if the options ask to read an object as a columnar file. The object is text."""
-    if options.format == "parquet" or options.format == "arrow":  # noqa: PLR1714 (mypy)
-        raise SourceError(f'"{uri}" is not {_FILE_NAMES[options.format]}', hint="Leave --format out, or correct it.")
-
-
-def is_cut_record(head: bytes) -> bool:
-    """Return whether `head` ends within its first record and that record is one of JSON Lines."""
-    text = head.lstrip()
-    return text.startswith(b"{") and b"\n" not in text
 
 
 def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:

@@ -1,6 +1,7 @@
-"""SourceReader lists, samples and opens the sources of a load as streams of decompressed text.
+"""SourceReader lists, samples and opens the sources of a load as streams of decompressed bytes.
 
-The other modules of this folder read, decompress and decode the bytes; load formats cut the text into records.
+The other modules of this folder read, decompress and decode the bytes. The formats, which the constructor is given,
+recognize and read them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
@@ -31,15 +32,7 @@ from penstock.loading.files.encodings import detect_bom, is_ascii_safe, resolve_
 from penstock.loading.files.listing import is_remote, list_objects
 from penstock.loading.files.local import LocalObject, Spool, refuse_remote
 from penstock.loading.files.parallel import map_at_once
-from penstock.loading.files.signatures import (
-    SIGNATURE_BYTES,
-    ColumnarFound,
-    check_is_not_compressed,
-    check_is_text,
-    is_cut_record,
-    refuse_text,
-    sniff,
-)
+from penstock.loading.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
 
 if TYPE_CHECKING:
     from penstock.loading.files.allowed import AllowedSources
@@ -118,7 +111,21 @@ _NO_OPTIONS = DialectOptions()
 
 _Read = TypeVar("_Read")
 
-_EXTRA = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
+
+class SourceFormat(Protocol):
+    """What a SourceReader asks of a format (Format in loading/formats/format.py)."""
+
+    name: str
+    is_binary: bool
+
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        """Return whether an object with this beginning is of this format."""
+
+    def is_cut(self, head: bytes) -> bool:
+        """Return whether a sample of text must go on to the end of its first line."""
+
+    def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
+        """Return the format's own value for an object of a binary format, given its first bytes."""
 
 
 class StoredObject(Protocol):
@@ -135,10 +142,13 @@ class ObjectStream:
     """One object's text: decompressed, without byte-order mark, transcoded if its encoding is not ASCII-safe.
 
     Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. The lines to skip, and a first line
-    such as sep=; are not part of the text.
+    such as sep=; are not part of the text. The bytes of an object that one of `binary` recognizes are only
+    decompressed.
     """
 
     compression: Compression
+    # The format of an object that is not text, None for text.
+    format: SourceFormat | None
     bom: str | None
     # The delimiter that a first line such as sep=; names, None without such a line.
     separator: str | None
@@ -155,19 +165,23 @@ class ObjectStream:
         stored: StoredObject,
         options: DialectOptions,
         *,
+        binary: Sequence[SourceFormat] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.source = source
         self.bytes_read = 0
+        self.bom = self.separator = self.encoding = None
+        self.first_line = 1
         # reading_s: the seconds of waiting for the source's bytes. text_s: the seconds of making text, including
         # reading_s.
         self.reading_s = self.text_s = 0.0
         self._clock = clock
         self._stored = stored
         try:
-            text = self._begin(options.encoding)
-            self._pieces, self.separator, sent = skip_beginning(text, options, uri=source.uri)
-            self.first_line = 1 + sent
+            head, pieces = self._begin()
+            is_whole = len(head) < SIGNATURE_BYTES
+            self.format = next((each for each in binary if each.recognize(head, options, is_whole=is_whole)), None)
+            self._pieces = self._decode(head, pieces, options) if self.format is None else chain((head,), pieces)
         except BaseException:
             self.close()
             raise
@@ -191,25 +205,29 @@ class ObjectStream:
         """Close the file or the connections; may be called again."""
         self._stored.close()
 
-    def _begin(self, stated_encoding: str | None) -> Iterator[bytes]:
-        """Find out compression and encoding by the first bytes, and return the pieces of the text."""
-        uri = self.source.uri
+    def _begin(self) -> tuple[bytes, Iterator[bytes]]:
+        """Find out the compression, and return the first decompressed bytes and the pieces that follow them."""
         pieces = self._count()
         head = take(pieces, SIGNATURE_BYTES)
-        check_is_text(head, uri=uri)
         self.compression = sniff(head)
-        text = decompress(chain((head,), pieces), compression=self.compression, uri=uri)
-        head = take(text, SIGNATURE_BYTES)
+        pieces = decompress(chain((head,), pieces), compression=self.compression, uri=self.source.uri)
+        return take(pieces, SIGNATURE_BYTES), pieces
+
+    def _decode(self, head: bytes, text: Iterator[bytes], options: DialectOptions) -> Iterator[bytes]:
+        """Find out the encoding by the first bytes, and return the pieces of the text."""
+        uri = self.source.uri
+        check_is_text(head, uri=uri)
         if self.compression != "none":
-            check_is_text(head, uri=uri, is_stored=False)
             check_is_not_compressed(head, uri=uri, outer=self.compression)
         self.bom, mark_bytes = detect_bom(head) or (None, 0)
-        self.encoding = resolve_encoding(stated=stated_encoding, bom=self.bom, uri=uri)
+        self.encoding = resolve_encoding(stated=options.encoding, bom=self.bom, uri=uri)
         if len(head) > mark_bytes:
             text = chain((head[mark_bytes:],), text)
-        if self.encoding is None or is_ascii_safe(self.encoding):
-            return text
-        return transcode(text, encoding=self.encoding, uri=uri, offset=mark_bytes)
+        if self.encoding is not None and not is_ascii_safe(self.encoding):
+            text = transcode(text, encoding=self.encoding, uri=uri, offset=mark_bytes)
+        text, self.separator, skipped = skip_beginning(text, options, uri=uri)
+        self.first_line += skipped
+        return text
 
     def _count(self) -> Iterator[bytes]:
         began_s = self._clock()
@@ -224,6 +242,7 @@ class ObjectStream:
 class SourceReader:
     """Lists, samples and opens sources. Keeps connections, and the bytes of pipes that samples have read.
 
+    It reads text, and objects of the binary ones among `formats`.
     If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is true, another
     user chose the sources, so a local file is read only if every user may read it. With `allowed`, another party names
     them, and nothing else is read. `credentials` provides the access to
@@ -235,6 +254,7 @@ class SourceReader:
     def __init__(
         self,
         *,
+        formats: Sequence[SourceFormat] = (),
         credentials: CredentialSource | None = None,
         spools: bool = False,
         is_for_others: bool = False,
@@ -243,6 +263,7 @@ class SourceReader:
         skips_unreadable: bool = False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        self._formats = formats
         self._credentials = credentials
         self._jitter = jitter
         self._stores: Stores | None = None
@@ -327,16 +348,15 @@ class SourceReader:
     ) -> ObjectSample:
         """Return the object's beginning, at most `limit_bytes` of text, and read little more than that.
 
-        If a record of JSON Lines does not end there, the sample goes on to the record's end, or to `max_record_bytes`.
+        If a format needs the first line and it does not end there, the sample goes on to its end, or to
+        `max_record_bytes`.
         """
-        try:
-            opened = self._open(source, options, is_sample=True)
-        except ColumnarFound as found:
-            return self._sample_columnar(source, options, found)
-        with opened as stream:
-            refuse_text(options, uri=source.uri)
-            head, is_whole = _read_head(iter(stream), limit_bytes=limit_bytes, max_record_bytes=self._max_record_bytes)
-        return ObjectSample(
+        with self._open(source, options, is_sample=True) as stream:
+            found = stream.format
+            head, is_whole = self._read_head(
+                iter(stream), limit_bytes=limit_bytes if found is None else SIGNATURE_BYTES
+            )
+        sample = ObjectSample(
             source=source,
             compression=stream.compression,
             head=head,
@@ -344,7 +364,11 @@ class SourceReader:
             bom=stream.bom,
             separator=stream.separator,
             first_line=stream.first_line,
+            format=None if found is None else found.name,
         )
+        if found is None:
+            return sample
+        return replace(sample, head=b"", is_whole=False, own=found.read_own(sample, options, self))
 
     def sample_all(
         self, sources: Sequence[SourceObject], options: DialectOptions = _NO_OPTIONS
@@ -365,8 +389,6 @@ class SourceReader:
         """Return the result of `read`. If it raises SourceError and `skips_unreadable` is true, return None."""
         try:
             return read()
-        except ColumnarFound:
-            raise
         except SourceError as error:
             if not self.skips_unreadable or error.is_transient:
                 raise
@@ -387,9 +409,19 @@ class SourceReader:
         (head,) = self.look_all([source])
         return head
 
-    def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
-        """Return the object's text as a stream. A pipe can be sampled several times, and then opened once."""
-        return self._open(source, options, is_sample=False)
+    def open(
+        self, source: SourceObject, options: DialectOptions = _NO_OPTIONS, *, format_name: str | None = None
+    ) -> ObjectStream:
+        """Return the object as a stream of text, or of the bytes of the binary format with this name.
+
+        A pipe can be sampled several times, and then opened once. Raises SourceError if the format is another.
+        """
+        stream = self._open(source, options, is_sample=False)
+        found = None if stream.format is None else stream.format.name
+        if found != format_name:
+            stream.close()
+            raise SourceError(f'"{source.uri}" has format {found or "text"}, not {format_name or "text"}')
+        return stream
 
     def stat(self, uri: str) -> tuple[SourceObject, str | None]:
         """Return the object of S3 whose key is exactly that of `uri`, and its Content-Encoding.
@@ -445,15 +477,6 @@ class SourceReader:
         store, path = self._connect().find(source.location)
         return RemoteObject(source, store, path, jitter=self._jitter)
 
-    def _sample_columnar(self, source: SourceObject, options: DialectOptions, found: ColumnarFound) -> ObjectSample:
-        if options.format not in (None, found.format) or find_spec("pyarrow") is None:
-            is_missing = options.format in (None, found.format)
-            raise ColumnarFound(found.format, uri=source.uri, hint=_EXTRA if is_missing else found.hint)
-        file, opened = self.open_columnar(source, found.format)
-        with file:
-            described = opened.describe()
-        return ObjectSample(source=source, compression="none", head=b"", is_whole=False, own=described)
-
     def interrupt(self) -> None:
         """Make every wait for a pipe's bytes raise SourceError. Any thread may call this."""
         for pipe in self._pipes.values():
@@ -472,7 +495,22 @@ class SourceReader:
     def _open(self, source: SourceObject, options: DialectOptions, *, is_sample: bool) -> ObjectStream:
         with naming_file(source.uri):
             stored = self._open_stored(source, is_sample=is_sample)
-            return ObjectStream(source, stored, options)
+            return ObjectStream(source, stored, options, binary=[each for each in self._formats if each.is_binary])
+
+    def _read_head(self, pieces: Iterator[bytes], *, limit_bytes: int) -> tuple[bytes, bool]:
+        """Return the beginning of an object as `sample` does, and whether it is the whole object."""
+        head = take(pieces, limit_bytes + 1)
+        if len(head) <= limit_bytes:
+            return head, True
+        if not any(each.is_cut(head[:limit_bytes]) for each in self._formats):
+            return head[:limit_bytes], False
+        parts, length_bytes = [head[:limit_bytes], head[limit_bytes:]], len(head)
+        while b"\n" not in parts[-1] and length_bytes <= self._max_record_bytes:
+            if (piece := next(pieces, None)) is None:
+                return b"".join(parts), True
+            parts.append(piece)
+            length_bytes += len(piece)
+        return b"".join(parts), False
 
     def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         if is_remote(source.location):
@@ -506,24 +544,6 @@ class SourceReader:
 
             self._stores = Stores(self._credentials)
         return self._stores
-
-
-def _read_head(pieces: Iterator[bytes], *, limit_bytes: int, max_record_bytes: int) -> tuple[bytes, bool]:
-    """Return the beginning of a text as `SourceReader.sample` does, and whether it is the whole text."""
-    head = take(pieces, limit_bytes + 1)
-    if len(head) <= limit_bytes:
-        return head, True
-    if not is_cut_record(head[:limit_bytes]):
-        return head[:limit_bytes], False
-    if b"\n" in head[limit_bytes:]:
-        return head, False
-    parts, length_bytes = [head], len(head)
-    for piece in pieces:
-        parts.append(piece)
-        length_bytes += len(piece)
-        if b"\n" in piece or length_bytes > max_record_bytes:
-            return b"".join(parts), False
-    return b"".join(parts), True
 
 
 class _Pipe:

@@ -20,16 +20,23 @@ if TYPE_CHECKING:
     from penstock.loading.formats.format import Format
     from penstock.loading.values.plan import TargetPlan
 
-# All formats. An object has the first one that recognizes the object's beginning. Delimited text recognizes every
-# beginning.
+# All formats. An object has the first one that recognizes the object's beginning; binary ones are asked before the
+# object is decoded as text. Delimited text recognizes every text.
 FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]
 
 
 def find_format(sample: ObjectSample, options: DialectOptions) -> Format:
     """Return the format of an object, given its beginning and the options."""
-    return next(each for each in FORMATS if each.owns(sample, options))
+    if sample.format is not None:
+        return _named(sample.format)
+    texts = (each for each in FORMATS if not each.is_binary)
+    return next(each for each in texts if each.recognize(sample.head, options, is_whole=sample.is_whole))
 
 
 def format_of(target: TargetPlan) -> Format:
     """Return the format of a target's objects."""
-    return next(each for each in FORMATS if each.name == target.format)
+    return _named(target.format)
+
+
+def _named(name: str) -> Format:
+    return next(each for each in FORMATS if each.name == name)

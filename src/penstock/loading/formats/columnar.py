@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, SourceError, UsageError
 from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import ColumnarSample, ObjectSample
+from penstock.core.values.source import ColumnarFormat, ColumnarSample, ObjectSample
+from penstock.loading.files.signatures import Signature
 from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
@@ -29,10 +31,19 @@ if TYPE_CHECKING:
     from penstock.loading.warned import WarningLog
 
 
+_SIGNATURES: Final[dict[ColumnarFormat, Signature]] = {
+    "parquet": Signature(magic=b"PAR1", is_printable=True, is_whole_word=True),
+    "arrow": Signature(magic=b"ARROW1\x00\x00"),
+}
+_NAMES: Final[dict[ColumnarFormat, str]] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
+_EXTRA: Final = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
+
+
 class Columnar(Format):
     """Parquet and Arrow files. The sample's `own` is a ColumnarSample."""
 
     name = "columnar"
+    is_binary = True
     is_typed = names_folders = True
     own_copy = "columnar files"
     import_obstacle = "COPY on the server reads text only."
@@ -42,8 +53,24 @@ class Columnar(Format):
         "23502": "Write the file with a value, or use --on-error reject.",
     }
 
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        return isinstance(sample.own, ColumnarSample)
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        return options.format in _SIGNATURES or _find_signature(head) is not None
+
+    def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> ColumnarSample:
+        found, uri = _find_signature(sample.head), sample.source.uri
+        if found is None:
+            wanted = next(name for each, name in _NAMES.items() if each == options.format)
+            raise SourceError(f'"{uri}" is not {wanted}', hint="Leave --format out, or correct it.")
+        message = f'"{uri}" is {_NAMES[found]}, not delimited text'
+        if sample.compression != "none":
+            raise SourceError(message, hint="Decompress it first: its columns are read by ranges.")
+        if options.format not in (None, found):
+            raise DataError(message, hint="Load it separately, without options for text.")
+        if find_spec("pyarrow") is None:
+            raise UsageError(message, hint=_EXTRA)
+        file, opened = sources.open_columnar(sample.source, found)
+        with file:
+            return opened.describe()
 
     def title(self, own: object) -> str:
         return _described(own).format
@@ -120,6 +147,10 @@ class Columnar(Format):
             # A row cannot be sent. Either it was rejected when the object was loaded, or the object has changed since.
             state = "changed"
         return state if state != "changed" else super().compare(work, committed, replace(tools, rejects_torn=True))
+
+
+def _find_signature(head: bytes) -> ColumnarFormat | None:
+    return next((each for each, signature in _SIGNATURES.items() if signature.begins(head)), None)
 
 
 def _described(own: object) -> ColumnarSample:

@@ -225,6 +225,8 @@ class Format(ABC):
     name: str
     # What the committed ranges of an object count in the ledger.
     unit: LedgerUnit = "rows"
+    # Whether the files are not text.
+    is_binary = False
     sums: type[RangeSums] = RowSums
     # Whether records are fields between delimiters. Then a word may stand for null, and a field may be missing.
     is_delimited = False
@@ -246,8 +248,23 @@ class Format(ABC):
     # ---------------------------------------------------------------- recognized
 
     @abstractmethod
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        """Return whether an object with this beginning is of this format."""
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        """Return whether an object with this beginning is of this format, or the options say so.
+
+        `head` is decompressed. A binary format gets at least 512 bytes, unless `is_whole` says that the object has
+        fewer. Other formats get decoded text.
+        """
+
+    def is_cut(self, head: bytes) -> bool:
+        """Return whether a sample that is `head` must go on to the end of its first line."""
+        return False
+
+    def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
+        """Return ObjectSample.own for an object of a binary format. `sample` has the object's first bytes.
+
+        Raises PenstockError if the object cannot be loaded.
+        """
+        return None
 
     def title(self, own: object) -> str:
         """Return the format's name in messages. `own` is the attribute of a sample."""

@@ -38,16 +38,6 @@ _REFUSED: Final = (
 )
 
 
-def is_json_lines(head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-    """Return whether a sample is JSON Lines: by the options, or because the first lines are objects.
-
-    `is_whole` says whether the sample is the whole file.
-    """
-    if options.format is not None:
-        return options.format == "jsonl"
-    return recognize(head, is_whole=is_whole) is JSON_LINES
-
-
 def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
     """Raise UsageError for given options that JSON Lines does not have. `convert` is as in `check_is_utf8`."""
     default = DialectOptions()
@@ -183,8 +173,14 @@ class JsonLines(Textual):
     name = "jsonl"
     is_by_name = True
 
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
-        return is_json_lines(sample.head, options, is_whole=sample.is_whole)
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
+        if options.format is not None:
+            return options.format == "jsonl"
+        return recognize(head, is_whole=is_whole) is JSON_LINES
+
+    def is_cut(self, head: bytes) -> bool:
+        text = head.lstrip()
+        return text.startswith(b"{") and b"\n" not in text
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:
         refuse_document(sample.head, is_whole=sample.is_whole, uri=sample.source.uri, compression=sample.compression)

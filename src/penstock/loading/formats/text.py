@@ -131,7 +131,7 @@ class DelimitedText(Textual):
     is_delimited = True
     import_obstacle = None
 
-    def owns(self, sample: ObjectSample, options: DialectOptions) -> bool:
+    def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
         return True
 
     def title(self, own: object) -> str:

@@ -144,7 +144,7 @@ def _look_at(
         here = find_format(sample, options)
         here.check_content(sample, options)
         is_other = here.title(sample.own) != first.title(target.own)
-        if is_other and not (first.may_be_blank and sample.own is None and not sample.head.strip()):
+        if is_other and not (first.may_be_blank and sample.format is None and not sample.head.strip()):
             named = target.dialect.format if first.is_delimited else first.title(target.own)
             raise DataError(
                 "files of one load have different formats",

@@ -18,7 +18,6 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.finding import refuse
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_up
-from penstock.loading.files.signatures import ColumnarFound
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.target import TargetInput
@@ -136,7 +135,7 @@ def _gather_target(
     try:
         sample = _sample_first(unknown or objects, objects, target.dialect, sources)
     except SourceError as error:
-        if not sources.skips_unreadable or error.is_transient or isinstance(error, ColumnarFound):
+        if not sources.skips_unreadable or error.is_transient:
             raise
         note_failed(error.location.file if error.location is not None else objects[0].uri, error)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.core.connect.connection import Connection
 from penstock.core.values.accounts import PlanPart
 from penstock.loading.context import LoadTools
+from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
 from penstock.loading.steps.pages import PageCounts
@@ -25,8 +26,6 @@ class Truncation(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Truncate all tables, and record that in the ledger, in one transaction."""
         if load.claimed.landings:
-            from penstock.loading.land.context import LandingContext, truncate_first  # noqa: PLC0415 (24 ms, few loads truncate)
-
             context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.claimed.claim)
             truncate_first(context, load.claimed.landings)
 
