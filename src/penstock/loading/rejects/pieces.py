@@ -18,7 +18,13 @@ from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
-from penstock.loading.rejects.bisect import MakeCutter, find_by_server_line, knowing, make_payload_cutter
+from penstock.loading.rejects.record_index import (
+    MakeCutter,
+    RecordIndex,
+    index_records,
+    knowing,
+    make_payload_cutter,
+)
 
 if TYPE_CHECKING:
     from collections import deque
@@ -26,9 +32,6 @@ if TYPE_CHECKING:
     from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
-
-# How many bytes are searched first for the end of a record, or for a line. If the search fails, the number is doubled.
-_WINDOW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,24 +57,13 @@ class Bounds(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Index:
-    """Where the records of a block begin."""
-
-    data: bytes
-    # The offset of each record, followed by the offset at which the last one ends.
-    starts: list[int]
-    # The number of lines before each record, None if each record is one line.
-    lines: list[int] | None
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
     """Whole records of one object. Pieces that are cut from one piece share its bytes and its index."""
 
     origin: Origin
     block: Block
-    _index: _Index | None = None
+    _index: RecordIndex | None = None
     _first: int = 0
 
     @property
@@ -171,10 +163,15 @@ class Piece:
         # is rewritten field by field, which is always correct.
         return max(cut.stray_backslashes, 1) if is_unended else cut.stray_backslashes
 
-    def _indexed(self) -> _Index:
+    def _indexed(self) -> RecordIndex:
         if self._index is None:
-            data = b"".join(buffer[start:end] for buffer, start, end in self.block.segments)
-            self._index = _index_lines(data, self.block) or _index_records(data, self.block, self.origin)
+            block = self.block
+            data = b"".join(buffer[start:end] for buffer, start, end in block.segments)
+            if _is_lines(data, records=block.records, line_end=block.line_end):
+                starts = list(accumulate(map(len, data.splitlines(keepends=True)), initial=0))
+                self._index = RecordIndex(data=data, starts=starts)
+            else:
+                self._index = index_records(data, block.records, self.origin.cutter_for(block.line_end))
         return self._index
 
 
@@ -252,13 +249,6 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
 # ---------------------------------------------------------------- where records are
 
 
-def _index_lines(data: bytes, block: Block) -> _Index | None:
-    """Return the index of a block in which each record is one line, the usual case. Return None for other blocks."""
-    if not _is_lines(data, records=block.records, line_end=block.line_end):
-        return None
-    return _Index(data=data, starts=list(accumulate(map(len, data.splitlines(keepends=True)), initial=0)), lines=None)
-
-
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
     """Return whether every line end ends a record: there are as many as records, and all are of the same kind."""
     mark = _LINE_ENDS[line_end]
@@ -270,50 +260,6 @@ def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
     if line_end == "cr":
         return b"\n" not in data
     return data.count(b"\n") == data.count(b"\r") == count
-
-
-def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
-    """Return the index of records that may contain line ends."""
-    make = origin.cutter_for(block.line_end)
-    ends, lines = [0], [0]
-    for _ in range(block.records - 1):
-        at, length = ends[-1], _WINDOW_BYTES
-        while not (cut := make().feed_one(data[at : at + length])).records:
-            length *= 2
-            assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
-        ends.append(at + cut.end)
-        lines.append(lines[-1] + cut.lines)
-    return _Index(data=data, starts=[*ends, len(data)], lines=[*lines, block.lines])
-
-
-class _LineFinder:
-    """Finds the record of a csv payload on a line that the server names. The lines must be in ascending order."""
-
-    def __init__(self, payload: bytes, make_first: MakeCutter, make_next: MakeCutter) -> None:
-        self._payload = payload
-        self._make_first = make_first
-        self._make_next = make_next
-        # The next record begins at byte `_at`. Before it are `_records` records, and `_lines` lines as the server
-        # counts them.
-        self._at = self._records = self._lines = 0
-
-    def find(self, line: int) -> int:
-        """Return the index of the record on a line."""
-        length = _WINDOW_BYTES
-        while self._at + length < len(self._payload):
-            cut = self._make()().feed(self._payload[self._at : self._at + length])
-            if self._lines + cut.server_lines >= line:
-                break
-            if cut.records:
-                self._at += cut.end
-                self._records += cut.records
-                self._lines += cut.server_lines
-            length *= 2
-        window = self._payload[self._at : self._at + length]
-        return self._records + find_by_server_line(window, line - self._lines, self._make()).index
-
-    def _make(self) -> MakeCutter:
-        return self._make_next if self._at else self._make_first
 
 
 def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
@@ -328,7 +274,8 @@ def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool)
     make_next = knowing(line_end, make)
     # Before its first line end, the server counts lines inside a record in another way than after it.
     make_first = make if is_first else make_next
-    return _LineFinder(payload, make_first, make_next).find, make_first().feed(payload).server_lines
+    index = index_records(payload, piece.records, make_next, make_first=make_first)
+    return index.find_server_line, make_first().feed(payload).server_lines
 
 
 def form_to_json(form: RecordForm) -> str:
