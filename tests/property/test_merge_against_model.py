@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table
 from penstock.core.values.table import TableFacts, TableName
-from penstock.loading.land.merge import MergeCounts
+from penstock.ledger.values import MergeCounts
 from penstock.loading.land.merge_errors import DuplicateKey, RecordPosition
 from support.merging import merge
 

@@ -12,7 +12,8 @@ import pytest
 from penstock.core.catalogue.staging import make_landing_table
 from penstock.core.errors import DataError, TargetError
 from penstock.core.values.table import TableFacts, TableName
-from penstock.loading.land.merge import MergeCounts, PlanCounts, check_merge, count_upserted, find_parts
+from penstock.ledger.values import MergeCounts
+from penstock.loading.land.merge import PlanCounts, check_merge, count_upserted, find_parts
 from penstock.loading.land.merge_errors import DuplicateKey, RecordPosition
 from support.codes import has_code
 from support.ddl import facts_of

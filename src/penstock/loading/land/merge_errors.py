@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,8 +10,8 @@ from psycopg import sql
 
 from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import NOT_NULL_VIOLATION, in_transaction, to_penstock_error, translate_errors
-from penstock.core.errors import DataError, FileLocation
+from penstock.core.connect.errors import NOT_NULL_VIOLATION, to_penstock_error, translate_errors
+from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from penstock.core.values.table import TableName
+    from penstock.loading.land.merge import MergeParts
 
 # The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -91,8 +91,11 @@ def name_by_number(position: RecordPosition) -> str:
     return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
 
 
-def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
-    """Raise DuplicateKey for the first record, in file order, that has the same key as an earlier record."""
+def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> None:
+    """Raise DuplicateKey for the first record, in file order, with the key of an earlier one, unless one is chosen."""
+    staging, key = parts.staging, parts.key
+    if key is None or not parts.refuses_duplicates:
+        return
     with translate_errors(f"looking for duplicate keys in {staging}"):
         row = connection.execute(_compose_duplicates(staging, key)).fetchone()
         if row is None:
@@ -111,35 +114,28 @@ def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, n
     raise error
 
 
-@contextmanager
 def explain_merge(
-    connection: Connection,
-    columns: Sequence[str],
+    error: psycopg.Error,
+    parts: MergeParts,
     *,
-    what: str,
     name_record: NameRecord,
     find_refused: Callable[[str], RecordPosition | None],
-    has_key: bool = True,
-) -> Iterator[None]:
-    """Run the block in a savepoint. If the server raises an error, add a hint and a record that caused the error.
+) -> PenstockError:
+    """Return the error to raise if a merge fails, with a hint and a record that causes the error.
 
     `find_refused` gets the error's SQLSTATE and returns a record that is refused with it, or None if it finds none.
     """
-    try:
-        with in_transaction(connection):
-            yield
-    except psycopg.Error as error:
-        explained = to_penstock_error(error, what)
-        explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
-        is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
-        if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
-            named = name_record(position)
-            explained.detail = f"One such record: {named}.\n{explained.detail}"
-            explained.location = named if isinstance(named, FileLocation) else None
-        raise explained from error
+    explained = to_penstock_error(error, f"{'merging' if parts.key else 'inserting'} into {parts.target.name}")
+    explained.hint = _choose_hint(error.diag, parts) or explained.hint
+    is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
+    if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
+        named = name_record(position)
+        explained.detail = f"One such record: {named}.\n{explained.detail}"
+        explained.location = named if isinstance(named, FileLocation) else None
+    return explained
 
 
-def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
+def _choose_hint(diagnostic: Diagnostic, parts: MergeParts) -> str | None:
     """Return the hint for errors that only a merge raises, or that mean something else in a merge.
 
     If the server sent a hint, such as a trigger's, that hint is kept.
@@ -148,12 +144,12 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
         return None
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
-    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in parts.columns:
         return (
             f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
             " column a value with --set, or a default."
         )
-    if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
+    if diagnostic.sqlstate == _UNIQUE_VIOLATION and parts.key:
         return (
             f'A row conflicts in a unique index other than the key\'s, "{diagnostic.constraint_name}": correct the'
             " record in the file, or the row in the table."

@@ -30,16 +30,15 @@ from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
-from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
+from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, check_assignments
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.table import TableFacts
-    from penstock.ledger.values import LandedCounts
+    from penstock.ledger.values import LandedCounts, MergeCounts
     from penstock.loading.land.context import LockMode, NoteStatement
-    from penstock.loading.land.merge import MergeCounts
     from penstock.loading.land.merge_errors import NameRecord, RecordPosition
     from penstock.loading.values.plan import TargetPlan
 
@@ -172,8 +171,7 @@ class Staging(LandingMethod):
 
         def merge() -> list[MergeCounts]:
             if self._plan.job.rules.on_error == "reject" and landings:
-                merges = RejectingMerges(self._context)
-                return merges.run(statements, name_record=name_record, note=note_statement)
+                return RejectingMerges(self._context, name_record=name_record, note=note_statement).run(statements)
             return [statement.run(name_record, note_statement) for statement in statements]
 
         counts, deleted = self._merge_with_room(merge, [rows for rows in missing if rows.may_go_first])
@@ -271,14 +269,14 @@ class Staging(LandingMethod):
 
     def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> MergeStatement:
         assert staging is not None
-        return STATEMENTS[landing.target.landing.statement](
-            self._connection,
+        staged = StagedRecords(
             number=landing.record.number,
             job=landing.target.job,
             facts=landing.facts,
             columns=landing.target.column_map.columns,
             staging=staging,
         )
+        return STATEMENTS[landing.target.landing.statement](self._connection, staged)
 
     def _check_tables(self) -> None:
         """Raise TargetError if a target was renamed, or replaced by another table, since the load began."""

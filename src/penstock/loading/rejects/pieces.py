@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import _native
-from penstock.core.recorded import make_recorded, reading_record, refuse_unknown, to_json
+from penstock.core.recorded import make_recorded, reading_record, to_json
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
@@ -29,6 +28,7 @@ from penstock.loading.rejects.record_index import (
 if TYPE_CHECKING:
     from collections import deque
 
+    from penstock.loading.read.feed import OpenObject
     from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
@@ -47,6 +47,17 @@ class Origin:
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
         """Return a function that makes cutters which can start at any record of the object."""
         return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
+
+
+def origin_of(opened: OpenObject, server_major: int) -> Origin:
+    """Return the origin of the records of an open object."""
+    return Origin(
+        number=opened.work.number,
+        uri=opened.source.uri,
+        form=opened.form,
+        encoder=opened.encoder,
+        server_major=server_major,
+    )
 
 
 class Bounds(NamedTuple):
@@ -118,6 +129,15 @@ class Piece:
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
+    def records_at(self, starts: Sequence[int]) -> list[int]:
+        """Return the indexes of the records that begin at offsets of the object, as far as the piece has them.
+
+        The offsets are in ascending order. A reject of JSON Lines begins after the blank lines that its record has.
+        """
+        here = starts[bisect_left(starts, self.block.start) : bisect_left(starts, self.block.end)]
+        records = range(self.records)
+        return [bisect_right(records, start, key=lambda record: self.bounds(record).start) - 1 for start in here]
+
     def cut(self, first: int, stop: int) -> Piece:
         """Return the records from index `first` up to but not including index `stop`."""
         index, block = self._indexed(), self.block
@@ -175,13 +195,6 @@ class Piece:
         return self._index
 
 
-class PieceRecord(NamedTuple):
-    """A record in a run of pieces: the index of the piece, and the index of the record in that piece."""
-
-    piece: int
-    record: int
-
-
 def count_records(pieces: Iterable[Piece]) -> int:
     """Return how many records pieces have."""
     return sum(piece.block.records for piece in pieces)
@@ -225,25 +238,33 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
     return is_same and piece.payload_line_end == before.payload_line_end
 
 
-def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[PieceRecord] | None:
-    """Return the records on the given lines of a COPY of the pieces, None if the lines are not in ascending order.
+def find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
+    """Return a record's piece and its index there. `position` counts from 1. `ends` are the ends of the pieces."""
+    ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
+    number = bisect_left(ends, position)
+    return pieces[number], position - (ends[number - 1] if number else 0) - 1
 
-    In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
-    are of the same kind as the ends of records.
+
+def find_positions(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[int] | None:
+    """Return the positions, from 1, of the records on the given lines of a COPY of the pieces.
+
+    Return None if the lines are not in ascending order. In format text the server counts one line for each record. In
+    csv it also counts line ends inside a record, if they are of the same kind as the ends of records.
     """
-    spots: list[PieceRecord] = []
-    passed = 0
+    found: list[int] = []
+    passed = records = 0
     for number, piece in enumerate(pieces):
-        if len(spots) == len(lines):
+        if len(found) == len(lines):
             break
         payload = b"".join(piece.payload())
         find, count = _read_lines(piece, payload, spec, is_first=number == 0)
         is_last = number == len(pieces) - 1
-        here = [line - passed for line in lines[len(spots) :] if is_last or line - passed <= count]
-        spots += [PieceRecord(number, min(find(line), piece.records - 1)) for line in here]
+        here = [line - passed for line in lines[len(found) :] if is_last or line - passed <= count]
+        found += [records + min(find(line), piece.records - 1) + 1 for line in here]
         passed += count
-    is_ordered = all(earlier < later for earlier, later in pairwise(spots))
-    return spots if is_ordered and len(spots) == len(lines) else None
+        records += piece.records
+    is_ordered = all(earlier < later for earlier, later in pairwise(found))
+    return found if is_ordered and len(found) == len(lines) else None
 
 
 # ---------------------------------------------------------------- where records are
@@ -278,6 +299,16 @@ def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool)
     return index.find_server_line, make_first().feed(payload).server_lines
 
 
+def find_line_end(raw: bytes) -> LineEnd | None:
+    r"""Return the line end of a record, or None if it has none because it is the last one of a file.
+
+    >>> find_line_end(b"a\r\n"), find_line_end(b"a")
+    ('crlf', None)
+    """
+    ends: tuple[LineEnd, ...] = ("crlf", "lf", "cr")
+    return next((name for name in ends if raw.endswith(_LINE_ENDS[name])), None)
+
+
 def form_to_json(form: RecordForm) -> str:
     """Return a form as JSON that `form_from_json` reads."""
     fields = asdict(form)
@@ -294,10 +325,12 @@ def form_from_json(text: str) -> RecordForm:
     """
     fields = json.loads(text)
     with reading_record("how rejected records are read"):
-        header = fields.pop("header_hex")
+        header, columns = fields.pop("header_hex"), fields["column_map"]
+        if columns.get("names") is not None:
+            columns["names"] = tuple(map(tuple, columns["names"]))
         read = {
             "dialect": make_recorded(Dialect, fields["dialect"], part="field"),
-            "column_map": _read_column_map(fields["column_map"]),
+            "column_map": make_recorded(ColumnMap, columns, part="field"),
             "table": make_recorded(TableName, fields["table"], part="field"),
             "header": None if header is None else bytes.fromhex(header),
             "working_names": tuple((working, name) for working, name in fields["working_names"]),
@@ -312,18 +345,3 @@ def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, h
     """
     encoder = make_form_encoder(form, positions=number if has_positions else None)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
-
-
-def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
-    refuse_unknown(fields, [each.name for each in dataclasses.fields(ColumnMap)], part="field")
-    keep = fields["keep"]
-    return ColumnMap(
-        columns=tuple(fields["columns"]),
-        keep=None if keep is None else tuple(keep),
-        constants=tuple(fields["constants"]),
-        field_count=fields["field_count"],
-        ends_empty=fields.get("ends_empty", False),
-        names=None if (names := fields.get("names")) is None else tuple((name, index) for name, index in names),
-        takes_json=tuple(fields.get("takes_json", ())),
-        notations=tuple(fields.get("notations", ())),
-    )

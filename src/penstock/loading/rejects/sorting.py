@@ -26,7 +26,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
-from penstock.loading.copy.copy import CopySession, compose_table
+from penstock.loading.copy.copy import CopyFailed, CopySession, compose_table
 
 if TYPE_CHECKING:
     import psycopg
@@ -291,10 +291,6 @@ def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | Non
     return None
 
 
-class Hindered(Exception):
-    """The records of a table cannot be sorted on the server. The message is a hint."""
-
-
 class Sorter:
     """Sorts the records of one session. Methods raise CopyFailed.
 
@@ -308,10 +304,10 @@ class Sorter:
         self._made: _Made | None = None
         self._columns: dict[str, SortingColumn] = {}
 
-    def prepare(self, spec: CopySpec) -> CopySpec:
-        """Create the stage for a table and return the spec of a COPY into it.
+    def prepare(self, spec: CopySpec, failure: CopyFailed) -> CopySpec:
+        """Create the stage for a table and return the spec of a COPY into it. Call `sort` afterwards.
 
-        Call `sort` afterwards. Raises Hindered.
+        If records cannot be sorted, `failure` is raised with a hint why.
         """
         self._session.begin()
         made = _Made(self._session.transaction, spec)
@@ -319,7 +315,8 @@ class Sorter:
             with self._session.between_copies() as connection:
                 table = compose_table(spec).as_string(connection)
                 if (hint := find_hindrance(connection, table)) is not None:
-                    raise Hindered(hint)
+                    report = replace(failure.report, hint=hint)
+                    raise CopyFailed(report, failure.context, is_disconnect=False) from failure
                 (target,) = fetch_rows(connection, "loading/sorting_target", SortingTarget, table=table)
                 found = fetch_rows(connection, "loading/sorting_columns", SortingColumn, oid=target.oid)
                 self._columns = {column.name: column for column in found}
