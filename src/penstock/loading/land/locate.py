@@ -7,7 +7,6 @@ staging are not counted. Checksums in the ledger prove that the object is the sa
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -82,7 +81,7 @@ class RecordFinder:
                 if block.start in self._starts:
                     at, passed = block.start, 0
                 piece = Piece(origin=origin, block=block)
-                missing = self._find_missing(piece)
+                missing = piece.records_at(self._rejected)
                 staged = block.records - len(missing)
                 while (
                     wanted is not None
@@ -99,14 +98,6 @@ class RecordFinder:
                 detail="Records that the table refuses cannot be found in it any more.",
                 hint="Restore the object and go on, or go on with the object as it is now: it is staged anew.",
             )
-
-    def _find_missing(self, piece: Piece) -> list[int]:
-        """Return the indexes of the records of a piece that were rejected before staging."""
-        block = piece.block
-        starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
-        return [
-            bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
-        ]
 
 
 def make_finder(context: LandingContext, number: int, blocks: Sequence[int]) -> RecordFinder:
