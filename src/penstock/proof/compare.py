@@ -26,7 +26,7 @@ from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_ide
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
 from penstock.loading.copy.copy import CopyFailed, CopySession
-from penstock.loading.land.locate import RecordFinder
+from penstock.loading.land.locate import find_records
 from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
 from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
@@ -269,14 +269,15 @@ class TableComparison:
         positions = [find_position(self._connection, _SENT, *row) for row in rows]
         for number, of_object in groupby(positions, key=attrgetter("object_number")):
             found = [RefusedRecord(each, _REASON) for each in of_object]
-            finder = RecordFinder(
+            _, rejects = find_records(
                 self._work[number],
                 self._tools,
+                found,
                 blocks=sorted({each.position.block_start for each in found}),
                 rejected=sorted(self._refused[number]),
                 committed=[],
             )
-            yield from finder.find(iter(found))
+            yield from rejects
 
     def _name(self, reject: Reject) -> Problem:
         return Problem(

@@ -77,20 +77,18 @@ class MergeParts:
     keeps_last: bool = False
     # Whether two records with the same key are an error.
     refuses_duplicates: bool = False
-    # Whether records that the table refuses are rejected, and the merge continues.
-    is_sorted_out: bool = False
 
-    def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
+    def compose_order(self, *, is_rejecting: bool = False) -> tuple[sql.Composable, sql.Composed]:
         """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
 
-        With a key, the records are in the key's order, so that two concurrent merges lock rows in the same order.
-        Without a key, they are in file order.
+        With `is_rejecting`, the merge continues if the table refuses records. With a key, the records are in the key's
+        order, so that two concurrent merges lock rows in the same order. Without a key, they are in file order.
         """
         if self.key is None:
             return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
         # Records with null in a NOT NULL column are no duplicates of each other if each of them is refused separately,
         # or if a trigger may replace the null.
-        with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
+        with_not_null = is_rejecting or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
         positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)

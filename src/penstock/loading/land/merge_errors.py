@@ -71,28 +71,13 @@ _UNIQUE_VIOLATION = "23505"
 _SHOWN_CHARACTERS = 100
 
 
-class DuplicateKey(DataError):
-    """Two records of the files have the same key."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: str | None = None,
-        hint: str | None = None,
-        record_positions: tuple[RecordPosition, ...] = (),
-    ) -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.record_positions = record_positions
-
-
 def name_by_number(position: RecordPosition) -> str:
     """Describe a record for an error message, if only the number of its object is known."""
     return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
 
 
 def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> None:
-    """Raise DuplicateKey for the first record, in file order, with the key of an earlier one, unless one is chosen."""
+    """Raise DataError for the first record, in file order, with the key of an earlier one, unless one is chosen."""
     staging, key = parts.staging, parts.key
     if key is None or not parts.refuses_duplicates:
         return
@@ -104,11 +89,10 @@ def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record:
         found = (find_position(connection, staging, *positions[3:]), find_position(connection, staging, *positions[:3]))
     shown = ", ".join("null" if value is None else _shorten(value) for value in values)
     first, second = map(name_record, found)
-    error = DuplicateKey(
+    error = DataError(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
         detail=f"First in {first}, then in {second}.",
         hint="Correct the files, or use --keep first or --keep last to choose a record.",
-        record_positions=found,
     )
     error.location = second if isinstance(second, FileLocation) else None
     raise error

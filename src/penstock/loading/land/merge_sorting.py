@@ -11,10 +11,8 @@ merge, TEMPORARY on the database and USAGE on plpgsql.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, Final, LiteralString, NamedTuple
 
@@ -31,7 +29,7 @@ from penstock.ledger.values import MergeCounts
 from penstock.loading.land.merge import MergeParts, PlanCounts, count_staged
 from penstock.loading.land.merge_errors import RecordPosition
 from penstock.loading.land.merge_key import same_key, same_lack
-from penstock.loading.rejects.sorting import SortingParts, compose_sorting
+from penstock.loading.rejects.sorting import FIRST_SIZE, SortingParts, run_sorting
 
 # The PL/pgSQL code that stores a stretch. It composes the statement's text before it changes search_path to the user's.
 STORE_STAGED: Final = """
@@ -157,7 +155,7 @@ class MergeSorter:
     ) -> None:
         self._connection = connection
         self._portion_bytes = portion_bytes
-        self._parts = replace(parts, is_sorted_out=True)
+        self._parts = parts
         self._own_codes = own_codes
         self._what = f"merging into {parts.target.name}"
         number = next(_numbers)
@@ -193,7 +191,7 @@ class MergeSorter:
 
     def merge(self, *, limit: int | None = None) -> None:
         """Try to store all records for the first time. Stop if more than `limit` of them are refused for good."""
-        distinct, order = self._parts.compose_order()
+        distinct, order = self._parts.compose_order(is_rejecting=True)
         with translate_errors(self._what):
             made = self._run(
                 "CREATE TEMPORARY TABLE {chosen} ON COMMIT DROP AS"
@@ -278,7 +276,7 @@ class MergeSorter:
 
     # ---------------------------------------------------------------- stretches
 
-    def _process(self, *, limit: int | None = None, first_size: int = 16) -> None:
+    def _process(self, *, limit: int | None = None, first_size: int = FIRST_SIZE) -> None:
         """Store the chosen records, a portion of pages at a time."""
         with translate_errors(self._what):
             size_bytes, page_bytes = fetch_one(
@@ -294,7 +292,7 @@ class MergeSorter:
             self._run("TRUNCATE {chosen}")
 
     def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
-        statement = compose_sorting(
+        outcome = run_sorting(
             self._connection,
             self._own_codes,
             SortingParts(
@@ -312,9 +310,7 @@ class MergeSorter:
             most_in_stretch=_MOST_IN_STRETCH,
             first_size=first_size,
         )
-        self._connection.execute(statement)
-        (text,) = fetch_one(self._connection, "SELECT pg_catalog.current_setting('penstock.outcome')")
-        self._sums.update(json.loads(text))
+        self._sums.update(outcome)
 
     def _compose_store(self) -> sql.Composed:
         """Return the PL/pgSQL code that stores one stretch, a range of consecutive chosen records.

@@ -32,7 +32,7 @@ from penstock.core.tuning import DEFAULT_TUNING
 from penstock.ledger.rejects import Correction, Reject, RejectStore
 from penstock.ledger.schema import has_ledger
 from penstock.ledger.values import MergeCounts
-from penstock.loading.land.locate import make_finder
+from penstock.loading.land.locate import find_staged
 from penstock.loading.land.merge import (
     COUNTING,
     MergeParts,
@@ -55,6 +55,7 @@ from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_a
 from penstock.loading.land.refusals import check_statements
 from penstock.loading.land.sync import read_assignments
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
+from penstock.loading.rejects.pieces import form_to_json
 from penstock.loading.rejects.sorting import find_hindrance
 from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import TargetPlan, table_after_creation
@@ -77,9 +78,8 @@ def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameR
     """Store all staged records in the table; without a key, in file order.
 
     Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
-    DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
-    columns.
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DataError,
+    TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the columns.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
@@ -339,20 +339,20 @@ class RejectingMerges(SortingMerges):
     def _too_many(self, sorter: MergeSorter) -> PenstockError:
         assert self._most is not None
         number, records = next(groupby(sorter.read_refused(), attrgetter("position.object_number")))
-        finder = make_finder(self._context, number, sorter.read_blocks()[number])
-        shown = list(islice(finder.find(records), _SHOWN))
+        _, found = find_staged(self._context, number, records, sorter.read_blocks()[number])
+        shown = list(islice(found, _SHOWN))
         return too_many_rejects(self._most, shown, uris={number: self._context.objects[number].source.uri})
 
     def _reject(self, sorter: MergeSorter) -> None:
         """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
         blocks = sorter.read_blocks()
         for number, records in groupby(sorter.read_refused(), attrgetter("position.object_number")):
-            finder = make_finder(self._context, number, blocks[number])
+            form, found = find_staged(self._context, number, records, blocks[number])
             count = 0
-            for group in _groups(finder.find(records)):
+            for group in _groups(found):
                 self._store.insert(self._connection, group)
                 count += len(group)
-            correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
+            correction = Correction(object_number=number, rows=-count, suppressed=0, form=form_to_json(form))
             self._store.correct(self._connection, [correction])
 
 

@@ -44,9 +44,9 @@ from penstock.loading.land.merges import STATEMENTS, MergeStatement, SortingMerg
 from penstock.loading.plan.identity import job_from_json, loaded_columns
 from penstock.loading.plan.order import rank_tables
 from penstock.loading.rejects.explain import explain_failure, shorten_reason, too_many_rejects
-from penstock.loading.rejects.pieces import Origin, form_from_json, make_origin
+from penstock.loading.rejects.pieces import Origin, Piece, form_from_json, make_origin
 from penstock.loading.rejects.reject_file import read_reject_file
-from penstock.loading.rejects.sorter import RejectSorter, SortedRecords, make_pieces
+from penstock.loading.rejects.sorter import RejectSorter, SortedRecords, make_piece, part_unwritable
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -309,7 +309,12 @@ class _Retry:
 
     def _send(self, rejects: Sequence[Reject]) -> SortedRecords:
         """Copy records, and return which were stored and which were refused. The ledger is not changed."""
-        pieces, unwritable = make_pieces(rejects, self._origins)
+        pieces: list[Piece] = []
+        unwritable: list[Reject] = []
+        for reject in rejects:
+            parts, refused = part_unwritable(make_piece(reject, self._origins[reject.object_number]))
+            pieces += parts
+            unwritable += refused
         found = self._sorter.send(pieces)
         found.rejects += unwritable
         return found

@@ -13,7 +13,7 @@ server names the line.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ from penstock.loading.rejects.pieces import (
     runs,
     take_records,
 )
-from penstock.loading.rejects.sorting import Sorted, Sorter
+from penstock.loading.rejects.sorting import SortedRows, SortingStage
 from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class RejectSorter:
     def __init__(self, session: CopySession, *, most_sorted: int = DEFAULT_TUNING.most_sorted) -> None:
         self._session = session
         self._most_sorted = most_sorted
-        self._sorter = Sorter(session, RECORD_CODES)
+        self._stage = SortingStage(session, RECORD_CODES)
         self._result = SortedRecords()
         self._checked: dict[int, Origin] = {}
 
@@ -133,14 +133,16 @@ class RejectSorter:
 
     def _sort(self, pieces: Sequence[Piece], failure: CopyFailed) -> None:
         """Store the records that the table accepts, and reject the others. `failure` is the error of the COPY."""
-        spec = pieces[0].origin.encoder.spec
-        stage = self._sorter.prepare(spec, failure)
-        checked = (replace(piece, origin=self._check(piece.origin)) for piece in pieces)
-        waiting = deque(self._reject_unwritable(checked))
+        stage = self._stage.prepare(pieces[0].origin.encoder.spec, failure)
+        waiting = deque[Piece]()
+        for piece in pieces:
+            parts, rejects = part_unwritable(replace(piece, origin=self._check(piece.origin)), reads_bytes=True)
+            waiting += parts
+            self._result.rejects += rejects
         most = self._most_sorted
         while waiting:
             together = take_records(waiting, most)
-            unread = self._stage(together, stage)
+            unread = self._copy_to_stage(together, stage)
             if unread is None:
                 self._take(together, self._sort_staged(together))
                 most = min(2 * most, self._most_sorted)
@@ -154,10 +156,10 @@ class RejectSorter:
                 (bad,) = take_records(waiting, 1)
                 self._result.rejects.append(make_reject(bad, 0, describe_failure(unread)))
 
-    def _sort_staged(self, pieces: Sequence[Piece]) -> Sorted:
+    def _sort_staged(self, pieces: Sequence[Piece]) -> SortedRows:
         """Sort the staged records. If an error is raised that is not a record's fault, it names the record's place."""
         try:
-            return self._sorter.sort()
+            return self._stage.sort()
         except CopyFailed as failure:
             position = failure.report.datatype or ""
             if position.isdecimal():
@@ -171,15 +173,7 @@ class RejectSorter:
             self._checked[origin.number] = replace(origin, encoder=encoder)
         return self._checked[origin.number]
 
-    def _reject_unwritable(self, pieces: Iterable[Piece]) -> list[Piece]:
-        good: list[Piece] = []
-        for piece in pieces:
-            parts, rejects = part_unwritable(piece, reads_bytes=True)
-            good += parts
-            self._result.rejects += rejects
-        return good
-
-    def _stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
+    def _copy_to_stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
         """Copy records into the table in which they are sorted. Return the error if one of them cannot be read."""
         self._copy(pieces, stage)
         try:
@@ -192,12 +186,12 @@ class RejectSorter:
             raise explain_miscount(pieces[0].origin.uri, reported=reported, records=count_records(pieces))
         return None
 
-    def _take(self, pieces: Sequence[Piece], found: Sorted) -> None:
+    def _take(self, pieces: Sequence[Piece], found: SortedRows) -> None:
         """Add the result of sorting pieces to the counts and the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
-        for row in found.refused:
-            piece, record = find_record(pieces, row.position, ends=ends)
-            self._result.rejects.append(make_reject(piece, record, shorten_reason(row.reason)))
+        for position, reason in found.refused:
+            piece, record = find_record(pieces, position, ends=ends)
+            self._result.rejects.append(make_reject(piece, record, shorten_reason(reason)))
         self._result.rows += found.stored
         origin, records = pieces[0].origin, count_records(pieces) - len(found.refused)
         if found.stored != records and not origin.form.allows_suppressed_rows:
@@ -267,22 +261,8 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)
 
 
-def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
-    """Return the records that can be sent, as pieces, and those that cannot be encoded for COPY, with the reason."""
-    pieces: list[Piece] = []
-    unwritable: list[Reject] = []
-    for reject in rejects:
-        piece = _make_piece(reject, origins[reject.object_number])
-        try:
-            piece.payload()
-        except _native.RecordError as exc:
-            unwritable.append(replace(reject, reason=describe_unwritable(exc)))
-        else:
-            pieces.append(piece)
-    return pieces, unwritable
-
-
-def _make_piece(reject: Reject, origin: Origin) -> Piece:
+def make_piece(reject: Reject, origin: Origin) -> Piece:
+    """Return a rejected record as a piece that can be sent."""
     # Remove the blank lines before a record of JSON Lines, which the cutter counts as a part of the record.
     raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
     line_end = find_line_end(raw)
