@@ -32,7 +32,7 @@ def test_every_record_is_found_by_its_index(records: list[bytes], kind: LineEnd,
     spelled = [record.replace(b"?", end) + end for record in records]
     if not is_ended:
         spelled[-1] = spelled[-1].removesuffix(end)
-    found = index_records(b"".join(spelled), len(records), knowing(kind, _cutter))
+    found = index_records(b"".join(spelled), len(records), knowing(kind, _cutter)())
     before = [b"".join(spelled[:index]) for index in range(len(records) + 1)]
     assert found.starts == list(map(len, before))
     assert found.lines == [data.count(end) for data in before[:-1]]
@@ -41,12 +41,20 @@ def test_every_record_is_found_by_its_index(records: list[bytes], kind: LineEnd,
 @pytest.mark.parametrize(("line", "index"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3)])
 def test_record_is_found_by_the_servers_line(line: int, index: int) -> None:
     """Any of the lines of a record of several finds it."""
-    found = index_records(b'a\nb\n"c\nc"\nd\n', 4, knowing("lf", _cutter), make_first=_cutter)
+    found = index_records(b'a\nb\n"c\nc"\nd\n', 4, _cutter())
     assert found.find_server_line(line) == index
 
 
 def test_first_record_counts_as_the_server_does() -> None:
     """Before its first line end the server counts carriage returns in quotes, not line feeds."""
-    data, make = b'"a\n\n\na"\nb\nc\n', knowing("lf", _cutter)
-    assert index_records(data, 3, make, make_first=_cutter).find_server_line(2) == 1
-    assert index_records(data, 3, make).find_server_line(5) == 1
+    data = b'"a\n\n\na"\nb\nc\n'
+    assert index_records(data, 3, _cutter()).find_server_line(2) == 1
+    assert index_records(data, 3, knowing("lf", _cutter)()).find_server_line(5) == 1
+
+
+def test_record_that_is_longer_than_the_window_is_indexed() -> None:
+    """Also the first one, whose lines count otherwise."""
+    data = b'"' + b"a\n" * 9000 + b'"\n"' + b"b\n" * 9000 + b'"\nc\n'
+    found = index_records(data, 3, _cutter())
+    assert found.starts == [0, 18003, 36006, 36008]
+    assert (found.lines, found.server_lines) == ([0, 9001, 18002], [0, 1, 9002])

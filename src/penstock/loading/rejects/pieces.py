@@ -138,6 +138,11 @@ class Piece:
         records = range(self.records)
         return [bisect_right(records, start, key=lambda record: self.bounds(record).start) - 1 for start in here]
 
+    def at_server_line(self, line: int) -> int:
+        """Return the index of the record on a line of the piece, as the server counts lines after the first record."""
+        index, first = self._indexed(), self._first
+        return index.find_server_line(line + index.server_lines[first]) - first
+
     def cut(self, first: int, stop: int) -> Piece:
         """Return the records from index `first` up to but not including index `stop`."""
         index, block = self._indexed(), self.block
@@ -191,7 +196,7 @@ class Piece:
                 starts = list(accumulate(map(len, data.splitlines(keepends=True)), initial=0))
                 self._index = RecordIndex(data=data, starts=starts)
             else:
-                self._index = index_records(data, block.records, self.origin.cutter_for(block.line_end))
+                self._index = index_records(data, block.records, self.origin.cutter_for(block.line_end)())
         return self._index
 
 
@@ -292,11 +297,13 @@ def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool)
     if spec.format == "text" or _is_lines(payload, records=piece.records, line_end=line_end):
         return lambda line: line - 1, piece.records
     make: MakeCutter = partial(make_payload_cutter, spec)
-    make_next = knowing(line_end, make)
-    # Before its first line end, the server counts lines inside a record in another way than after it.
-    make_first = make if is_first else make_next
-    index = index_records(payload, piece.records, make_next, make_first=make_first)
-    return index.find_server_line, make_first().feed(payload).server_lines
+    if not is_first:
+        # Before its first line end, the server counts lines inside a record in another way than after it.
+        make = knowing(line_end, make)
+    count = make().feed(payload).server_lines
+    if piece.is_untouched and not is_first:
+        return piece.at_server_line, count
+    return index_records(payload, piece.records, make()).find_server_line, count
 
 
 def find_line_end(raw: bytes) -> LineEnd | None:

@@ -36,18 +36,14 @@ class RecordIndex:
         return bisect_left(self.server_lines, line) - 1
 
 
-def index_records(
-    data: bytes, records: int, make_cutter: MakeCutter, *, make_first: MakeCutter | None = None
-) -> RecordIndex:
-    """Return the index of a buffer with this many records, which may contain line ends.
-
-    `make_cutter` makes cutters that can start at any record. `make_first` makes that of the first one, if it differs.
-    """
+def index_records(data: bytes, records: int, cutter: _native.RecordCutter) -> RecordIndex:
+    """Return the index of a buffer with this many records, which may contain line ends. `cutter` is a new one."""
     starts, lines, server_lines = [0], [0], [0]
+    feed_one = cutter.feed_one
     for _ in range(records - 1):
-        at, length = starts[-1], _WINDOW_BYTES
-        make = make_cutter if at or make_first is None else make_first
-        while not (cut := make().feed_one(data[at : at + length])).records:
+        at, length, line_end = starts[-1], _WINDOW_BYTES, cutter.line_end
+        while not (cut := feed_one(data[at : at + length])).records:
+            cutter.restart(line_end)
             length *= 2
             assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
         starts.append(at + cut.end)

@@ -150,12 +150,12 @@ class Chunk:
         assert carried.kept is not None
         data, payload = carried.kept
         make: MakeCutter = partial(make_payload_cutter, self.spec)
-        make_next = knowing(carried.line_end, make)
-        # Only in the command's first record does the server not know yet how lines end.
-        make_first = make if carried is self._carried[0] else make_next
-        sent = index_records(payload, carried.records, make_next, make_first=make_first)
+        if carried is not self._carried[0]:
+            # Only in the command's first record does the server not know yet how lines end.
+            make = knowing(carried.line_end, make)
+        sent = index_records(payload, carried.records, make())
         following = sent.find_server_line(server_line) + 1
-        lines = index_records(data, carried.records, carried.make_cutter).lines
+        lines = index_records(data, carried.records, carried.make_cutter()).lines
         assert lines is not None
         return lines[following] if following < carried.records else carried.lines
 
