@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table
+from penstock.core.errors import DataError
 from penstock.core.values.table import TableFacts, TableName
-from penstock.loading.land.merge import MergeCounts
-from penstock.loading.land.merge_errors import DuplicateKey, RecordPosition
+from penstock.ledger.values import MergeCounts
+from penstock.loading.land.merge_errors import RecordPosition, name_by_number
 from support.merging import merge
 
 if TYPE_CHECKING:
@@ -249,9 +250,10 @@ def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, dr
                 updates=True,
                 keep="error",
             )
-        except DuplicateKey as error:
-            found = error.record_positions
-        assert found == expected
+        except DataError as error:
+            found = error.detail
+        first_and_second = expected and "First in {}, then in {}.".format(*map(name_by_number, expected))
+        assert found == first_and_second
         if expected is None:
             assert _multiset(_rows(connection)) == _multiset(rows)
 

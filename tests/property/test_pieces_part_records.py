@@ -16,9 +16,8 @@ from penstock.ledger.rejects import RecordForm
 from penstock.loading.formats.blocks import BlockReader, make_cutter
 from penstock.loading.rejects.pieces import (
     Piece,
-    PieceRecord,
     count_records,
-    find_spots,
+    find_positions,
     form_from_json,
     form_to_json,
     make_origin,
@@ -144,10 +143,9 @@ def test_lines_of_the_command_lead_to_their_records(file: File, data: st.DataObj
     assume(file.format != "csv" or file.line_end == "lf")
     pieces = file.pieces()
     ends = list(accumulate(_server_lines(file, number) for number in range(len(file.records))))
-    spots = [PieceRecord(number, record) for number, piece in enumerate(pieces) for record in range(piece.records)]
     numbers = sorted(data.draw(st.sets(st.integers(0, len(ends) - 1))))
-    found = find_spots(pieces, pieces[0].origin.encoder.spec, [ends[number] for number in numbers])
-    assert found == [spots[number] for number in numbers]
+    found = find_positions(pieces, pieces[0].origin.encoder.spec, [ends[number] for number in numbers])
+    assert found == [number + 1 for number in numbers]
 
 
 def _server_lines(file: File, number: int) -> int:

@@ -22,8 +22,8 @@ from support.modes import landing_tables, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.ledger.values import MergeCounts
     from penstock.loading.land.context import NoteStatement
-    from penstock.loading.land.merge import MergeCounts
     from penstock.loading.land.merge_errors import NameRecord
 
 REFILL = Landing(
@@ -36,16 +36,8 @@ class Refill(MergeStatement):
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:
         """Delete, then insert."""
-        self._connection.execute(f"DELETE FROM {self.facts.name}".encode())
-        merge = Merge(
-            self._connection,
-            number=self._number,
-            job=self._job,
-            facts=self.facts,
-            columns=self._columns,
-            staging=self._staging,
-        )
-        return merge.run(name_record, note)
+        self._connection.execute(f"DELETE FROM {self.staged.facts.name}".encode())
+        return Merge(self._connection, self.staged).run(name_record, note)
 
 
 @pytest.fixture(autouse=True)

@@ -137,6 +137,18 @@ def test_records_of_a_refused_key_are_rejected_with_it(loads: Loads, tmp_path: P
     assert told == ([False, True, True] if keep == "first" else [True, True, False])
 
 
+def test_record_behind_blank_lines_is_told_from_the_next_one(loads: Loads, tmp_path: Path) -> None:
+    """In JSON Lines, COPY's reject begins behind the blank lines that its record has; the merge's is another one."""
+    records = ['{"k": 1, "s": "ok"}', "", '{"k": "x", "s": "ok"}', '{"k": 2, "s": "no"}', '{"k": 3, "s": "ok"}']
+    path = write_records(tmp_path / "file.jsonl", records[1:], header=records[0])
+    outcome = loads.run(mode_target(path, "upsert", key=("k",), format="jsonl"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (2, 2)
+    assert [(line, code, raw) for _, line, _, code, _, raw in find_rejects(loads)] == [
+        (3, "22P02", b'{"k": "x", "s": "ok"}\n'),
+        (4, "23514", b'{"k": 2, "s": "no"}\n'),
+    ]
+
+
 def test_records_without_a_key_are_refused_one_by_one(loads: Loads, tmp_path: Path) -> None:
     """Where the key is NOT NULL: none of them gives way unseen to another."""
     outcome = run_upsert(

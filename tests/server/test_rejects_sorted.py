@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
 from penstock.core.values.job import LoadRules
-from penstock.loading.rejects.sorting import Sorted, Sorter
+from penstock.loading.rejects.sorting import SortedRows, SortingStage
 from support.codes import has_code
 from support.files import write_to
 from support.loads import AGAIN, Loads, share_ledger, target, write_csv
@@ -28,17 +28,17 @@ def loads(database: str) -> Loads:
 
 
 @pytest.fixture
-def sorts(monkeypatch: pytest.MonkeyPatch) -> list[Sorted]:
+def sorts(monkeypatch: pytest.MonkeyPatch) -> list[SortedRows]:
     """Provide a list of how each sorting has ended."""
-    ended: list[Sorted] = []
-    sort = Sorter.sort
+    ended: list[SortedRows] = []
+    sort = SortingStage.sort
 
-    def note(self: Sorter) -> Sorted:
+    def note(self: SortingStage) -> SortedRows:
         found = sort(self)
         ended.append(found)
         return found
 
-    monkeypatch.setattr(Sorter, "sort", note)
+    monkeypatch.setattr(SortingStage, "sort", note)
     return ended
 
 
@@ -58,7 +58,7 @@ def make_records(count: int = 1000) -> list[str]:
     return [BAD[n // 10 % len(BAD)].format(n) if n % 10 == 9 else f"{n},x" for n in range(count)]
 
 
-def test_reasons_are_the_servers(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_reasons_are_the_servers(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """Line, SQLSTATE, column, message and detail; of types too."""
     path = write_csv(tmp_path / "file.csv", make_records())
     outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
@@ -76,7 +76,7 @@ def test_reasons_are_the_servers(loads: Loads, tmp_path: Path, sorts: list[Sorte
     assert ("23514", None, checked, "Failing row contains (9, wrong).") in reasons
 
 
-def test_rows_are_stored_in_the_order_of_the_file(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_rows_are_stored_in_the_order_of_the_file(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """As COPY would, so that what is ordered in the file stays so in the table."""
     path = write_csv(tmp_path / "file.csv", [f"{n},{'wrong' if n % 7 == 6 else 'x'}" for n in range(1000)])
     loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
@@ -123,7 +123,7 @@ def test_key_of_a_refused_record_is_free(loads: Loads, tmp_path: Path) -> None:
     assert (outcome.rows, outcome.rejected, loads.count()) == (500, 500, 500)
 
 
-def test_session_sorts_in_each_of_its_transactions(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_session_sorts_in_each_of_its_transactions(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """What it makes for that is gone with them."""
     loads.chop(2000)
     loads.piece_bytes = 1000
@@ -134,7 +134,7 @@ def test_session_sorts_in_each_of_its_transactions(loads: Loads, tmp_path: Path,
     assert loads.execute("SELECT relname FROM pg_class WHERE relname LIKE 'penstock\\_%'") == []
 
 
-def test_columns_that_the_server_fills(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_columns_that_the_server_fills(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """Identities that the file gives or not, defaults, generated columns, and names that must be quoted."""
     loads.execute(
         'CREATE TABLE "T" ("lower" int GENERATED ALWAYS AS IDENTITY, "first" int CHECK ("first" <> 7),'
@@ -152,7 +152,7 @@ def test_columns_that_the_server_fills(loads: Loads, tmp_path: Path, sorts: list
     assert loads.execute('SELECT count(DISTINCT serial) FROM "T"') == [(450,)]
 
 
-def test_rows_kept_out_by_triggers_are_counted(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_rows_kept_out_by_triggers_are_counted(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """They are neither stored nor rejected; what a trigger changes stays changed, and what it raises is its own."""
     loads.execute(
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -169,7 +169,7 @@ def test_rows_kept_out_by_triggers_are_counted(loads: Loads, tmp_path: Path, sor
     assert loads.execute("SELECT DISTINCT b FROM t") == [("changed",)]
 
 
-def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """They are a record's own fault."""
     loads.execute(
         "CREATE TABLE p (a int, b text) PARTITION BY LIST (b); CREATE TABLE p1 PARTITION OF p FOR VALUES IN ('x')"
@@ -220,7 +220,7 @@ def test_tables_that_are_sorted_by_turns(loads: Loads, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rights
 
 
-def test_insert_on_the_columns_is_enough(loads: Loads, tmp_path: Path, user_name: str, sorts: list[Sorted]) -> None:
+def test_insert_on_the_columns_is_enough(loads: Loads, tmp_path: Path, user_name: str, sorts: list[SortedRows]) -> None:
     """Nothing is read of the table."""
     share_ledger(loads, f'"{user_name}"')
     loads.execute(f'ALTER TABLE t ADD c text DEFAULT 1; GRANT INSERT (a, b) ON t TO "{user_name}"')
@@ -343,7 +343,7 @@ TYPES = {
 }
 
 
-def test_values_are_what_copy_makes_of_them(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_values_are_what_copy_makes_of_them(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """Of any type, empty and null too; and what COPY refuses is refused for the same reason."""
     names = [f"c{number}" for number in range(len(TYPES))]
     loads.execute("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN short AS varchar(3) CHECK (VALUE <> 'no')")
@@ -373,7 +373,7 @@ def test_values_are_what_copy_makes_of_them(loads: Loads, tmp_path: Path, sorts:
     assert sorted(loads.execute("SELECT v::text FROM v")) == sorted(loads.execute("SELECT c::text FROM copied AS c"))
 
 
-def test_column_is_the_one_that_the_message_speaks_of(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+def test_column_is_the_one_that_the_message_speaks_of(loads: Loads, tmp_path: Path, sorts: list[SortedRows]) -> None:
     """Of several values that are wrong in the same way each server meets another one first."""
     loads.execute("CREATE TYPE mood AS ENUM ('good'); CREATE DOMAIN few AS int CHECK (VALUE < 9)")
     loads.execute("CREATE TABLE v (k int, m mood, n few)")

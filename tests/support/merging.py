@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.loading.land.merge import MergeCounts, find_parts
+from penstock.ledger.values import MergeCounts
+from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import name_by_number
 from penstock.loading.land.merges import merge_whole
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
@@ -253,19 +254,34 @@ class LandedTarget:
 
 
 @frozen
-class LandedCounts:
-    """How many staged records of one target were inserted, updated and so on at the end of the load."""
+class MergeCounts:
+    """How many staged records of one target were inserted, updated and so on. `staged` is the sum of the others."""
+
+    staged: int = 0
+    # Records that became new rows. With a transform, the rows that the transform's statement stored. If triggers on
+    # both INSERT and UPDATE may have skipped records, only the sum of this count and the next is correct.
+    inserted: int = 0
+    # Records that updated a row with their key.
+    updated: int = 0
+    # Records that were dropped because another staged record with the same key was chosen.
+    duplicates: int = 0
+    # Records that were skipped because the table already had a row with the same key.
+    existing: int = 0
+    # Records that triggers skipped.
+    suppressed: int = 0
+
+    def landed(self, *, number: int, target_oid: int) -> LandedCounts:
+        """Return these counts as those of a load's target."""
+        return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
+
+
+@frozen
+class LandedCounts(MergeCounts):
+    """The counts of one target at the end of the load."""
 
     number: int
     # The table's OID after the load; a replaced table has a new one.
     target_oid: int
-    staged: int = 0
-    # With a transform, the rows that the transform's statement stored.
-    inserted: int = 0
-    updated: int = 0
-    duplicates: int = 0
-    existing: int = 0
-    suppressed: int = 0
 
 
 @frozen

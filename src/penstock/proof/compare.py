@@ -8,7 +8,6 @@ key's index decides whether keys are equal. Only the first rows that differ are 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_ide
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
 from penstock.loading.copy.copy import CopyFailed, CopySession
-from penstock.loading.land.locate import RecordFinder
+from penstock.loading.land.locate import find_records
 from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
 from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
@@ -35,7 +34,7 @@ from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import explain_failure
-from penstock.loading.rejects.pieces import Origin, Piece
+from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import compared_columns, has_only_keys
@@ -201,21 +200,9 @@ class TableComparison:
 
     def _cut(self, opened: OpenObject, block: Block) -> list[Piece]:
         """Return the records of a block that are compared and that can be written for COPY."""
-        number = opened.work.number
-        origin = Origin(
-            number=number,
-            uri=opened.source.uri,
-            form=opened.form,
-            encoder=opened.encoder,
-            server_major=self._tools.server_major,
-        )
-        piece, starts = Piece(origin=origin, block=block), self._left_out.get(number, ())
-        left_out = starts[bisect_left(starts, block.start) : bisect_left(starts, block.end)]
-        # A rejected record of JSON Lines begins behind the blank lines that are cut with it.
-        at = [
-            bisect_right(range(block.records), start, key=lambda each: piece.bounds(each).start) for start in left_out
-        ]
-        edges = zip([0, *at], [*(each - 1 for each in at), block.records], strict=True)
+        piece = Piece(origin=origin_of(opened, self._tools.server_major), block=block)
+        at = piece.records_at(self._left_out.get(opened.work.number, ()))
+        edges = zip([0, *(each + 1 for each in at)], [*at, block.records], strict=True)
         kept = [piece.cut(first, stop) for first, stop in edges if first < stop] if at else [piece]
         good: list[Piece] = []
         for each in kept if block.records else []:
@@ -282,14 +269,15 @@ class TableComparison:
         positions = [find_position(self._connection, _SENT, *row) for row in rows]
         for number, of_object in groupby(positions, key=attrgetter("object_number")):
             found = [RefusedRecord(each, _REASON) for each in of_object]
-            finder = RecordFinder(
+            _, rejects = find_records(
                 self._work[number],
                 self._tools,
+                found,
                 blocks=sorted({each.position.block_start for each in found}),
                 rejected=sorted(self._refused[number]),
                 committed=[],
             )
-            yield from finder.find(iter(found))
+            yield from rejects
 
     def _name(self, reject: Reject) -> Problem:
         return Problem(

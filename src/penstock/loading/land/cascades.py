@@ -116,7 +116,7 @@ class ForeignKeyRow:
 
 
 @frozen
-class _Records:
+class _TargetRecords:
     """The staged records of a target. `key` is None if they are only inserted."""
 
     landing: TargetLanding
@@ -207,20 +207,22 @@ def refuse_touched(
     raise error
 
 
-def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> Iterator[_Records]:
+def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> Iterator[_TargetRecords]:
     """Yield the records whose rows are known. The rows that a transform's statement stores are not."""
     for landing in landings:
         if landing.table is not None and landing.target.landing.statement == "merge":
             key = find_key(connection, landing.facts, landing.target.job.key) if landing.target.job.key else None
-            yield _Records(landing=landing, staging=landing.table, key=key)
+            yield _TargetRecords(landing=landing, staging=landing.table, key=key)
 
 
-def _may_touch(key: ForeignKeyRow, records: _Records) -> bool:
+def _may_touch(key: ForeignKeyRow, records: _TargetRecords) -> bool:
     return records.landing.facts.oid in key.line
 
 
 def _compose(
-    keys: Sequence[ForeignKeyRow], missing: Sequence[sql.Composed], pairs: Sequence[tuple[ForeignKeyRow, _Records]]
+    keys: Sequence[ForeignKeyRow],
+    missing: Sequence[sql.Composed],
+    pairs: Sequence[tuple[ForeignKeyRow, _TargetRecords]],
 ) -> sql.Composed:
     """Return the query for one record whose row would be deleted or changed."""
     is_deleted = sql.SQL(_IS_DELETED)

@@ -7,21 +7,21 @@ staging are not counted. Checksums in the ledger prove that the object is the sa
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.ledger.committed import read_ranges
-from penstock.ledger.rejects import Reason, Reject, RejectStore
+from penstock.ledger.rejects import Reason, RecordForm, Reject, RejectStore
 from penstock.ledger.values import CommittedRange, Coverage
 from penstock.loading.formats import format_of
 from penstock.loading.land.merge_errors import RecordPosition, name_by_number
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import shorten_reason
-from penstock.loading.rejects.pieces import Origin, Piece, form_to_json
+from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.sorter import make_reject
 
 if TYPE_CHECKING:
@@ -30,59 +30,43 @@ if TYPE_CHECKING:
     from penstock.loading.values.work import PlannedObject
 
 
-class RecordFinder:
-    """Finds refused records of one object.
+def find_records(
+    work: PlannedObject,
+    tools: LoadTools,
+    records: Iterable[RefusedRecord],
+    *,
+    blocks: Sequence[int],
+    rejected: Sequence[int],
+    committed: Sequence[CommittedRange],
+) -> tuple[RecordForm, Iterator[Reject]]:
+    """Return how the records of an object are read, and a reject for each of `records`, which are in file order.
 
     `blocks` are the offsets of the records' blocks. `rejected` are the offsets of the object's records that were
-    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges. `find` sets the
-    attribute `form`.
+    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges.
+    Raises SourceError. The iterator raises DataError if the object has changed since it was staged. Then rejects that
+    it has already returned may be wrong.
     """
+    sums = format_of(work.target).sums(committed)
+    starts = frozenset(blocks)
+    # Empty ranges cut the object at these offsets without skipping any bytes.
+    coverage = Coverage(ranges=tuple((start, start) for start in blocks))
+    stream, cut, encoder, form = open_blocks(replace(work, coverage=coverage), tools, sums=sums)
+    origin = Origin(
+        number=work.number, uri=work.source.uri, form=form, encoder=encoder, server_major=tools.server_major
+    )
 
-    def __init__(
-        self,
-        work: PlannedObject,
-        tools: LoadTools,
-        *,
-        blocks: Sequence[int],
-        rejected: Sequence[int],
-        committed: Sequence[CommittedRange],
-    ) -> None:
-        self._work = work
-        self._tools = tools
-        self._starts = frozenset(blocks)
-        # Empty ranges cut the object at these offsets without skipping any bytes.
-        self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
-        self._rejected = rejected
-        self._sums = format_of(work.target).sums(committed)
-        self.form: str | None = None
-
-    def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
-        """Yield a reject for each of `records`, which are in file order.
-
-        Raises SourceError. Raises DataError if the object has changed since it was staged. Then rejects that were
-        already yielded may be wrong.
-        """
-        stream, blocks, encoder, form = open_blocks(
-            replace(self._work, coverage=self._coverage), self._tools, sums=self._sums
-        )
-        self.form = form_to_json(form)
-        origin = Origin(
-            number=self._work.number,
-            uri=self._work.source.uri,
-            form=form,
-            encoder=encoder,
-            server_major=self._tools.server_major,
-        )
-        wanted = next(records, None)
+    def find() -> Iterator[Reject]:
+        waiting = iter(records)
+        wanted = next(waiting, None)
         at, passed = -1, 0
         with stream:
-            for block in blocks:
-                if wanted is None and self._sums.is_done:
+            for block in cut:
+                if wanted is None and sums.is_done:
                     break
-                if block.start in self._starts:
+                if block.start in starts:
                     at, passed = block.start, 0
                 piece = Piece(origin=origin, block=block)
-                missing = self._find_missing(piece)
+                missing = piece.records_at(rejected)
                 staged = block.records - len(missing)
                 while (
                     wanted is not None
@@ -91,30 +75,27 @@ class RecordFinder:
                 ):
                     record = _skip(wanted.position.record - passed - 1, missing)
                     yield make_reject(piece, record, shorten_reason(wanted.reason))
-                    wanted = next(records, None)
+                    wanted = next(waiting, None)
                 passed += staged
-        if wanted is not None or not self._sums.are_equal:
+        if wanted is not None or not sums.are_equal:
             raise DataError(
-                f'"{self._work.source.uri}" has changed since its records were staged',
+                f'"{work.source.uri}" has changed since its records were staged',
                 detail="Records that the table refuses cannot be found in it any more.",
                 hint="Restore the object and go on, or go on with the object as it is now: it is staged anew.",
             )
 
-    def _find_missing(self, piece: Piece) -> list[int]:
-        """Return the indexes of the records of a piece that were rejected before staging."""
-        block = piece.block
-        starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
-        return [
-            bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
-        ]
+    return form, find()
 
 
-def make_finder(context: LandingContext, number: int, blocks: Sequence[int]) -> RecordFinder:
-    """Return a finder of records in an object's blocks. Raises ServerError, SourceError."""
+def find_staged(
+    context: LandingContext, number: int, records: Iterable[RefusedRecord], blocks: Sequence[int]
+) -> tuple[RecordForm, Iterator[Reject]]:
+    """Return what `find_records` returns for an object of a load. Raises ServerError, SourceError."""
     connection, schema, load_id = context.connection, context.schema, context.claim.load_id
-    return RecordFinder(
+    return find_records(
         context.find(number),
         context.tools,
+        records,
         blocks=blocks,
         rejected=RejectStore(schema, load_id).read_starts(connection, number),
         committed=read_ranges(connection, schema, load_id, number),
@@ -124,15 +105,12 @@ def make_finder(context: LandingContext, number: int, blocks: Sequence[int]) -> 
 def name_record(record: RecordPosition, context: LandingContext) -> FileLocation | str:
     """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
     number = record.object_number
-    wanted = RefusedRecord(record, Reason(message=""))
-    try:
+    # Ignore an error, because the caller raises another one, which matters more than the line.
+    with suppress(PenstockError):
         if context.plan.is_repeatable and number in context.objects:
-            finder = make_finder(context, number, [record.block_start])
-            reject = next(finder.find(iter([wanted])))
-            return FileLocation(file=context.objects[number].source.uri, line=reject.line)
-    except PenstockError:
-        # Ignore this error, because the caller raises another one, which matters more than the line.
-        pass
+            wanted = RefusedRecord(record, Reason(message=""))
+            _, found = find_staged(context, number, [wanted], [record.block_start])
+            return FileLocation(file=context.objects[number].source.uri, line=next(found).line)
     return name_by_number(record)
 
 

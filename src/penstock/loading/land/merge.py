@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import psycopg
@@ -26,7 +25,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.job import Keep, Transform
 from penstock.core.values.table import TableFacts, TableName
-from penstock.ledger.values import LandedCounts
+from penstock.ledger.values import MergeCounts
 from penstock.loading.land.merge_key import Key, conflict_target, find_key, key_order, key_terms, tell_unequal
 
 _COMMA = sql.SQL(", ")
@@ -38,29 +37,6 @@ COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMIN
 # The values of "Parent Relationship" in EXPLAIN for a node whose rows its parent node reads. Other values, such as
 # InitPlan and SubPlan, mean subqueries (explain.c).
 _INPUTS = ("Outer", "Subquery")
-
-
-@frozen
-class MergeCounts:
-    """What happened to the records of a staging table."""
-
-    # The sum of the other counts.
-    staged: int
-    # Records that were dropped because another staged record with the same key was chosen.
-    duplicates: int = 0
-    # Records that became new rows. If triggers on both INSERT and UPDATE may have skipped records, only the sum of this
-    # count and the next is correct.
-    inserted: int = 0
-    # Records that updated a row with their key.
-    updated: int = 0
-    # Records that were skipped because the table already had a row with the same key.
-    existing: int = 0
-    # Records that triggers skipped.
-    suppressed: int = 0
-
-    def landed(self, *, number: int, target_oid: int) -> LandedCounts:
-        """Return these counts as the counts of a load's target."""
-        return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
 def hold_count(table: TableName, stored: int, *, records: int) -> None:
@@ -101,20 +77,18 @@ class MergeParts:
     keeps_last: bool = False
     # Whether two records with the same key are an error.
     refuses_duplicates: bool = False
-    # Whether records that the table refuses are rejected, and the merge continues.
-    is_sorted_out: bool = False
 
-    def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
+    def compose_order(self, *, is_rejecting: bool = False) -> tuple[sql.Composable, sql.Composed]:
         """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
 
-        With a key, the records are in the key's order, so that two concurrent merges lock rows in the same order.
-        Without a key, they are in file order.
+        With `is_rejecting`, the merge continues if the table refuses records. With a key, the records are in the key's
+        order, so that two concurrent merges lock rows in the same order. Without a key, they are in file order.
         """
         if self.key is None:
             return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
         # Records with null in a NOT NULL column are no duplicates of each other if each of them is refused separately,
         # or if a trigger may replace the null.
-        with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
+        with_not_null = is_rejecting or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
         positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,8 +10,8 @@ from psycopg import sql
 
 from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import NOT_NULL_VIOLATION, in_transaction, to_penstock_error, translate_errors
-from penstock.core.errors import DataError, FileLocation
+from penstock.core.connect.errors import NOT_NULL_VIOLATION, to_penstock_error, translate_errors
+from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from penstock.core.values.table import TableName
+    from penstock.loading.land.merge import MergeParts
 
 # The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -71,28 +71,16 @@ _UNIQUE_VIOLATION = "23505"
 _SHOWN_CHARACTERS = 100
 
 
-class DuplicateKey(DataError):
-    """Two records of the files have the same key."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: str | None = None,
-        hint: str | None = None,
-        record_positions: tuple[RecordPosition, ...] = (),
-    ) -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.record_positions = record_positions
-
-
 def name_by_number(position: RecordPosition) -> str:
     """Describe a record for an error message, if only the number of its object is known."""
     return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
 
 
-def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
-    """Raise DuplicateKey for the first record, in file order, that has the same key as an earlier record."""
+def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> None:
+    """Raise DataError for the first record, in file order, with the key of an earlier one, unless one is chosen."""
+    staging, key = parts.staging, parts.key
+    if key is None or not parts.refuses_duplicates:
+        return
     with translate_errors(f"looking for duplicate keys in {staging}"):
         row = connection.execute(_compose_duplicates(staging, key)).fetchone()
         if row is None:
@@ -101,45 +89,37 @@ def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, n
         found = (find_position(connection, staging, *positions[3:]), find_position(connection, staging, *positions[:3]))
     shown = ", ".join("null" if value is None else _shorten(value) for value in values)
     first, second = map(name_record, found)
-    error = DuplicateKey(
+    error = DataError(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
         detail=f"First in {first}, then in {second}.",
         hint="Correct the files, or use --keep first or --keep last to choose a record.",
-        record_positions=found,
     )
     error.location = second if isinstance(second, FileLocation) else None
     raise error
 
 
-@contextmanager
 def explain_merge(
-    connection: Connection,
-    columns: Sequence[str],
+    error: psycopg.Error,
+    parts: MergeParts,
     *,
-    what: str,
     name_record: NameRecord,
     find_refused: Callable[[str], RecordPosition | None],
-    has_key: bool = True,
-) -> Iterator[None]:
-    """Run the block in a savepoint. If the server raises an error, add a hint and a record that caused the error.
+) -> PenstockError:
+    """Return the error to raise if a merge fails, with a hint and a record that causes the error.
 
     `find_refused` gets the error's SQLSTATE and returns a record that is refused with it, or None if it finds none.
     """
-    try:
-        with in_transaction(connection):
-            yield
-    except psycopg.Error as error:
-        explained = to_penstock_error(error, what)
-        explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
-        is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
-        if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
-            named = name_record(position)
-            explained.detail = f"One such record: {named}.\n{explained.detail}"
-            explained.location = named if isinstance(named, FileLocation) else None
-        raise explained from error
+    explained = to_penstock_error(error, f"{'merging' if parts.key else 'inserting'} into {parts.target.name}")
+    explained.hint = _choose_hint(error.diag, parts) or explained.hint
+    is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
+    if is_records and error.sqlstate is not None and (position := find_refused(error.sqlstate)) is not None:
+        named = name_record(position)
+        explained.detail = f"One such record: {named}.\n{explained.detail}"
+        explained.location = named if isinstance(named, FileLocation) else None
+    return explained
 
 
-def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
+def _choose_hint(diagnostic: Diagnostic, parts: MergeParts) -> str | None:
     """Return the hint for errors that only a merge raises, or that mean something else in a merge.
 
     If the server sent a hint, such as a trigger's, that hint is kept.
@@ -148,12 +128,12 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
         return None
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
-    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in parts.columns:
         return (
             f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
             " column a value with --set, or a default."
         )
-    if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
+    if diagnostic.sqlstate == _UNIQUE_VIOLATION and parts.key:
         return (
             f'A row conflicts in a unique index other than the key\'s, "{diagnostic.constraint_name}": correct the'
             " record in the file, or the row in the table."

@@ -11,11 +11,12 @@ merge, TEMPORARY on the database and USAGE on plpgsql.
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, LiteralString, NamedTuple
+from itertools import count
+from typing import Any, Final, LiteralString, NamedTuple
 
+import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
@@ -24,29 +25,26 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.search_path import SETTINGS, users_settings
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason
-from penstock.loading.land.merge import MergeCounts, MergeParts, PlanCounts, count_staged
+from penstock.ledger.values import MergeCounts
+from penstock.loading.land.merge import MergeParts, PlanCounts, count_staged
 from penstock.loading.land.merge_errors import RecordPosition
 from penstock.loading.land.merge_key import same_key, same_lack
-from penstock.loading.rejects.sorting import SortingParts, compose_sorting
+from penstock.loading.rejects.sorting import FIRST_SIZE, SortingParts, run_sorting
 
-# The PL/pgSQL code that stores a stretch and reads the server's counts from the plan. It composes the statement's text
-# before it changes search_path to the user's.
-STORE_COUNTED: Final = """
+# The PL/pgSQL code that stores a stretch. It composes the statement's text before it changes search_path to the user's.
+STORE_STAGED: Final = """
             statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
                 || pg_catalog.quote_literal(sorting.upper) || {tail};
             {to_users};
-            EXECUTE statement INTO plan;
-            {to_own};
-            affected := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Actual Rows')::numeric;
-            met := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Conflicting Tuples')::numeric;
-"""
-STORE_ALL: Final = """
-            statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
-                || pg_catalog.quote_literal(sorting.upper) || {tail};
-            {to_users};
-            EXECUTE statement;
+            EXECUTE statement{into};
             GET DIAGNOSTICS affected = ROW_COUNT;
             {to_own};
+            {read_plan}
+"""
+# Reads the server's counts from the plan, if the statement returns it.
+READ_PLAN: Final = """
+            affected := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Actual Rows')::numeric;
+            met := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Conflicting Tuples')::numeric;
 """
 DECLARATIONS: Final = """
     statement text;
@@ -61,9 +59,10 @@ COUNT: Final = """
             proposed := proposed + (last - first + 1);
 """
 NOTE: Final = """
-                INSERT INTO {refused} ({columns}, {reasons})
-                SELECT {columns}, sorting.code, sorting.words, NULLIF(sorting.more, ''), NULLIF(sorting.field, '')
-                  FROM {stage} AS s
+                INSERT INTO {refused} ({columns}, {reason})
+                SELECT {columns},
+                       ARRAY[sorting.code, sorting.words, NULLIF(sorting.more, ''), NULLIF(sorting.field, '')]
+                  FROM {chosen} AS s
                  WHERE s.ctid = sorting.places[sorting.bad];
                 noted := noted + CASE WHEN sorting.code = {reference} THEN 0 ELSE 1 END;
 """
@@ -71,8 +70,11 @@ OUTCOME: Final = """
         pg_catalog.json_build_object('stored', stored, 'proposed', proposed, 'conflicts', conflicts, 'noted', noted)
 """
 
+READ_BLOCKS: Final = """
+    SELECT {object}, pg_catalog.array_agg(DISTINCT {block} ORDER BY {block}) FROM {refused} GROUP BY {object}
+"""
 READ_REFUSED: Final = """
-    SELECT r.{object}, r.{block}, n.penstock_record, r.{sqlstate}, r.{message}, r.{detail}, r.{column}
+    SELECT r.{object}, r.{block}, n.penstock_record, r.{reason}
       FROM {refused} AS r
       JOIN (
                SELECT s.{object}, s.{block}, s.{sequence},
@@ -89,32 +91,41 @@ READ_REFUSED: Final = """
 # Refuses the records that have the key of a refused record. Several refused records may have one key only if it has
 # nulls. Then the reason of any of them is used.
 ADD_SAME_KEYS: Final = """
-    INSERT INTO {refused} ({columns}, {reasons})
+    INSERT INTO {refused} ({columns}, {reason})
     SELECT DISTINCT ON (s.{object}, s.{block}, s.{sequence})
-           {staged_columns}, r.{sqlstate}, {same_key} || r.{message}, r.{detail}, r.{column}
+           {staged_columns}, ARRAY[r.{reason}[1], {same_key} || r.{reason}[2], r.{reason}[3], r.{reason}[4]]
       FROM {staging} AS s
       JOIN {refused} AS r ON {same}
-     WHERE NOT EXISTS (SELECT FROM {refused} AS r WHERE {same_position})
+     WHERE NOT EXISTS (
+               SELECT FROM {refused} AS r
+                WHERE r.{object} = s.{object} AND r.{block} = s.{block} AND r.{sequence} = s.{sequence}
+           )
 """
 TAKE_REFERENCES: Final = """
     WITH moved AS (
-        DELETE FROM {refused} WHERE {sqlstate} = {reference} RETURNING {columns}
+        DELETE FROM {refused} WHERE {reason}[1] = {reference} RETURNING {columns}
     )
     INSERT INTO {chosen} ({columns}) SELECT {columns} FROM moved ORDER BY {order}
 """
-SAME_POSITION: Final = "r.{object} = s.{object} AND r.{block} = s.{block} AND r.{sequence} = s.{sequence}"
-
-
 _COMMA: Final = sql.SQL(", ")
 
-# The columns for the reason in the table of refused records. They follow the record's own columns.
-_REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column")
+_TEMPORARY: Final = "pg_temp"
+
+# The column of refused records with SQLSTATE, message, detail and column. It follows the record's own columns.
+_REASON: Final = "penstock_reason"
 
 # The beginning of the message for a record that is rejected because another record with its key was refused.
 _SAME_KEY: Final = "another record with this key was rejected: "
 
 # How many refused records one fetch returns.
 _FETCHED = 1000
+
+# The largest number of records in a stretch. A stretch costs as much overhead as some hundred rows. For each bad record
+# in a stretch, the stretch is undone and stored again.
+_MOST_IN_STRETCH = 20_000
+
+# Distinguishes the temporary tables of the merges of a transaction.
+_numbers = count()
 
 
 class RefusedRecord(NamedTuple):
@@ -125,154 +136,10 @@ class RefusedRecord(NamedTuple):
     reason: Reason
 
 
-class RefusedRecords:
-    """The refused records of one merge. Methods raise ServerError.
-
-    `number` distinguishes the merges of a transaction.
-    """
-
-    def __init__(self, connection: Connection, parts: MergeParts, *, number: int) -> None:
-        self._connection = connection
-        self._parts = parts
-        self._table = sql.Identifier("pg_temp", f"penstock_refused_{number}")
-        self._columns = (*parts.columns, *POSITION_COLUMNS)
-        self._reasons = _free_names(_REASONS, taken=parts.columns)
-        self._names: dict[str, sql.Composable] = {
-            "refused": self._table,
-            "staging": table_identifier(parts.staging),
-            "columns": list_identifiers(self._columns),
-            "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in self._columns),
-            "reasons": list_identifiers(self._reasons),
-            "object": sql.Identifier(OBJECT_COLUMN),
-            "block": sql.Identifier(BLOCK_COLUMN),
-            "sequence": sql.Identifier(SEQUENCE_COLUMN),
-            "reference": sql.Literal(FOREIGN_KEY_VIOLATION),
-            "same_key": sql.Literal(_SAME_KEY),
-        } | {
-            name: sql.Identifier(reason)
-            for name, reason in zip(("sqlstate", "message", "detail", "column"), self._reasons, strict=True)
-        }
-        self._names["same_position"] = self._compose(SAME_POSITION)
-
-    def make(self, chosen: sql.Identifier) -> None:
-        """Create the table, with the columns of the table `chosen`."""
-        definitions = _COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(name)) for name in self._reasons)
-        self._connection.execute(
-            sql.SQL("CREATE TABLE {} (LIKE {}, {}) ON COMMIT DROP").format(self._table, chosen, definitions)
-        )
-
-    def compose_note(self, chosen: sql.Identifier) -> sql.Composed:
-        """Return the statement, a part of the sorting statement, that records a refused record."""
-        return self._compose(NOTE, stage=chosen)
-
-    def count(self) -> int:
-        """Return the number of refused records."""
-        return self._count("SELECT pg_catalog.count(*) FROM {refused}")
-
-    # ---------------------------------------------------------------- records that may be stored after all
-
-    def count_references(self) -> int:
-        """Return how many records violate a foreign key and may be tried again."""
-        return self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference}")
-
-    def take_references(self, chosen: sql.Identifier, *, is_backwards: bool) -> int:
-        """Move the records that violate a foreign key back to the chosen ones. Return how many records were moved.
-
-        With `is_backwards`, they are moved in descending order of their positions.
-        """
-        direction = sql.SQL(" DESC" if is_backwards else "")
-        order = _COMMA.join(sql.Identifier(name) + direction for name in POSITION_COLUMNS)
-        return self._connection.execute(self._compose(TAKE_REFERENCES, chosen=chosen, order=order)).rowcount
-
-    def add_same_keys(self) -> None:
-        """Refuse all records that have the same key as a refused record, with that record's SQLSTATE."""
-        if not self.count():
-            return
-        self._analyze(self._table)
-        for same in self._ways_to_be_same():
-            self._connection.execute(self._compose(ADD_SAME_KEYS, same=same))
-
-    def _ways_to_be_same(self) -> list[sql.Composed]:
-        """Return conditions, one of which is true if records s and r have the same key."""
-        assert self._parts.key is not None
-        lack = same_lack(self._parts.key, "s", "r")
-        return [same_key(self._parts.key, "s", "r"), *([] if lack is None else [lack])]
-
-    # ---------------------------------------------------------------- records that stay refused
-
-    def read_blocks(self) -> dict[int, list[int]]:
-        """Return, for each object, the ascending offsets of the blocks that have refused records."""
-        query = self._compose(
-            "SELECT {object}, pg_catalog.array_agg(DISTINCT {block} ORDER BY {block}) FROM {refused} GROUP BY {object}"
-        )
-        with translate_errors("reading refused records"):
-            return dict(self._connection.execute(query).fetchall())
-
-    def read(self) -> Iterator[RefusedRecord]:
-        """Yield the refused records in file order. Other statements may run in between."""
-        with translate_errors("reading refused records"):
-            self._analyze(self._table)
-            with self._connection.cursor(name="penstock_refused") as cursor:
-                cursor.execute(self._compose(READ_REFUSED))
-                while rows := cursor.fetchmany(_FETCHED):
-                    for number, start, record, sqlstate, message, detail, column in rows:
-                        position = RecordPosition(object_number=number, block_start=start, record=record)
-                        reason = Reason(sqlstate=sqlstate, message=message, detail=detail, column=column)
-                        yield RefusedRecord(position, reason)
-
-    def discard(self) -> None:
-        """Delete the refused records from the staging table."""
-        with translate_errors("removing refused records"):
-            self._connection.execute(
-                self._compose("DELETE FROM {staging} AS s USING {refused} AS r WHERE {same_position}")
-            )
-
-    def _count(self, query: LiteralString) -> int:
-        with translate_errors("counting refused records"):
-            return int(fetch_one(self._connection, self._compose(query))[0])
-
-    def _compose(self, text: LiteralString, **names: sql.Composable) -> sql.Composed:
-        return sql.SQL(text).format(**(self._names | names))
-
-    def _analyze(self, table: sql.Identifier) -> None:
-        """Update the planner's statistics of a temporary table."""
-        self._connection.execute(sql.SQL("ANALYZE {}").format(table))
-
-
-def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...]:
-    """Return names that no column of the file has.
-
-    >>> _free_names(("a", "b"), taken=("b", "b_"))
-    ('a', 'b__')
-    """
-    free = []
-    for name in names:
-        while name in taken:
-            name += "_"  # noqa: PLW2901
-        free.append(name)
-    return tuple(free)
-
-
-_TEMPORARY: Final = "pg_temp"
-
-# The largest number of records in a stretch. A stretch costs as much overhead as some hundred rows. For each bad record
-# in a stretch, the stretch is undone and stored again.
-_MOST_IN_STRETCH = 20_000
-
-
-@dataclass(slots=True)
-class _Sums:
-    stored: int = 0
-    proposed: int = 0
-    conflicts: int = 0
-    noted: int = 0
-
-
 class MergeSorter:
-    """Merges one staging table and rejects its bad records. Methods raise PenstockError.
+    """Merges one staging table and keeps the records that are refused. Methods raise PenstockError.
 
-    Call `merge`, and then `settle` with the sorters of all tables. The attribute `refused` has the records that were
-    not stored.
+    Call `merge`, and then `settle` with the sorters of all tables.
     """
 
     def __init__(
@@ -280,8 +147,6 @@ class MergeSorter:
         connection: Connection,
         parts: MergeParts,
         *,
-        # Distinguishes the merges of a transaction.
-        number: int,
         # Prefixes of the SQLSTATEs that a single bad record causes.
         own_codes: Sequence[str],
         # How many bytes of records one statement merges at most, because the statement keeps the position of each row
@@ -290,16 +155,31 @@ class MergeSorter:
     ) -> None:
         self._connection = connection
         self._portion_bytes = portion_bytes
-        self._parts = replace(parts, is_sorted_out=True)
+        self._parts = parts
         self._own_codes = own_codes
-        name = f"penstock_merge_{number}"
-        self._chosen = sql.Identifier(_TEMPORARY, name)
-        self._owner = sql.Identifier(_TEMPORARY, name, OBJECT_COLUMN)
-        self.refused = RefusedRecords(connection, parts, number=number)
-        self._counter = sql.Identifier(_TEMPORARY, f"penstock_merge_counter_{number}")
-        self._columns = (*parts.columns, *POSITION_COLUMNS)
         self._what = f"merging into {parts.target.name}"
-        self._sums = _Sums()
+        number = next(_numbers)
+        chosen = f"penstock_merge_{number}"
+        self._chosen = sql.Identifier(_TEMPORARY, chosen)
+        self._counter = sql.Identifier(_TEMPORARY, f"penstock_merge_counter_{number}")
+        columns = (*parts.columns, *POSITION_COLUMNS)
+        self._names: dict[str, sql.Composable] = {
+            "chosen": self._chosen,
+            "counter": self._counter,
+            "refused": sql.Identifier(_TEMPORARY, f"penstock_refused_{number}"),
+            "staging": table_identifier(parts.staging),
+            "columns": list_identifiers(columns),
+            "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in columns),
+            "reason": sql.Identifier(_free_name(_REASON, taken=parts.columns)),
+            "object": sql.Identifier(OBJECT_COLUMN),
+            "owner": sql.Identifier(_TEMPORARY, chosen, OBJECT_COLUMN),
+            "block": sql.Identifier(BLOCK_COLUMN),
+            "sequence": sql.Identifier(SEQUENCE_COLUMN),
+            "reference": sql.Literal(FOREIGN_KEY_VIOLATION),
+            "same_key": sql.Literal(_SAME_KEY),
+        }
+        # The sums of what the statements have returned.
+        self._sums = Counter[str]()
         self._staged = 0
         self._has_others = False
         self._is_backwards = True
@@ -307,77 +187,112 @@ class MergeSorter:
     @property
     def noted(self) -> int:
         """Return how many records have been refused so far, not counting those that violate a foreign key."""
-        return self._sums.noted
+        return self._sums["noted"]
 
     def merge(self, *, limit: int | None = None) -> None:
         """Try to store all records for the first time. Stop if more than `limit` of them are refused for good."""
+        distinct, order = self._parts.compose_order(is_rejecting=True)
         with translate_errors(self._what):
-            made = self._connection.execute(
-                sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(self._chosen, self._compose_choice())
+            made = self._run(
+                "CREATE TEMPORARY TABLE {chosen} ON COMMIT DROP AS"
+                " SELECT {distinct} {columns} FROM {staging} AS s ORDER BY {order}",
+                distinct=distinct,
+                order=order,
             ).rowcount
-            self.refused.make(self._chosen)
-            self._connection.execute(
-                sql.SQL("CREATE SEQUENCE {} CACHE 1000 OWNED BY {}").format(self._counter, self._owner)
-            )
+            self._run("CREATE TABLE {refused} (LIKE {chosen}, {reason} pg_catalog.text[]) ON COMMIT DROP")
+            self._run("CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {owner}")
         self._staged = count_staged(self._connection, self._parts.staging)
         self._has_others = self._staged > made
         self._process(limit=limit)
 
     def retry_references(self) -> int:
-        """Try records that violate a foreign key again. Return how many were stored."""
+        """Try records that violate a foreign key again. Return how many were stored.
+
+        Each call reverses the order in which they are tried.
+        """
+        direction = sql.SQL(" DESC" if self._is_backwards else "")
+        order = _COMMA.join(sql.Identifier(name) + direction for name in POSITION_COLUMNS)
         with translate_errors(self._what):
-            moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
+            moved = self._run(TAKE_REFERENCES, order=order).rowcount
         if not moved:
             return 0
         self._is_backwards = not self._is_backwards
         # Try all in one stretch first, because they may refer to each other.
         self._process(first_size=moved)
-        return moved - self.refused.count_references()
+        return moved - self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {reason}[1] = {reference}")
 
     def refuse_same_keys(self) -> None:
         """Refuse the records that have the key of a refused one. Call this when no more records can be stored."""
-        if self._has_others:
-            with translate_errors(self._what):
-                self.refused.add_same_keys()
+        if not self._has_others or not self.count_refused():
+            return
+        assert self._parts.key is not None
+        with translate_errors(self._what):
+            self._run("ANALYZE {refused}")
+            # Two statements, because of the reason that same_lack has.
+            for same in filter(None, (same_key(self._parts.key, "s", "r"), same_lack(self._parts.key, "s", "r"))):
+                self._run(ADD_SAME_KEYS, same=same)
 
     def counts(self) -> MergeCounts:
         """Return the counts of all records except the refused ones."""
-        sums = self._sums
         # Each record was either refused, or proposed to the table once, or left out because another record has its key.
-        staged = self._staged - self.refused.count()
-        assert sums.proposed == staged or self._has_others
-        counted = PlanCounts(
-            staged=staged,
-            proposed=sums.proposed,
-            conflicts=sums.conflicts,
-            stored=sums.stored,
+        staged, sums = self._staged - self.count_refused(), self._sums
+        assert sums["proposed"] == staged or self._has_others
+        return self._parts.count(
+            PlanCounts(staged=staged, proposed=sums["proposed"], conflicts=sums["conflicts"], stored=sums["stored"])
         )
-        return self._parts.count(counted)
+
+    # ---------------------------------------------------------------- refused records
+
+    def count_refused(self) -> int:
+        """Return the number of refused records."""
+        return self._count("SELECT pg_catalog.count(*) FROM {refused}")
+
+    def read_blocks(self) -> dict[int, list[int]]:
+        """Return, for each object, the ascending offsets of the blocks that have refused records."""
+        with translate_errors("reading refused records"):
+            return dict(self._run(READ_BLOCKS).fetchall())
+
+    def read_refused(self) -> Iterator[RefusedRecord]:
+        """Yield the refused records in file order. Other statements may run in between."""
+        with translate_errors("reading refused records"):
+            self._run("ANALYZE {refused}")
+            with self._connection.cursor(name="penstock_refused") as cursor:
+                cursor.execute(self._compose(READ_REFUSED))
+                while rows := cursor.fetchmany(_FETCHED):
+                    for number, start, record, (sqlstate, message, detail, column) in rows:
+                        position = RecordPosition(object_number=number, block_start=start, record=record)
+                        reason = Reason(sqlstate=sqlstate, message=message, detail=detail, column=column)
+                        yield RefusedRecord(position, reason)
+
+    def _count(self, query: LiteralString) -> int:
+        with translate_errors("counting refused records"):
+            return int(fetch_one(self._connection, self._compose(query))[0])
+
+    def _run(self, text: LiteralString, **names: sql.Composable) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self._connection.execute(self._compose(text, **names))
+
+    def _compose(self, text: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(text).format(**self._names, **names)
 
     # ---------------------------------------------------------------- stretches
 
-    def _process(self, *, limit: int | None = None, first_size: int = 16) -> None:
+    def _process(self, *, limit: int | None = None, first_size: int = FIRST_SIZE) -> None:
         """Store the chosen records, a portion of pages at a time."""
         with translate_errors(self._what):
-            pages, portion = self._find_pages()
-            for page in range(0, pages, portion):
+            size_bytes, page_bytes = fetch_one(
+                self._connection,
+                "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
+                [self._chosen.as_string(self._connection)],
+            )
+            portion = max(1, self._portion_bytes // page_bytes)
+            for page in range(0, size_bytes // page_bytes, portion):
                 self._take_on(page, page + portion, first_size=first_size)
-                if limit is not None and self._sums.noted > limit:
+                if limit is not None and self.noted > limit:
                     return
-            self._connection.execute(sql.SQL("TRUNCATE {}").format(self._chosen))
-
-    def _find_pages(self) -> tuple[int, int]:
-        """Return the number of pages of the chosen records, and the number of pages in a portion."""
-        size_bytes, page_bytes = fetch_one(
-            self._connection,
-            "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
-            [self._chosen.as_string(self._connection)],
-        )
-        return size_bytes // page_bytes, max(1, self._portion_bytes // page_bytes)
+            self._run("TRUNCATE {chosen}")
 
     def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
-        sums = self._sums
-        statement = compose_sorting(
+        outcome = run_sorting(
             self._connection,
             self._own_codes,
             SortingParts(
@@ -388,20 +303,14 @@ class MergeSorter:
                 declarations=sql.SQL(DECLARATIONS),
                 store=self._compose_store(),
                 after_stretch=sql.SQL(COUNT),
-                note=self.refused.compose_note(self._chosen),
+                note=self._compose(NOTE),
                 outcome=sql.SQL(OUTCOME),
             ),
             counter=self._counter,
             most_in_stretch=_MOST_IN_STRETCH,
             first_size=first_size,
         )
-        self._connection.execute(statement)
-        (text,) = fetch_one(self._connection, "SELECT pg_catalog.current_setting('penstock.outcome')")
-        outcome = json.loads(text)
-        sums.stored += outcome["stored"]
-        sums.proposed += outcome["proposed"]
-        sums.conflicts += outcome["conflicts"]
-        sums.noted += outcome["noted"]
+        self._sums.update(outcome)
 
     def _compose_store(self) -> sql.Composed:
         """Return the PL/pgSQL code that stores one stretch, a range of consecutive chosen records.
@@ -413,21 +322,26 @@ class MergeSorter:
         counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(
             sql.Literal(self._counter.as_string(self._connection))
         )
-        return sql.SQL(STORE_COUNTED if self._parts.key is not None else STORE_ALL).format(
+        is_counted = self._parts.key is not None
+        return sql.SQL(STORE_STAGED).format(
+            into=sql.SQL(" INTO plan" if is_counted else ""),
+            read_plan=sql.SQL(READ_PLAN if is_counted else ""),
             head=sql.Literal((head + sql.SQL(" WHERE s.ctid OPERATOR(pg_catalog.>=) ")).as_string(self._connection)),
             middle=sql.Literal(middle),
             tail=sql.Literal((counted + tail).as_string(self._connection)),
             **SETTINGS,
         )
 
-    # ---------------------------------------------------------------- the choice of records
 
-    def _compose_choice(self) -> sql.Composed:
-        """Return the query that chooses the records for the table, in the order of the merge."""
-        distinct, order = self._parts.compose_order()
-        return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
-            distinct, list_identifiers(self._columns), table_identifier(self._parts.staging), order
-        )
+def _free_name(name: str, *, taken: Sequence[str]) -> str:
+    """Return a name that no column of the file has.
+
+    >>> _free_name("b", taken=("b", "b_"))
+    'b__'
+    """
+    while name in taken:
+        name += "_"
+    return name
 
 
 def settle(sorters: Sequence[MergeSorter]) -> None:

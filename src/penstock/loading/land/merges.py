@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -22,16 +23,18 @@ import psycopg
 
 from penstock.changes.records import find_changed
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import rolled_back, translate_errors
+from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import PenstockError, TargetError
+from penstock.core.frozen import frozen
 from penstock.core.sql import table_identifier
+from penstock.core.tuning import DEFAULT_TUNING
 from penstock.ledger.rejects import Correction, Reject, RejectStore
 from penstock.ledger.schema import has_ledger
-from penstock.loading.land.locate import make_finder
+from penstock.ledger.values import MergeCounts
+from penstock.loading.land.locate import find_staged
 from penstock.loading.land.merge import (
     COUNTING,
-    MergeCounts,
     MergeParts,
     check_merge,
     check_transform,
@@ -52,6 +55,7 @@ from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_a
 from penstock.loading.land.refusals import check_statements
 from penstock.loading.land.sync import read_assignments
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
+from penstock.loading.rejects.pieces import form_to_json
 from penstock.loading.rejects.sorting import find_hindrance
 from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import TargetPlan, table_after_creation
@@ -74,17 +78,15 @@ def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameR
     """Store all staged records in the table; without a key, in file order.
 
     Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
-    DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
-    columns.
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DataError,
+    TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the columns.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
         inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
         staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
         return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
-    if parts.refuses_duplicates:
-        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
+    refuse_duplicates(connection, parts, name_record=name_record)
     row = _run(connection, parts, COUNTING + parts.compose(), name_record=name_record).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
@@ -95,18 +97,12 @@ def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameR
 def _run(
     connection: Connection, parts: MergeParts, statement: sql.Composed, *, name_record: NameRecord
 ) -> psycopg.Cursor[Any]:
-    with (
-        explain_merge(
-            connection,
-            parts.columns,
-            what=f"{'merging' if parts.key else 'inserting'} into {parts.target.name}",
-            name_record=name_record,
-            find_refused=lambda sqlstate: _find_refused(connection, parts, sqlstate),
-            has_key=parts.key is not None,
-        ),
-        users_settings(connection),
-    ):
-        return connection.execute(statement)
+    try:
+        with in_transaction(connection), users_settings(connection):
+            return connection.execute(statement)
+    except psycopg.Error as error:
+        find_refused = partial(_find_refused, connection, parts)
+        raise explain_merge(error, parts, name_record=name_record, find_refused=find_refused) from error
 
 
 def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:
@@ -116,38 +112,31 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
     # Errors here are ignored, because the original error is reported.
     with suppress(psycopg.Error, PenstockError), rolled_back(connection):
         if find_hindrance(connection, table) is None:
-            sorter = MergeSorter(connection, parts, number=0, own_codes=[sqlstate], portion_bytes=_PORTION_BYTES)
+            sorter = MergeSorter(connection, parts, own_codes=[sqlstate], portion_bytes=_PORTION_BYTES)
             sorter.merge(limit=0)
             if not sorter.noted:
                 settle([sorter])
-            for record in sorter.refused.read():
-                found = record.position
-                break
+            found = next((record.position for record in sorter.read_refused()), None)
     return found
 
 
+@frozen
+class StagedRecords:
+    """The staged records of one target: its number in the job, and the staging table with its columns."""
+
+    number: int
+    job: TargetJob
+    facts: TableFacts
+    columns: tuple[str, ...]
+    staging: TableName
+
+
 class MergeStatement:
-    """Stores the staged records of one target in its table. Methods raise PenstockError.
+    """Stores the staged records of one target in its table. Methods raise PenstockError."""
 
-    `number` is the target's number in the job. `columns` are the columns of the staging table.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        number: int,
-        job: TargetJob,
-        facts: TableFacts,
-        columns: Sequence[str],
-        staging: TableName,
-    ) -> None:
+    def __init__(self, connection: Connection, staged: StagedRecords) -> None:
         self._connection = connection
-        self._number = number
-        self._job = job
-        self.facts = facts
-        self._columns = columns
-        self._staging = staging
+        self.staged = staged
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -194,19 +183,20 @@ class Merge(MergeStatement):
 
     def check(self) -> None:
         """Look for rules that would rewrite the merge, and let the server plan it."""
-        check_statements(self._connection, self.facts, self._job)
+        check_statements(self._connection, self.staged.facts, self.staged.job)
         check_merge(self._connection, self.find_parts())
 
     def find_parts(self) -> MergeParts:
         """Return the parts of the merge."""
+        staged, job = self.staged, self.staged.job
         return find_parts(
             self._connection,
-            staging=self._staging,
-            target=self.facts,
-            columns=self._columns,
-            key=self._job.key,
-            updates=self._job.landing.updates,
-            keep=self._job.keep,
+            staging=staged.staging,
+            target=staged.facts,
+            columns=staged.columns,
+            key=job.key,
+            updates=job.landing.updates,
+            keep=job.keep,
         )
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
@@ -219,21 +209,22 @@ class TransformStatement(MergeStatement):
 
     def check(self) -> None:
         """Let the server plan the statement."""
-        check_transform(self._connection, self._sql, staging=self._staging)
+        check_transform(self._connection, self._sql, staging=self.staged.staging)
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
         """Run the statement, and note what it has done."""
-        staged = count_staged(self._connection, self._staging)
-        done = run_transform(self._connection, self._sql, staging=self._staging)
-        table = str(self.facts.name)
+        staging = self.staged.staging
+        staged = count_staged(self._connection, staging)
+        done = run_transform(self._connection, self._sql, staging=staging)
+        table = str(self.staged.facts.name)
         said = StatementOutcome(name=self._sql.name, table=table, records=staged, tag=done.text, rows=done.rows)
-        note(self._number, said)
+        note(self.staged.number, said)
         return MergeCounts(staged=staged, inserted=done.rows)
 
     @property
     def _sql(self) -> Transform:
-        assert self._job.transform is not None
-        return self._job.transform
+        assert self.staged.job.transform is not None
+        return self.staged.job.transform
 
 
 # The class for each value of Landing.statement (core/values/mode.py).
@@ -252,135 +243,117 @@ _WRITTEN_BYTES = 4 * 1024 * 1024
 _SHOWN = 3
 
 
-class RejectingMerges:
-    """The merges of one load that may reject records. Methods raise PenstockError."""
+class SortingMerges:
+    """The merges of one transaction, which continue if a table refuses records. Methods raise PenstockError.
 
-    def __init__(self, context: LandingContext) -> None:
-        self._context = context
-        self._plan = context.plan
-        self._connection = context.connection
-        self._store = RejectStore(context.schema, context.claim.load_id)
-        self._sorters: list[MergeSorter] = []
+    `name_record` names a record in errors. `note` is called with the report of each user's statement. The attribute
+    `sorters` has the sorters of the merges, which keep the refused records.
+    """
 
-    def run(
-        self, statements: Sequence[MergeStatement], *, name_record: NameRecord, note: NoteStatement
-    ) -> list[MergeCounts]:
-        """Run the statements, and return for each the counts of the records that are not rejected.
+    # How many records may be refused, None for any number.
+    limit: int | None = None
 
-        `name_record` names a record in errors. `note` is called with the report of each user's statement.
-        """
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        name_record: NameRecord,
+        note: NoteStatement = lambda _number, _said: None,
+        portion_bytes: int = DEFAULT_TUNING.batch.merge_portion_bytes,
+    ) -> None:
+        self._connection = connection
+        self._name_record = name_record
+        self._note = note
+        self._portion_bytes = portion_bytes
+        self.sorters: list[MergeSorter] = []
+
+    def run(self, statements: Sequence[MergeStatement]) -> list[MergeCounts]:
+        """Run the statements, and return for each the counts of the records that are not refused."""
         check_constraints_at_once(self._connection)
-        results: list[MergeCounts | MergeSorter] = []
-        for statement in statements:
-            facts = statement.facts
-            refusal = self._find_refusal(facts)
-            parts = statement.find_parts() if refusal is None else None
-            if parts is None:
-                with explaining(refusal, facts):
-                    results.append(statement.run(name_record, note))
-            else:
-                results.append(self._sort(parts, name_record))
-        settle(self._sorters)
-        self._refuse_too_many()
-        for sorter in self._sorters:
-            if sorter.refused.count():
-                self._reject(sorter)
+        results = [self._begin(statement) for statement in statements]
+        settle(self.sorters)
+        if self.limit is not None and sum(sorter.count_refused() for sorter in self.sorters) > self.limit:
+            raise self._too_many(next(sorter for sorter in self.sorters if sorter.count_refused()))
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
-    def _find_refusal(self, facts: TableFacts) -> str | None:
-        """Return a hint that says why a table's records cannot be rejected, or None if they can."""
-        if not self._plan.is_repeatable:
-            return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
-        return find_refusal(self._connection, facts)
+    def _begin(self, statement: MergeStatement) -> MergeCounts | MergeSorter:
+        """Begin a merge, and return its sorter. If its records cannot be sorted out, run it, and return its counts.
 
-    def _sort(self, parts: MergeParts, name_record: NameRecord) -> MergeSorter:
-        """Begin a merge. Raises DataError if --keep error is given and two records have the same key."""
-        sorter = open_sorter(
-            self._connection,
-            parts,
-            number=len(self._sorters),
-            portion_bytes=self._plan.batch.merge_portion_bytes,
-            name_record=name_record,
-        )
-        self._sorters.append(sorter)
-        limit = self._find_limit()
-        sorter.merge(limit=limit)
-        if limit is not None and sorter.noted > limit:
+        Raises DataError if --keep error is given and two records have the same key.
+        """
+        facts = statement.staged.facts
+        hint = self._find_hindrance(facts)
+        parts = statement.find_parts() if hint is None else None
+        # The beginnings of the SQLSTATEs of errors that a record itself causes.
+        own_codes = (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
+        if parts is None:
+            try:
+                return statement.run(self._name_record, self._note)
+            except PenstockError as error:
+                if hint is not None and error.sqlstate is not None and is_own_code(error.sqlstate, own_codes):
+                    error.hint = hint
+                raise
+        refuse_duplicates(self._connection, parts, name_record=self._name_record)
+        sorter = MergeSorter(self._connection, parts, own_codes=own_codes, portion_bytes=self._portion_bytes)
+        self.sorters.append(sorter)
+        sorter.merge(limit=self.limit)
+        if self.limit is not None and sorter.noted > self.limit:
             raise self._too_many(sorter)
         return sorter
 
-    # ---------------------------------------------------------------- how many
-
-    def _find_limit(self) -> int | None:
-        most = self._plan.job.rules.max_rejects
-        return None if most is None else max(0, most - self._store.count(self._connection))
-
-    def _refuse_too_many(self) -> None:
-        limit = self._find_limit()
-        if limit is not None and sum(sorter.refused.count() for sorter in self._sorters) > limit:
-            raise self._too_many(next(sorter for sorter in self._sorters if sorter.refused.count()))
+    def _find_hindrance(self, facts: TableFacts) -> str | None:
+        """Return a hint that says why a table's records cannot be rejected, or None if they can."""
+        with translate_errors(f"looking up table {facts.name}"):
+            return find_hindrance(self._connection, table_identifier(facts.name).as_string(self._connection))
 
     def _too_many(self, sorter: MergeSorter) -> PenstockError:
-        most = self._plan.job.rules.max_rejects
-        assert most is not None
-        number, records = next(groupby(sorter.refused.read(), attrgetter("position.object_number")))
-        finder = make_finder(self._context, number, sorter.refused.read_blocks()[number])
-        shown = list(islice(finder.find(records), _SHOWN))
-        return too_many_rejects(most, shown, uris={number: self._context.objects[number].source.uri})
+        """Return the error for more refused records than the limit. The sorter has refused some of them."""
+        raise NotImplementedError
 
-    # ---------------------------------------------------------------- rejected
+
+class RejectingMerges(SortingMerges):
+    """The merges of a load with --on-error reject. Refused records are inserted into the ledger's rejects."""
+
+    def __init__(self, context: LandingContext, *, name_record: NameRecord, note: NoteStatement) -> None:
+        portion_bytes = context.plan.batch.merge_portion_bytes
+        super().__init__(context.connection, name_record=name_record, note=note, portion_bytes=portion_bytes)
+        self._context = context
+        self._store = RejectStore(context.schema, context.claim.load_id)
+        self._most = context.plan.job.rules.max_rejects
+        if self._most is not None:
+            self.limit = max(0, self._most - self._store.count(self._connection))
+
+    def run(self, statements: Sequence[MergeStatement]) -> list[MergeCounts]:
+        """Run the statements, and return for each the counts of the records that are not rejected."""
+        counts = super().run(statements)
+        for sorter in self.sorters:
+            if sorter.count_refused():
+                self._reject(sorter)
+        return counts
+
+    def _find_hindrance(self, facts: TableFacts) -> str | None:
+        if not self._context.plan.is_repeatable:
+            return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
+        return super()._find_hindrance(facts)
+
+    def _too_many(self, sorter: MergeSorter) -> PenstockError:
+        assert self._most is not None
+        number, records = next(groupby(sorter.read_refused(), attrgetter("position.object_number")))
+        _, found = find_staged(self._context, number, records, sorter.read_blocks()[number])
+        shown = list(islice(found, _SHOWN))
+        return too_many_rejects(self._most, shown, uris={number: self._context.objects[number].source.uri})
 
     def _reject(self, sorter: MergeSorter) -> None:
         """Insert refused records into the ledger's rejects, and subtract them from the rows of their ranges."""
-        blocks = sorter.refused.read_blocks()
-        for number, records in groupby(sorter.refused.read(), attrgetter("position.object_number")):
-            finder = make_finder(self._context, number, blocks[number])
-            count = self._write(finder.find(records))
-            correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
+        blocks = sorter.read_blocks()
+        for number, records in groupby(sorter.read_refused(), attrgetter("position.object_number")):
+            form, found = find_staged(self._context, number, records, blocks[number])
+            count = 0
+            for group in _groups(found):
+                self._store.insert(self._connection, group)
+                count += len(group)
+            correction = Correction(object_number=number, rows=-count, suppressed=0, form=form_to_json(form))
             self._store.correct(self._connection, [correction])
-
-    def _write(self, rejects: Iterator[Reject]) -> int:
-        """Insert records into the ledger's rejects in groups, and return how many there were."""
-        count = 0
-        for group in _groups(rejects):
-            self._store.insert(self._connection, group)
-            count += len(group)
-        return count
-
-
-def open_sorter(
-    connection: Connection, parts: MergeParts, *, number: int, portion_bytes: int, name_record: NameRecord
-) -> MergeSorter:
-    """Return the sorter of a merge. `number` distinguishes the merges of a transaction.
-
-    Raises DataError if --keep error is given and two records have the same key, ServerError.
-    """
-    if parts.key is not None and parts.refuses_duplicates:
-        refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
-    own_codes = _find_own_codes(parts.target)
-    return MergeSorter(connection, parts, number=number, own_codes=own_codes, portion_bytes=portion_bytes)
-
-
-def find_refusal(connection: Connection, facts: TableFacts) -> str | None:
-    """Return a hint that says why a table's records cannot be rejected, or None if they can. Raises ServerError."""
-    with translate_errors(f"looking up table {facts.name}"):
-        return find_hindrance(connection, table_identifier(facts.name).as_string(connection))
-
-
-@contextmanager
-def explaining(hint: str | None, facts: TableFacts) -> Iterator[None]:
-    """Add `hint`, which says why records are not rejected, to an error that a record of the table causes."""
-    try:
-        yield
-    except PenstockError as error:
-        if hint is not None and error.sqlstate is not None and is_own_code(error.sqlstate, _find_own_codes(facts)):
-            error.hint = hint
-        raise
-
-
-def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
-    """Return the beginnings of the SQLSTATEs of errors that a record itself causes."""
-    return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
 
 
 def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:

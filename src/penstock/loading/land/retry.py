@@ -1,16 +1,18 @@
-"""Retries the rejected records of all targets of a complete load in one transaction, when a user asks for it.
+"""Retries rejected records: those that violated a foreign key at a load's end, and all of them when a user asks for it.
 
-The rows, the counts in the ledger and the end of the rejects are committed together: a retry that is killed has changed
-nothing. Records of a table that COPY filled, or that was replaced, are copied into the table. Records that a statement
-stored (a merge, a transform) are staged in a temporary table, and the same statement stores them. Referenced tables
-come first. Records that violate a foreign key are tried again as long as some are stored.
+A retry is one transaction: its rows, the counts in the ledger and the end of the rejects are committed together, so a
+retry that is killed has changed nothing. Records of a table that COPY filled, or that was replaced, are copied into the
+table. Records that a statement stored (a merge, a transform) are staged in a temporary table, and the same statement
+stores them. Referenced tables come first. Records that violate a foreign key are tried again as long as some are
+stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,14 +20,14 @@ from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
-from penstock.core.errors import FileLocation, TargetError, UsageError
+from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.values.table import TableFacts, TableName
-from penstock.ledger.ledger import commit_durably
+from penstock.ledger.ledger import commit_durably, taken_over
 from penstock.ledger.locks import try_lock
 from penstock.ledger.rejects import (
     FOREIGN_KEY_VIOLATION,
+    Correction,
     Reason,
     RecordForm,
     Reject,
@@ -36,27 +38,51 @@ from penstock.ledger.rejects import (
 )
 from penstock.ledger.targets import add_counts, read_landed
 from penstock.ledger.values import Claim, LandedTarget
+from penstock.loading.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.loading.land.merge import hold_count
-from penstock.loading.land.merge_sorting import settle
-from penstock.loading.land.merges import STATEMENTS, explaining, find_refusal, open_sorter
+from penstock.loading.land.merges import STATEMENTS, MergeStatement, SortingMerges, StagedRecords
 from penstock.loading.plan.identity import job_from_json, loaded_columns
 from penstock.loading.plan.order import rank_tables
-from penstock.loading.rejects.explain import shorten_reason
-from penstock.loading.rejects.pieces import Origin, form_from_json, make_origin
+from penstock.loading.rejects.explain import explain_failure, shorten_reason, too_many_rejects
+from penstock.loading.rejects.pieces import Origin, Piece, form_from_json, make_origin
 from penstock.loading.rejects.reject_file import read_reject_file
-from penstock.loading.rejects.retry import Resender, committing, removed_meanwhile
+from penstock.loading.rejects.sorter import RejectSorter, SortedRecords, make_piece, part_unwritable
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import TargetJob
+    from penstock.ledger.values import MergeCounts
     from penstock.loading.context import LoadTools
-    from penstock.loading.land.merge import MergeCounts
     from penstock.loading.land.merge_errors import RecordPosition
 
 _TEMPORARY = "pg_temp"
 
 # An object's number, and the offset of one of its records.
 _Key: TypeAlias = tuple[int, int]
+
+# The stored form of each object's records, and what it says.
+_Forms: TypeAlias = Mapping[int, tuple[StoredForm, RecordForm]]
+
+
+def retry_references(
+    claim: Claim,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    max_rejects: int | None = None,
+) -> None:
+    """Retry the records that violated a foreign key, until no more of them can be stored.
+
+    Raises PenstockError, and DataError if more than `max_rejects` records of the load are left.
+    """
+    store = RejectStore(tools.ledger.schema, claim.load_id)
+    forms = _read_forms(store, connection)
+    retry = _Retry(claim, tools, connection, [_RetriedTable(origins=_make_origins(forms, tools))])
+    with retry.committing():
+        retry.send_references()
+    if max_rejects is None or store.count(connection) <= max_rejects:
+        return
+    uris = {number: stored.uri for number, (stored, _) in forms.items()}
+    raise too_many_rejects(max_rejects, store.read(connection), uris=uris)
 
 
 def retry_rejects(
@@ -89,42 +115,40 @@ def retry_rejects(
     refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
-    again = _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets)
-    return again.run(edited)
-
-
-@frozen
-class _Staged:
-    """How the records of a target are staged and stored. `number` is the target's number in the job."""
-
-    number: int
-    job: TargetJob
-    facts: TableFacts
-    columns: tuple[str, ...]
-    table: TableName
+    return _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets).run(edited)
 
 
 @frozen
 class _RetriedTable:
-    """A table, and the forms of its objects with rejected records. `staged` is None if COPY fills the table."""
+    """A table, and how the rejected records of its objects are sent, by the object's number.
 
-    forms: Mapping[int, tuple[StoredForm, RecordForm]]
-    facts: TableFacts | None
-    staged: _Staged | None = None
+    `statement` stores the records that are staged. It is None if COPY fills the table.
+    """
 
-    @property
-    def objects(self) -> list[int]:
-        """Return the numbers of the objects."""
-        return sorted(self.forms)
+    origins: Mapping[int, Origin]
+    facts: TableFacts | None = None
+    statement: MergeStatement | None = None
 
-    def make_origins(self, server_major: int) -> dict[int, Origin]:
-        """Return, by the object's number, the table to which the object's records are sent, and how."""
-        return {
-            number: make_origin(
-                form, number=number, uri=stored.uri, server_major=server_major, has_positions=self.staged is not None
-            )
-            for number, (stored, form) in self.forms.items()
-        }
+
+def _read_forms(store: RejectStore, connection: Connection) -> _Forms:
+    forms = store.read_forms(connection)
+    return {number: (stored, form_from_json(stored.form)) for number, stored in forms.items()}
+
+
+def _make_origins(
+    forms: _Forms, tools: LoadTools, *, table: TableName | None = None, has_positions: bool = False
+) -> dict[int, Origin]:
+    """Return how the records of objects are sent: to their table, or to the given one."""
+    return {
+        number: make_origin(
+            form if table is None else replace(form, table=table, working_names=()),
+            number=number,
+            uri=stored.uri,
+            server_major=tools.server_major,
+            has_positions=has_positions,
+        )
+        for number, (stored, form) in forms.items()
+    }
 
 
 def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection) -> list[_RetriedTable]:
@@ -135,35 +159,38 @@ def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connectio
         for each in read_landed(connection, schema, load_id)
     }
     by_table: dict[TableName, dict[int, tuple[StoredForm, RecordForm]]] = {}
-    for number, stored in RejectStore(schema, load_id).read_forms(connection).items():
-        form = form_from_json(stored.form)
+    for number, (stored, form) in _read_forms(RejectStore(schema, load_id), connection).items():
         by_table.setdefault(form.table, {})[number] = stored, form
-    targets = [
-        _find_target(forms, landed.get(table), load, connection, load_id=load_id) for table, forms in by_table.items()
-    ]
+    targets: list[_RetriedTable] = []
+    for table, forms in by_table.items():
+        if (found := landed.get(table)) is None:
+            facts = find_table(connection, table)
+            targets.append(_RetriedTable(origins=_make_origins(forms, tools), facts=facts))
+        else:
+            targets.append(_find_landed(forms, found, load, tools, connection, load_id=load_id))
     ranks, _ = rank_tables([target.facts for target in targets])
     return [target for _, target in sorted(zip(ranks, targets, strict=True), key=lambda pair: pair[0])]
 
 
-def _find_target(
-    forms: Mapping[int, tuple[StoredForm, RecordForm]],
-    landed: LandedTarget | None,
+def _find_landed(
+    forms: _Forms,
+    landed: LandedTarget,
     load: RejectingLoad,
+    tools: LoadTools,
     connection: Connection,
     *,
     load_id: str,
 ) -> _RetriedTable:
-    stored, form = next(iter(forms.values()))
-    if landed is None:
-        return _RetriedTable(forms=forms, facts=find_table(connection, form.table))
+    """Return the target whose records the load did not copy into the table itself."""
     if landed.table is None:
+        (stored, _), *_ = forms.values()
         raise TargetError(f'table "{stored.table}" of load {load_id} does not exist any more')
     table = TableName(schema=landed.schema, name=landed.table)
     facts = find_table(connection, table)
     if facts is None:
         raise TargetError(f'table "{table}" does not exist any more')
     if landed.kind == "replacement":
-        return _RetriedTable(forms=_send_into(forms, table), facts=facts)
+        return _RetriedTable(origins=_make_origins(forms, tools, table=table), facts=facts)
     job = None if load.job is None else job_from_json(load.job, load_id=load_id)
     if job is None or landed.number >= len(job.targets):
         raise TargetError(
@@ -172,30 +199,24 @@ def _find_target(
             hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it"
             " with the load's own options.",
         )
-    names = dict.fromkeys((*loaded_columns(load.meaning, landed.number), *_name_columns(forms)))
-    staged = _Staged(
-        number=landed.number,
-        job=job.targets[landed.number],
-        facts=facts,
-        columns=tuple(names),
-        table=TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}"),
+    columns = dict.fromkeys(loaded_columns(load.meaning, landed.number))
+    columns |= dict.fromkeys(name for _, form in forms.values() for name in form.column_map.columns)
+    staging = TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}")
+    staged = StagedRecords(
+        number=landed.number, job=job.targets[landed.number], facts=facts, columns=tuple(columns), staging=staging
     )
-    return _RetriedTable(forms=_send_into(forms, staged.table), facts=facts, staged=staged)
-
-
-def _name_columns(forms: Mapping[int, tuple[StoredForm, RecordForm]]) -> Iterator[str]:
-    for _, form in forms.values():
-        yield from form.column_map.columns
-
-
-def _send_into(
-    forms: Mapping[int, tuple[StoredForm, RecordForm]], table: TableName
-) -> dict[int, tuple[StoredForm, RecordForm]]:
-    return {number: (item, replace(form, table=table, working_names=())) for number, (item, form) in forms.items()}
+    return _RetriedTable(
+        origins=_make_origins(forms, tools, table=staging, has_positions=True),
+        facts=facts,
+        statement=STATEMENTS[staged.job.landing.statement](connection, staged),
+    )
 
 
 class _Retry:
-    """One retry, in one session and one transaction. Methods raise CopyFailed, PenstockError."""
+    """One retry of rejected records of one load, in one session and one transaction.
+
+    Methods raise CopyFailed, PenstockError.
+    """
 
     def __init__(
         self, claim: Claim, tools: LoadTools, connection: Connection, targets: Sequence[_RetriedTable]
@@ -203,12 +224,11 @@ class _Retry:
         self._claim = claim
         self._schema = tools.ledger.schema
         self._targets = targets
-        origins = {
-            number: each for target in targets for number, each in target.make_origins(tools.server_major).items()
-        }
-        self._resender = Resender(claim, tools, connection, origins)
-        self._session = self._resender.session
-        self._merges = count()
+        self._origins = {number: origin for target in targets for number, origin in target.origins.items()}
+        self._session = CopySession(connection, fence=tools.ledger.fence(claim), is_protected=True)
+        self._store = RejectStore(self._schema, claim.load_id)
+        self._sorter = RejectSorter(self._session)
+        # The numbers of the targets whose staging tables exist.
         self._made: set[int] = set()
         self._rows = self._suppressed = 0
         # The records that a reject file has with other bytes.
@@ -216,13 +236,12 @@ class _Retry:
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
         """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
-        with committing(self._session, self._claim):
+        with self.committing():
             self._send_all(edited=edited)
-            while self._send_all(codes=[FOREIGN_KEY_VIOLATION]):
-                pass
+            self.send_references()
             with self._session.between_copies() as connection:
                 self._note_corrected(connection)
-                left = self._resender.store.count(connection)
+                left = self._store.count(connection)
             # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
         return RetryOutcome(load_id=self._claim.load_id, rows=self._rows, suppressed=self._suppressed, left=left)
@@ -233,152 +252,190 @@ class _Retry:
         for number, start in self._corrected:
             starts.setdefault(number, []).append(start)
         if starts:
-            self._resender.store.note_corrected(connection, starts)
+            self._store.note_corrected(connection, starts)
 
-    def _send_all(self, *, edited: Mapping[_Key, bytes] | None = None, codes: Sequence[str] | None = None) -> int:
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Run the block in one transaction that checks the load's fence, and commit it. Raises PenstockError."""
+        try:
+            self._session.begin()
+            yield
+            self._session.commit()
+        except CopyFailed as failure:
+            raise explain_failure(failure, where=failure.location) from failure
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
+        except PenstockError:
+            self._session.roll_back()
+            raise
+
+    def send_references(self) -> None:
+        """Send the records that violated a foreign key, until no more of them can be stored.
+
+        The last records are sent first, because most of these records come before the records that they refer to. Each
+        further pass reverses the order.
+        """
+        is_backwards = True
+        while self._send_all(codes=[FOREIGN_KEY_VIOLATION], is_backwards=is_backwards):
+            is_backwards = not is_backwards
+
+    def _send_all(
+        self,
+        *,
+        edited: Mapping[_Key, bytes] | None = None,
+        codes: Sequence[str] | None = None,
+        is_backwards: bool = False,
+    ) -> int:
         """Send records of all targets once, and return how many of them were not refused again."""
-        left = set(edited or ())
-        settled = 0
+        settled, sent = 0, set[_Key]()
         for target in self._targets:
-            chosen = _Chosen(
-                self._resender, target.objects, edited=edited, codes=codes, left=left, corrected=self._corrected
-            )
-            settled += self._copy(chosen) if target.staged is None else self._merge(target.staged, chosen)
-        if left:
-            raise removed_meanwhile()
+
+            def read(target: _RetriedTable = target) -> Iterator[list[Reject]]:
+                for rejects in self._read(sorted(target.origins), codes, is_backwards=is_backwards):
+                    if edited is None:
+                        yield rejects
+                    elif chosen := [reject for reject in rejects if _key(reject) in edited]:
+                        sent.update(map(_key, chosen))
+                        again = [replace(reject, raw=edited[_key(reject)]) for reject in chosen]
+                        self._corrected.update(_find_corrected(chosen, again))
+                        yield again
+
+            settled += self._copy(read()) if target.statement is None else self._merge(target.statement, read)
+        if edited is not None and len(sent) < len(edited):
+            raise _removed_meanwhile()
         return settled
 
-    def _copy(self, chosen: _Chosen) -> int:
+    def _read(
+        self, objects: Sequence[int], codes: Sequence[str] | None, *, is_backwards: bool
+    ) -> Iterator[list[Reject]]:
+        """Yield rejected records, a few MiB at a time (see RejectStore.read). Records may be sent in between."""
+        beyond = None
+        while True:
+            with self._session.between_copies() as connection:
+                rejects = self._store.read(
+                    connection, beyond=beyond, objects=objects, codes=codes, is_backwards=is_backwards
+                )
+            if not rejects:
+                return
+            yield rejects
+            beyond = _key(rejects[-1])
+
+    def _send(self, rejects: Sequence[Reject]) -> SortedRecords:
+        """Copy records, and return which were stored and which were refused. The ledger is not changed."""
+        pieces: list[Piece] = []
+        unwritable: list[Reject] = []
+        for reject in rejects:
+            parts, refused = part_unwritable(make_piece(reject, self._origins[reject.object_number]))
+            pieces += parts
+            unwritable += refused
+        found = self._sorter.send(pieces)
+        found.rejects += unwritable
+        return found
+
+    def _settle(
+        self, rejects: Sequence[Reject], refused: Iterable[Reject], suppressed: Mapping[int, int] | None = None
+    ) -> int:
+        """Remove the records that were not refused again from the ledger's rejects, and return their number.
+
+        The refused records get their new reasons and bytes. `suppressed` is the number of records, by object, that row
+        triggers skipped. Raises TargetError if another process has removed one of the records.
+        """
+        again, skipped = {_key(reject): reject for reject in refused}, suppressed or {}
+        stored = [reject for reject in rejects if _key(reject) not in again]
+        corrections = [
+            Correction(object_number=number, rows=count - skipped.get(number, 0), suppressed=skipped.get(number, 0))
+            for number, count in Counter(reject.object_number for reject in stored).items()
+        ]
+        with self._session.between_copies() as connection:
+            self._store.renew(connection, list(again.values()))
+            if stored:
+                if self._store.remove(connection, stored) != len(stored):
+                    raise _removed_meanwhile()
+                self._store.correct(connection, corrections)
+        return len(stored)
+
+    def _copy(self, chosen: Iterable[Sequence[Reject]]) -> int:
         """Send records to the table itself."""
         settled = 0
-        for rejects in chosen.read():
-            found = self._resender.send(rejects)
-            settled += self._resender.settle(rejects, found.rejects, suppressed=found.suppressed)
+        for rejects in chosen:
+            found = self._send(rejects)
+            settled += self._settle(rejects, found.rejects, found.suppressed)
             self._rows += found.rows
             self._suppressed += found.suppressed.total()
         return settled
 
-    # ---------------------------------------------------------------- targets that are staged
-
-    def _merge(self, staged: _Staged, chosen: _Chosen) -> int:
-        """Stage records, and store them with the target's statement."""
+    def _merge(self, statement: MergeStatement, read: Callable[[], Iterable[Sequence[Reject]]]) -> int:
+        """Stage records, and store them with the target's statement. `read` yields the same records each time."""
+        staged = statement.staged
         refused: dict[_Key, Reject] = {}
         sent = 0
-        for rejects in chosen.read():
+        for rejects in read():
             self._make_table(staged)
             sent += len(rejects)
-            refused |= {_key(reject): reject for reject in self._resender.send(rejects).rejects}
+            refused |= {_key(reject): reject for reject in self._send(rejects).rejects}
         if not sent:
             return 0
         with self._session.between_copies() as connection:
-            counts, reasons = self._store(staged, connection)
+            counts, reasons = self._store_staged(statement, connection)
             hold_count(staged.facts.name, counts.staged + len(reasons), records=sent - len(refused))
             landed = counts.landed(number=staged.number, target_oid=staged.facts.oid)
             add_counts(connection, self._schema, self._claim.load_id, landed)
         self._rows += counts.inserted + counts.updated
         self._suppressed += counts.suppressed
         settled = 0
-        for rejects in chosen.read():
+        for rejects in read():
             again = [refused[_key(reject)] for reject in rejects if _key(reject) in refused]
             again += [replace(reject, reason=reasons[_key(reject)]) for reject in rejects if _key(reject) in reasons]
-            settled += self._resender.settle(rejects, again, suppressed={})
+            settled += self._settle(rejects, again)
         return settled
 
-    def _make_table(self, staged: _Staged) -> None:
+    def _make_table(self, staged: StagedRecords) -> None:
         """Create the target's staging table, unless this retry has created it already."""
-        if staged.number in self._made:
-            return
-        with self._session.between_copies() as connection:
-            make_landing_table(
-                connection,
-                schema=_TEMPORARY,
-                name=staged.table.name,
-                target=staged.facts,
-                columns=staged.columns,
-                as_text=staged.job.transform is not None,
-            )
-        self._made.add(staged.number)
+        if staged.number not in self._made:
+            with self._session.between_copies() as connection:
+                make_landing_table(
+                    connection,
+                    schema=_TEMPORARY,
+                    name=staged.staging.name,
+                    target=staged.facts,
+                    columns=staged.columns,
+                    as_text=staged.job.transform is not None,
+                )
+            self._made.add(staged.number)
 
-    def _store(self, staged: _Staged, connection: Connection) -> tuple[MergeCounts, dict[_Key, Reason]]:
+    def _store_staged(
+        self, statement: MergeStatement, connection: Connection
+    ) -> tuple[MergeCounts, dict[_Key, Reason]]:
         """Store the staged records and empty the table. Return the counts, and the reason for each refused record."""
-        statement = STATEMENTS[staged.job.landing.statement](
-            connection,
-            number=staged.number,
-            job=staged.job,
-            facts=staged.facts,
-            columns=staged.columns,
-            staging=staged.table,
-        )
         statement.check()
-        refusal = find_refusal(connection, staged.facts)
-        parts = statement.find_parts() if refusal is None else None
-        reasons: dict[_Key, Reason] = {}
-        if parts is None:
-            with explaining(refusal, staged.facts):
-                counts = statement.run(self._name_record, lambda _number, _said: None)
-        else:
-            sorter = open_sorter(
-                connection,
-                parts,
-                number=next(self._merges),
-                portion_bytes=DEFAULT_TUNING.batch.merge_portion_bytes,
-                name_record=self._name_record,
-            )
-            sorter.merge()
-            settle([sorter])
-            for record in sorter.refused.read():
-                key = record.position.object_number, record.position.block_start
-                reasons[key] = shorten_reason(record.reason)
-            counts = sorter.counts()
-        truncate_landing_table(connection, staged.table)
+        merges = SortingMerges(connection, name_record=self._name_record)
+        (counts,) = merges.run([statement])
+        refused = (record for sorter in merges.sorters for record in sorter.read_refused())
+        reasons = {
+            (record.position.object_number, record.position.block_start): shorten_reason(record.reason)
+            for record in refused
+        }
+        truncate_landing_table(connection, statement.staged.staging)
         return counts, reasons
 
     def _name_record(self, position: RecordPosition) -> FileLocation | str:
         """Return the line of a staged record in its file. In a retry, each record is a block of its own."""
         number, start = position.object_number, position.block_start
         with self._session.between_copies() as connection:
-            (reject,) = self._resender.store.read(connection, beyond=(number, start - 1), limit_bytes=1)
-        return FileLocation(file=self._resender.origins[number].uri, line=reject.line)
+            (reject,) = self._store.read(connection, beyond=(number, start - 1), limit_bytes=1)
+        return FileLocation(file=self._origins[number].uri, line=reject.line)
 
 
-class _Chosen:
-    """The rejected records of some objects that are sent in one pass.
+def _find_corrected(before: Sequence[Reject], after: Sequence[Reject]) -> Iterator[_Key]:
+    """Yield the keys of the records that have other bytes now, apart from their line ends."""
+    for was, now in zip(before, after, strict=True):
+        if was.raw.strip(b"\r\n") != now.raw.strip(b"\r\n"):
+            yield _key(now)
 
-    If `edited` is given, only the records that are in it are sent, with the bytes that it has for them, and are removed
-    from `left`. Those whose bytes are others are added to `corrected`.
-    """
 
-    def __init__(
-        self,
-        resender: Resender,
-        objects: Sequence[int],
-        *,
-        edited: Mapping[_Key, bytes] | None,
-        codes: Sequence[str] | None,
-        left: set[_Key],
-        corrected: set[_Key],
-    ) -> None:
-        self._resender = resender
-        self._objects = objects
-        self._edited = edited
-        self._codes = codes
-        self._left = left
-        self._corrected = corrected
-
-    def read(self) -> Iterator[list[Reject]]:
-        """Yield the records, a few MiB at a time. This may be called again before the records are settled."""
-        for rejects in self._resender.read(objects=self._objects, codes=self._codes):
-            if self._edited is None:
-                yield rejects
-            elif chosen := [reject for reject in rejects if _key(reject) in self._edited]:
-                self._left.difference_update(map(_key, chosen))
-                edited = [replace(reject, raw=self._edited[_key(reject)]) for reject in chosen]
-                self._corrected.update(
-                    _key(now)
-                    for was, now in zip(chosen, edited, strict=True)
-                    if was.raw.strip(b"\r\n") != now.raw.strip(b"\r\n")
-                )
-                yield edited
+def _removed_meanwhile() -> TargetError:
+    """Return the error for records that another process has retried or discarded."""
+    return TargetError("rejected records of this load were loaded or removed just now", hint="Try again.")
 
 
 def _key(reject: Reject) -> _Key:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.staging import (
@@ -20,34 +21,34 @@ from penstock.core.catalogue.staging import (
 from penstock.core.catalogue.tables import LoadedTable, send_check
 from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
-from penstock.core.errors import DataError, FileLocation, PenstockError, TargetError
+from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
+from penstock.loading.land import locate
 from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
-from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges
+from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, check_assignments
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.table import TableFacts
-    from penstock.ledger.values import LandedCounts
+    from penstock.ledger.values import LandedCounts, MergeCounts
     from penstock.loading.land.context import LockMode, NoteStatement
-    from penstock.loading.land.merge import MergeCounts
-    from penstock.loading.land.merge_errors import NameRecord, RecordPosition
+    from penstock.loading.land.merge_errors import NameRecord
     from penstock.loading.values.plan import TargetPlan
 
 # The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
 _CONFLICTS = ("23505", "23P01")
 
 
-class _Conflict(Exception):
+class _MergeConflict(Exception):
     """The merge is undone, because a row of the table has a value that a record needs, or because of a reject."""
 
 
@@ -157,11 +158,7 @@ class Staging(LandingMethod):
             )
 
     def _merge_all(self, note_statement: NoteStatement) -> list[LandedCounts]:
-        def name_record(record: RecordPosition) -> FileLocation | str:
-            from penstock.loading.land import locate  # noqa: PLC0415 (paid for by who needs it)
-
-            return locate.name_record(record, self._context)
-
+        name_record = partial(locate.name_record, context=self._context)
         landings = sorted(self._landings, key=lambda landing: self._plan.load_order(landing.record.number))
         statements = [self._make_statement(landing, landing.table) for landing in landings]
         deleting = [landing for landing in landings if landing.target.landing.deletes]
@@ -172,8 +169,7 @@ class Staging(LandingMethod):
 
         def merge() -> list[MergeCounts]:
             if self._plan.job.rules.on_error == "reject" and landings:
-                merges = RejectingMerges(self._context)
-                return merges.run(statements, name_record=name_record, note=note_statement)
+                return RejectingMerges(self._context, name_record=name_record, note=note_statement).run(statements)
             return [statement.run(name_record, note_statement) for statement in statements]
 
         counts, deleted = self._merge_with_room(merge, [rows for rows in missing if rows.may_go_first])
@@ -181,7 +177,10 @@ class Staging(LandingMethod):
         self._hold_counts(landings, merged)
         if missing:
             self._delete(missing, deleted, merged, name_record)
-        return [self._drop_merged(landing, merged[landing.record.number]) for landing in landings]
+        for landing in landings:
+            self._context.drop(landing.record)
+        numbers = [(landing.record.number, landing.facts.oid) for landing in landings]
+        return [merged[number].landed(number=number, target_oid=oid) for number, oid in numbers]
 
     def _merge_with_room(
         self, merge: Callable[[], list[MergeCounts]], early: Sequence[MissingRows]
@@ -193,18 +192,18 @@ class Staging(LandingMethod):
         """
         if not early:
             return merge(), {}
-        with suppress(_Conflict), in_transaction(self._connection):
+        with suppress(_MergeConflict), in_transaction(self._connection):
             return self._merge_without_conflict(merge), {}
-        with suppress(_Conflict), in_transaction(self._connection):
+        with suppress(_MergeConflict), in_transaction(self._connection):
             deleted = {rows.landing.record.number: rows.delete(self._context) for rows in early}
             counts = merge()
             if self._find_lack():
-                raise _Conflict
+                raise _MergeConflict
             return counts, deleted
         return merge(), {}
 
     def _merge_without_conflict(self, merge: Callable[[], list[MergeCounts]]) -> list[MergeCounts]:
-        """Merge. Raise _Conflict if a record was refused because a row has a unique value of it."""
+        """Merge. Raise _MergeConflict if a record was refused because a row has a unique value of it."""
         is_rejecting = self._plan.job.rules.on_error == "reject"
         try:
             counts = merge()
@@ -213,18 +212,19 @@ class Staging(LandingMethod):
         except PenstockError as error:
             # If too many records are rejected, the error has the SQLSTATE of one of them.
             if error.sqlstate in _CONFLICTS or (is_rejecting and isinstance(error, DataError)):
-                raise _Conflict from error
+                raise _MergeConflict from error
             raise
         store = RejectStore(self._context.schema, self._context.claim.load_id)
         rejected = store.count(self._connection) if is_rejecting else 0
         if rejected and any(store.count(self._connection, but_code=code) < rejected for code in _CONFLICTS):
-            raise _Conflict
+            raise _MergeConflict
         return counts
 
     def _hold_counts(self, landings: Sequence[TargetLanding], merged: Mapping[int, MergeCounts]) -> None:
         """Raise TargetError if a statement has not dealt with as many records as were cut, sent and not rejected."""
         schema, load_id = self._context.schema, self._context.claim.load_id
-        for _, group in groupby(sorted(landings, key=_oid_of), key=_oid_of):
+        oid_of = attrgetter("facts.oid")
+        for _, group in groupby(sorted(landings, key=oid_of), key=oid_of):
             # Several targets may share a table, and the objects that the sources do not have any more.
             same = list(group)
             numbers = {number for landing in same for number in landing.objects}
@@ -271,14 +271,14 @@ class Staging(LandingMethod):
 
     def _make_statement(self, landing: TargetLanding, staging: TableName | None) -> MergeStatement:
         assert staging is not None
-        return STATEMENTS[landing.target.landing.statement](
-            self._connection,
+        staged = StagedRecords(
             number=landing.record.number,
             job=landing.target.job,
             facts=landing.facts,
             columns=landing.target.column_map.columns,
             staging=staging,
         )
+        return STATEMENTS[landing.target.landing.statement](self._connection, staged)
 
     def _check_tables(self) -> None:
         """Raise TargetError if a target was renamed, or replaced by another table, since the load began."""
@@ -294,10 +294,6 @@ class Staging(LandingMethod):
             with translate_errors("reporting statistics"):
                 self._connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
 
-    def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
-        self._context.drop(landing.record)
-        return merged.landed(number=landing.record.number, target_oid=landing.facts.oid)
-
 
 def _not_ours(name: TableName, *, owner: str) -> TargetError:
     return TargetError(
@@ -305,7 +301,3 @@ def _not_ours(name: TableName, *, owner: str) -> TargetError:
         detail=f'Its owner is "{owner}".',
         hint="Resume the load as the role that began it (--role), or have the owner drop the table.",
     )
-
-
-def _oid_of(landing: TargetLanding) -> int:
-    return landing.facts.oid

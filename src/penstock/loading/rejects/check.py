@@ -38,7 +38,7 @@ _PROGRESS_INTERVAL_S = 0.1
 OnProblem = Callable[[BadRecord], None]
 
 
-class _Enough(Exception):
+class _TooManyProblems(Exception):
     """The check has found more problems than the limit, and ends."""
 
 
@@ -59,10 +59,10 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
         # Ignore an object that cannot be read, because the check itself reports it.
         if isinstance(error, OtherContent):
             raise
-    return _Check(plan, tools, on_problem).run()
+    return _LoadCheck(plan, tools, on_problem).run()
 
 
-class _Check:
+class _LoadCheck:
     def __init__(self, plan: LoadPlan, tools: LoadTools, on_problem: OnProblem | None) -> None:
         # Send text, because problems are reported for single records, which are cut out of the data that was sent.
         tools = replace(tools, sends_text=True)
@@ -90,14 +90,14 @@ class _Check:
     def run(self) -> CheckOutcome:
         count = self._plan.sessions.initial
         for item in self._plan.unreadable:
-            self._report(BadRecord(uri=item.uri, line=None, column=None, message=item.reason, sqlstate=None))
+            self._report(BadRecord(uri=item.uri, message=item.reason))
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool,
         ):
             try:
                 self._wait({pool.submit(self._run_session, number) for number in range(count)}, interrupts)
-            except _Enough:
+            except _TooManyProblems:
                 self._tools.sources.interrupt()
             except BaseException as exc:
                 self._feed.abandon(exc)
@@ -140,16 +140,8 @@ class _Check:
         if self._feed.failure is not None:
             # Ignore the error, because the check has ended, and the error comes from interrupting the read of a pipe.
             return
-        self._report(
-            BadRecord(
-                uri=opened.source.uri,
-                line=None,
-                column=None,
-                message=f"{error.message}: {error.detail}" if error.detail else error.message,
-                sqlstate=None,
-                hint=error.hint,
-            )
-        )
+        message = f"{error.message}: {error.detail}" if error.detail else error.message
+        self._report(BadRecord(uri=opened.source.uri, message=message, hint=error.hint))
 
     def _report(self, problem: BadRecord) -> None:
         with self._feed.lock:
@@ -160,7 +152,7 @@ class _Check:
                     self._on_problem(problem)
             else:
                 self._is_complete = False
-                self._feed.abandon(_Enough())
+                self._feed.abandon(_TooManyProblems())
 
     # ---------------------------------------------------------------- one session
 
@@ -176,22 +168,20 @@ class _Check:
                     self._value_check.look(block, opened.work, opened.encoder)
                     columns = opened.encoder.spec.columns
                     name = scratch.name_for(table_after_creation(opened.target), columns)
-                    piece = self._make_piece(opened, block, TableName(schema="pg_temp", name=name))
-                    self._check_piece(session, sorter, opened, piece)
+                    self._check_block(session, sorter, opened, block, TableName(schema="pg_temp", name=name))
             except Abandoned:
                 return
 
-    def _make_piece(self, opened: OpenObject, block: Block, scratch: TableName) -> Piece:
+    def _check_block(
+        self, session: CopySession, sorter: RejectSorter, opened: OpenObject, block: Block, scratch: TableName
+    ) -> None:
+        """Copy records to a temporary table in their own transaction, and report those that are rejected."""
         # Errors must name the target, not the temporary table.
         form = replace(opened.form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
         origin = make_origin(
             form, number=opened.work.number, uri=opened.source.uri, server_major=self._tools.server_major
         )
-        return Piece(origin=origin, block=block)
-
-    def _check_piece(self, session: CopySession, sorter: RejectSorter, opened: OpenObject, piece: Piece) -> None:
-        """Copy records in their own transaction, and report those that are rejected."""
-        pieces, unwritable = part_unwritable(piece)
+        pieces, unwritable = part_unwritable(Piece(origin=origin, block=block))
         try:
             session.begin()
             refused = sorter.send(pieces).rejects
@@ -202,12 +192,12 @@ class _Check:
         # Report the same line as the error of a load: the line on which a record begins, or, for an error of COPY, the
         # line on which it ends.
         found = [(reject, reject.line) for reject in unwritable]
-        found += [(reject, _last_line(reject, piece.block.line_end)) for reject in refused]
+        found += [(reject, _last_line(reject, block.line_end)) for reject in refused]
         for reject, line in sorted(found, key=lambda each: each[0].start):
             if self._feed.failure is not None:
                 return
             self._report(_problem(opened, reject, line))
-        self._feed.note_sent(opened, piece.records)
+        self._feed.note_sent(opened, block.records)
 
 
 def _last_line(reject: Reject, line_end: LineEnd) -> int:

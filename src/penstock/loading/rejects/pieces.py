@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import _native
-from penstock.core.recorded import make_recorded, reading_record, refuse_unknown, to_json
+from penstock.core.recorded import make_recorded, reading_record, to_json
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
-from penstock.loading.rejects.bisect import MakeCutter, find_by_server_line, knowing, make_payload_cutter
+from penstock.loading.rejects.record_index import (
+    MakeCutter,
+    RecordIndex,
+    index_records,
+    knowing,
+    make_payload_cutter,
+)
 
 if TYPE_CHECKING:
     from collections import deque
 
+    from penstock.loading.read.feed import OpenObject
     from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
-
-# How many bytes are searched first for the end of a record, or for a line. If the search fails, the number is doubled.
-_WINDOW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +49,17 @@ class Origin:
         return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
 
 
+def origin_of(opened: OpenObject, server_major: int) -> Origin:
+    """Return the origin of the records of an open object."""
+    return Origin(
+        number=opened.work.number,
+        uri=opened.source.uri,
+        form=opened.form,
+        encoder=opened.encoder,
+        server_major=server_major,
+    )
+
+
 class Bounds(NamedTuple):
     """Where a record's bytes begin and end in its object, and the line that they begin on."""
 
@@ -54,24 +68,13 @@ class Bounds(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Index:
-    """Where the records of a block begin."""
-
-    data: bytes
-    # The offset of each record, followed by the offset at which the last one ends.
-    starts: list[int]
-    # The number of lines before each record, None if each record is one line.
-    lines: list[int] | None
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
     """Whole records of one object. Pieces that are cut from one piece share its bytes and its index."""
 
     origin: Origin
     block: Block
-    _index: _Index | None = None
+    _index: RecordIndex | None = None
     _first: int = 0
 
     @property
@@ -126,6 +129,20 @@ class Piece:
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
+    def records_at(self, starts: Sequence[int]) -> list[int]:
+        """Return the indexes of the records that begin at offsets of the object, as far as the piece has them.
+
+        The offsets are in ascending order. A reject of JSON Lines begins after the blank lines that its record has.
+        """
+        here = starts[bisect_left(starts, self.block.start) : bisect_left(starts, self.block.end)]
+        records = range(self.records)
+        return [bisect_right(records, start, key=lambda record: self.bounds(record).start) - 1 for start in here]
+
+    def at_server_line(self, line: int) -> int:
+        """Return the index of the record on a line of the piece, as the server counts lines after the first record."""
+        index, first = self._indexed(), self._first
+        return index.find_server_line(line + index.server_lines[first]) - first
+
     def cut(self, first: int, stop: int) -> Piece:
         """Return the records from index `first` up to but not including index `stop`."""
         index, block = self._indexed(), self.block
@@ -171,18 +188,16 @@ class Piece:
         # is rewritten field by field, which is always correct.
         return max(cut.stray_backslashes, 1) if is_unended else cut.stray_backslashes
 
-    def _indexed(self) -> _Index:
+    def _indexed(self) -> RecordIndex:
         if self._index is None:
-            data = b"".join(buffer[start:end] for buffer, start, end in self.block.segments)
-            self._index = _index_lines(data, self.block) or _index_records(data, self.block, self.origin)
+            block = self.block
+            data = b"".join(buffer[start:end] for buffer, start, end in block.segments)
+            if _is_lines(data, records=block.records, line_end=block.line_end):
+                starts = list(accumulate(map(len, data.splitlines(keepends=True)), initial=0))
+                self._index = RecordIndex(data=data, starts=starts)
+            else:
+                self._index = index_records(data, block.records, self.origin.cutter_for(block.line_end)())
         return self._index
-
-
-class PieceRecord(NamedTuple):
-    """A record in a run of pieces: the index of the piece, and the index of the record in that piece."""
-
-    piece: int
-    record: int
 
 
 def count_records(pieces: Iterable[Piece]) -> int:
@@ -228,35 +243,36 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
     return is_same and piece.payload_line_end == before.payload_line_end
 
 
-def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[PieceRecord] | None:
-    """Return the records on the given lines of a COPY of the pieces, None if the lines are not in ascending order.
+def find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
+    """Return a record's piece and its index there. `position` counts from 1. `ends` are the ends of the pieces."""
+    ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
+    number = bisect_left(ends, position)
+    return pieces[number], position - (ends[number - 1] if number else 0) - 1
 
-    In format text the server counts one line for each record. In csv it also counts line ends inside a record, if they
-    are of the same kind as the ends of records.
+
+def find_positions(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[int] | None:
+    """Return the positions, from 1, of the records on the given lines of a COPY of the pieces.
+
+    Return None if the lines are not in ascending order. In format text the server counts one line for each record. In
+    csv it also counts line ends inside a record, if they are of the same kind as the ends of records.
     """
-    spots: list[PieceRecord] = []
-    passed = 0
+    found: list[int] = []
+    passed = records = 0
     for number, piece in enumerate(pieces):
-        if len(spots) == len(lines):
+        if len(found) == len(lines):
             break
         payload = b"".join(piece.payload())
         find, count = _read_lines(piece, payload, spec, is_first=number == 0)
         is_last = number == len(pieces) - 1
-        here = [line - passed for line in lines[len(spots) :] if is_last or line - passed <= count]
-        spots += [PieceRecord(number, min(find(line), piece.records - 1)) for line in here]
+        here = [line - passed for line in lines[len(found) :] if is_last or line - passed <= count]
+        found += [records + min(find(line), piece.records - 1) + 1 for line in here]
         passed += count
-    is_ordered = all(earlier < later for earlier, later in pairwise(spots))
-    return spots if is_ordered and len(spots) == len(lines) else None
+        records += piece.records
+    is_ordered = all(earlier < later for earlier, later in pairwise(found))
+    return found if is_ordered and len(found) == len(lines) else None
 
 
 # ---------------------------------------------------------------- where records are
-
-
-def _index_lines(data: bytes, block: Block) -> _Index | None:
-    """Return the index of a block in which each record is one line, the usual case. Return None for other blocks."""
-    if not _is_lines(data, records=block.records, line_end=block.line_end):
-        return None
-    return _Index(data=data, starts=list(accumulate(map(len, data.splitlines(keepends=True)), initial=0)), lines=None)
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
@@ -272,50 +288,6 @@ def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
     return data.count(b"\n") == data.count(b"\r") == count
 
 
-def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
-    """Return the index of records that may contain line ends."""
-    make = origin.cutter_for(block.line_end)
-    ends, lines = [0], [0]
-    for _ in range(block.records - 1):
-        at, length = ends[-1], _WINDOW_BYTES
-        while not (cut := make().feed_one(data[at : at + length])).records:
-            length *= 2
-            assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
-        ends.append(at + cut.end)
-        lines.append(lines[-1] + cut.lines)
-    return _Index(data=data, starts=[*ends, len(data)], lines=[*lines, block.lines])
-
-
-class _LineFinder:
-    """Finds the record of a csv payload on a line that the server names. The lines must be in ascending order."""
-
-    def __init__(self, payload: bytes, make_first: MakeCutter, make_next: MakeCutter) -> None:
-        self._payload = payload
-        self._make_first = make_first
-        self._make_next = make_next
-        # The next record begins at byte `_at`. Before it are `_records` records, and `_lines` lines as the server
-        # counts them.
-        self._at = self._records = self._lines = 0
-
-    def find(self, line: int) -> int:
-        """Return the index of the record on a line."""
-        length = _WINDOW_BYTES
-        while self._at + length < len(self._payload):
-            cut = self._make()().feed(self._payload[self._at : self._at + length])
-            if self._lines + cut.server_lines >= line:
-                break
-            if cut.records:
-                self._at += cut.end
-                self._records += cut.records
-                self._lines += cut.server_lines
-            length *= 2
-        window = self._payload[self._at : self._at + length]
-        return self._records + find_by_server_line(window, line - self._lines, self._make()).index
-
-    def _make(self) -> MakeCutter:
-        return self._make_next if self._at else self._make_first
-
-
 def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
     """Return a function that finds the index of the record on a line, and the number of lines.
 
@@ -325,10 +297,23 @@ def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool)
     if spec.format == "text" or _is_lines(payload, records=piece.records, line_end=line_end):
         return lambda line: line - 1, piece.records
     make: MakeCutter = partial(make_payload_cutter, spec)
-    make_next = knowing(line_end, make)
-    # Before its first line end, the server counts lines inside a record in another way than after it.
-    make_first = make if is_first else make_next
-    return _LineFinder(payload, make_first, make_next).find, make_first().feed(payload).server_lines
+    if not is_first:
+        # Before its first line end, the server counts lines inside a record in another way than after it.
+        make = knowing(line_end, make)
+    count = make().feed(payload).server_lines
+    if piece.is_untouched and not is_first:
+        return piece.at_server_line, count
+    return index_records(payload, piece.records, make()).find_server_line, count
+
+
+def find_line_end(raw: bytes) -> LineEnd | None:
+    r"""Return the line end of a record, or None if it has none because it is the last one of a file.
+
+    >>> find_line_end(b"a\r\n"), find_line_end(b"a")
+    ('crlf', None)
+    """
+    ends: tuple[LineEnd, ...] = ("crlf", "lf", "cr")
+    return next((name for name in ends if raw.endswith(_LINE_ENDS[name])), None)
 
 
 def form_to_json(form: RecordForm) -> str:
@@ -347,10 +332,12 @@ def form_from_json(text: str) -> RecordForm:
     """
     fields = json.loads(text)
     with reading_record("how rejected records are read"):
-        header = fields.pop("header_hex")
+        header, columns = fields.pop("header_hex"), fields["column_map"]
+        if columns.get("names") is not None:
+            columns["names"] = tuple(map(tuple, columns["names"]))
         read = {
             "dialect": make_recorded(Dialect, fields["dialect"], part="field"),
-            "column_map": _read_column_map(fields["column_map"]),
+            "column_map": make_recorded(ColumnMap, columns, part="field"),
             "table": make_recorded(TableName, fields["table"], part="field"),
             "header": None if header is None else bytes.fromhex(header),
             "working_names": tuple((working, name) for working, name in fields["working_names"]),
@@ -365,18 +352,3 @@ def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, h
     """
     encoder = make_form_encoder(form, positions=number if has_positions else None)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
-
-
-def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
-    refuse_unknown(fields, [each.name for each in dataclasses.fields(ColumnMap)], part="field")
-    keep = fields["keep"]
-    return ColumnMap(
-        columns=tuple(fields["columns"]),
-        keep=None if keep is None else tuple(keep),
-        constants=tuple(fields["constants"]),
-        field_count=fields["field_count"],
-        ends_empty=fields.get("ends_empty", False),
-        names=None if (names := fields.get("names")) is None else tuple((name, index) for name, index in names),
-        takes_json=tuple(fields.get("takes_json", ())),
-        notations=tuple(fields.get("notations", ())),
-    )

@@ -16,8 +16,7 @@ from penstock.ledger.rejects import RecordForm, RejectStore, StoredForm
 from penstock.loading.context import LoadTools
 from penstock.loading.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
-from penstock.loading.rejects.pieces import Piece, form_from_json, make_origin
-from penstock.loading.rejects.retry import find_line_end
+from penstock.loading.rejects.pieces import Piece, find_line_end, form_from_json, make_origin
 
 _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 

@@ -12,9 +12,8 @@ server names the line.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -36,16 +35,27 @@ from penstock.loading.rejects.explain import (
     rename,
     shorten_reason,
 )
-from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, form_to_json, runs, take_records
-from penstock.loading.rejects.sorting import Hindered, Sorted, Sorter
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.rejects.pieces import (
+    Origin,
+    Piece,
+    count_records,
+    find_line_end,
+    find_positions,
+    find_record,
+    form_to_json,
+    origin_of,
+    runs,
+    take_records,
+)
+from penstock.loading.rejects.sorting import SortedRows, SortingStage
+from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 if TYPE_CHECKING:
     from penstock.loading.read.feed import OpenObject
 
 
 @dataclass(slots=True)
-class SortedOut:
+class SortedRecords:
     """Which records were stored, suppressed and refused."""
 
     # How many records were stored.
@@ -66,19 +76,19 @@ class RejectSorter:
     def __init__(self, session: CopySession, *, most_sorted: int = DEFAULT_TUNING.most_sorted) -> None:
         self._session = session
         self._most_sorted = most_sorted
-        self._sorter = Sorter(session, RECORD_CODES)
-        self._result = SortedOut()
+        self._stage = SortingStage(session, RECORD_CODES)
+        self._result = SortedRecords()
         self._checked: dict[int, Origin] = {}
 
-    def settle(self, pieces: Sequence[Piece]) -> SortedOut:
+    def settle(self, pieces: Sequence[Piece]) -> SortedRecords:
         """End the COPY command in which pieces were sent. Store or reject the records that it did not store."""
-        self._result = SortedOut()
+        self._result = SortedRecords()
         self._end_copy(pieces)
         return self._result
 
-    def send(self, pieces: Sequence[Piece]) -> SortedOut:
+    def send(self, pieces: Sequence[Piece]) -> SortedRecords:
         """Send pieces that have not been sent yet, and store or reject each of their records."""
-        self._result = SortedOut()
+        self._result = SortedRecords()
         for run in runs(pieces):
             self._copy(run, run[0].origin.encoder.spec)
             self._end_copy(run)
@@ -96,9 +106,8 @@ class RejectSorter:
             if not pieces:
                 raise
             if not is_records_fault(failure):
-                spec = pieces[0].origin.encoder.spec
-                spots = None if (line := failure.context.line) is None else find_spots(pieces, spec, [line])
-                failure.location = locate(pieces[spots[0].piece], spots[0].record) if spots else None
+                position = _find_failed(pieces, pieces[0].origin.encoder.spec, failure)
+                failure.location = None if position is None else locate(*find_record(pieces, position))
                 raise
             self._sort(pieces, failure)
             return
@@ -106,8 +115,8 @@ class RejectSorter:
             return
         origin, lines = pieces[0].origin, self._session.skipped
         missing = count_records(pieces) - reported - len(lines)
-        spots = find_spots(pieces, origin.encoder.spec, lines)
-        if spots is None or missing < 0 or (missing and not origin.form.allows_suppressed_rows):
+        found = find_positions(pieces, origin.encoder.spec, lines)
+        if found is None or missing < 0 or (missing and not origin.form.allows_suppressed_rows):
             if not lines:
                 raise explain_miscount(origin.uri, reported=reported, records=count_records(pieces))
             # The lines in the notices do not match the records, so sort all records.
@@ -116,45 +125,45 @@ class RejectSorter:
             return
         self._result.rows += reported
         self._note_suppressed(origin, missing)
-        if spots:
-            self._sort([pieces[spot.piece].cut(spot.record, spot.record + 1) for spot in spots], _SKIPPED)
+        if found:
+            skipped = (find_record(pieces, position) for position in found)
+            self._sort([piece.cut(record, record + 1) for piece, record in skipped], _SKIPPED)
 
     # ---------------------------------------------------------------- what is sorted out
 
     def _sort(self, pieces: Sequence[Piece], failure: CopyFailed) -> None:
         """Store the records that the table accepts, and reject the others. `failure` is the error of the COPY."""
-        spec = pieces[0].origin.encoder.spec
-        try:
-            stage = self._sorter.prepare(spec)
-        except Hindered as hindered:
-            report = replace(failure.report, hint=str(hindered))
-            raise CopyFailed(report, failure.context, is_disconnect=False) from failure
-        checked = (replace(piece, origin=self._check(piece.origin)) for piece in pieces)
-        waiting = deque(self._reject_unwritable(checked))
+        stage = self._stage.prepare(pieces[0].origin.encoder.spec, failure)
+        waiting = deque[Piece]()
+        for piece in pieces:
+            parts, rejects = part_unwritable(replace(piece, origin=self._check(piece.origin)), reads_bytes=True)
+            waiting += parts
+            self._result.rejects += rejects
         most = self._most_sorted
         while waiting:
             together = take_records(waiting, most)
-            unread = self._stage(together, stage)
+            unread = self._copy_to_stage(together, stage)
             if unread is None:
                 self._take(together, self._sort_staged(together))
                 most = min(2 * most, self._most_sorted)
                 continue
             waiting.extendleft(reversed(together))
-            # First store the records before the one that cannot be read.
-            if before := _count_before(together, stage, unread):
+            # First store the records before the one that cannot be read, or half of them if it is not known.
+            position = _find_failed(together, stage, unread)
+            if before := count_records(together) // 2 if position is None else position - 1:
                 most = before
             else:
                 (bad,) = take_records(waiting, 1)
                 self._result.rejects.append(make_reject(bad, 0, describe_failure(unread)))
 
-    def _sort_staged(self, pieces: Sequence[Piece]) -> Sorted:
+    def _sort_staged(self, pieces: Sequence[Piece]) -> SortedRows:
         """Sort the staged records. If an error is raised that is not a record's fault, it names the record's place."""
         try:
-            return self._sorter.sort()
+            return self._stage.sort()
         except CopyFailed as failure:
             position = failure.report.datatype or ""
             if position.isdecimal():
-                failure.location = locate(*_find_record(pieces, int(position)))
+                failure.location = locate(*find_record(pieces, int(position)))
             raise
 
     def _check(self, origin: Origin) -> Origin:
@@ -164,15 +173,7 @@ class RejectSorter:
             self._checked[origin.number] = replace(origin, encoder=encoder)
         return self._checked[origin.number]
 
-    def _reject_unwritable(self, pieces: Iterable[Piece]) -> list[Piece]:
-        good: list[Piece] = []
-        for piece in pieces:
-            parts, rejects = part_unwritable(piece, reads_bytes=True)
-            good += parts
-            self._result.rejects += rejects
-        return good
-
-    def _stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
+    def _copy_to_stage(self, pieces: Sequence[Piece], stage: CopySpec) -> CopyFailed | None:
         """Copy records into the table in which they are sorted. Return the error if one of them cannot be read."""
         self._copy(pieces, stage)
         try:
@@ -185,12 +186,12 @@ class RejectSorter:
             raise explain_miscount(pieces[0].origin.uri, reported=reported, records=count_records(pieces))
         return None
 
-    def _take(self, pieces: Sequence[Piece], found: Sorted) -> None:
+    def _take(self, pieces: Sequence[Piece], found: SortedRows) -> None:
         """Add the result of sorting pieces to the counts and the rejects."""
         ends = list(accumulate(piece.records for piece in pieces))
-        for row in found.refused:
-            piece, record = _find_record(pieces, row.position, ends=ends)
-            self._result.rejects.append(make_reject(piece, record, shorten_reason(row.reason)))
+        for position, reason in found.refused:
+            piece, record = find_record(pieces, position, ends=ends)
+            self._result.rejects.append(make_reject(piece, record, shorten_reason(reason)))
         self._result.rows += found.stored
         origin, records = pieces[0].origin, count_records(pieces) - len(found.refused)
         if found.stored != records and not origin.form.allows_suppressed_rows:
@@ -211,24 +212,15 @@ _SKIPPED = CopyFailed(
 )
 
 
-def _find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
-    """Return a record's piece and its index there. `position` counts from 1. `ends` are the ends of the pieces."""
-    ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
-    number = bisect_left(ends, position)
-    return pieces[number], position - (ends[number - 1] if number else 0) - 1
-
-
 def locate(piece: Piece, record: int) -> FileLocation:
     """Return the place of a record of a piece in its file."""
     return FileLocation(file=piece.origin.uri, line=piece.bounds(record).line, part=piece.block.part)
 
 
-def _count_before(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int:
-    """Return how many records come before the one that made a COPY fail. If that is not known, return half of them."""
-    line = failure.context.line
-    if line is None or not (spots := find_spots(pieces, spec, [line])):
-        return count_records(pieces) // 2
-    return count_records(pieces[: spots[0].piece]) + spots[0].record
+def _find_failed(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -> int | None:
+    """Return the position of the record that made a COPY fail, None if it is not known."""
+    found = None if failure.context.line is None else find_positions(pieces, spec, [failure.context.line])
+    return found[0] if found else None
 
 
 def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Piece], list[Reject]]:
@@ -269,6 +261,49 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=raw, reason=reason)
 
 
+def make_piece(reject: Reject, origin: Origin) -> Piece:
+    """Return a rejected record as a piece that can be sent."""
+    # Remove the blank lines before a record of JSON Lines, which the cutter counts as a part of the record.
+    raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
+    line_end = find_line_end(raw)
+    strays = 0
+    if origin.form.dialect.format == "tsv" and b"\\" in raw:
+        cut = origin.cutter_for(line_end or "lf")().feed(raw)
+        strays = max(cut.stray_backslashes, 1) if line_end is None else cut.stray_backslashes
+    lines = raw.count(b"\r" if line_end == "cr" else b"\n")
+    block = Block(
+        segments=((raw, 0, len(raw)),),
+        start=reject.start,
+        end=reject.start + len(raw),
+        first_line=reject.line,
+        lines=lines,
+        server_lines=lines,
+        records=1,
+        line_end=line_end or "lf",
+        stray_backslashes=strays,
+        is_unended=line_end is None,
+        fault=_find_fault(raw, origin, line_end=line_end or "lf"),
+    )
+    return Piece(origin=origin, block=block)
+
+
+def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
+    """Return why bytes are not exactly one record, or None.
+
+    A line with a stray quote, for example, would join the next one.
+
+    In JSON Lines, a blank line is not a record.
+    """
+    if origin.form.dialect.quote is None and not origin.encoder.is_by_name:
+        return None
+    cutter = origin.cutter_for(line_end)()
+    try:
+        records = cutter.feed(raw).records + cutter.finish().records
+    except _native.RecordError as exc:
+        return str(exc.args[0])
+    return None if records == 1 else f"{records} records in the place of one"
+
+
 class RejectKeeper:
     """Keeps the records of one session's open COPY command, so that the bad ones can be rejected.
 
@@ -301,7 +336,7 @@ class RejectKeeper:
         self._pieces.append(piece)
         return parts, []
 
-    def settle(self) -> SortedOut:
+    def settle(self) -> SortedRecords:
         """End the COPY command, and make sure that each kept record is stored or rejected."""
         pieces, self._pieces = self._pieces, []
         return self._sorter.settle(pieces)
@@ -323,11 +358,5 @@ class RejectKeeper:
     def _origin(self, opened: OpenObject) -> Origin:
         number = opened.work.number
         if number not in self._origins:
-            self._origins[number] = Origin(
-                number=number,
-                uri=opened.source.uri,
-                form=opened.form,
-                encoder=opened.encoder,
-                server_major=self._server_major,
-            )
+            self._origins[number] = origin_of(opened, self._server_major)
         return self._origins[number]

@@ -26,7 +26,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
-from penstock.loading.copy.copy import CopySession, compose_table
+from penstock.loading.copy.copy import CopyFailed, CopySession, compose_table
 
 if TYPE_CHECKING:
     import psycopg
@@ -140,14 +140,15 @@ s.ctid OPERATOR(pg_catalog.>=) sorting.lower
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-# Returns the outcome as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
-TAKE_OUTCOME: Final = """
+# Runs the statement and returns the outcome as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
+RUN: Final = """
+    DO LANGUAGE plpgsql {body};
     SELECT pg_catalog.convert_to(
                pg_catalog.current_setting('penstock.outcome'),
                CASE pg_catalog.getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
            );
     SELECT pg_catalog.set_config('penstock.outcome', '', true);
-    TRUNCATE {stage}
+    {after}
 """
 
 SELECT: Final = """
@@ -230,7 +231,7 @@ _STRETCH_FACTOR = 60.0
 _WHOLE_WEIGHT = 50
 
 _MOST_IN_STRETCH = 2000
-_FIRST_SIZE = 16
+FIRST_SIZE: Final = 16
 
 _NOTHING: Final = sql.SQL("")
 _COMMA: Final = sql.SQL(", ")
@@ -253,27 +254,15 @@ class SortingColumn:
     reading: Literal["text", "cast", "record"]
 
 
-class RefusedRow(NamedTuple):
-    """A row that could not be stored."""
-
-    # The number of the row in the order of the COPY, from 1.
-    position: int
-    reason: Reason
-
-
 @frozen
-class Sorted:
-    """How many rows were stored, and which were refused. Triggers may have skipped other rows."""
+class SortedRows:
+    """How many rows of a stage were stored, and which were refused: the number of each, from 1, with the reason.
+
+    Triggers may have skipped other rows.
+    """
 
     stored: int
-    refused: tuple[RefusedRow, ...]
-
-
-class _Made(NamedTuple):
-    """The transaction and the spec for which the stage was created. The stage is dropped when the transaction ends."""
-
-    transaction: int
-    spec: CopySpec
+    refused: tuple[tuple[int, Reason], ...]
 
 
 def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
@@ -291,12 +280,8 @@ def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | Non
     return None
 
 
-class Hindered(Exception):
-    """The records of a table cannot be sorted on the server. The message is a hint."""
-
-
-class Sorter:
-    """Sorts the records of one session. Methods raise CopyFailed.
+class SortingStage:
+    """The temporary table in which the records of one session are sorted. Methods raise CopyFailed.
 
     `own_codes` are prefixes of the SQLSTATEs that a single bad record causes. Needs TEMPORARY on the database, INSERT
     on the table, and USAGE on its types and on plpgsql.
@@ -305,34 +290,36 @@ class Sorter:
     def __init__(self, session: CopySession, own_codes: Sequence[str]) -> None:
         self._session = session
         self._own_codes = own_codes
-        self._made: _Made | None = None
+        # The transaction and the spec for which the stage was created. It is dropped when the transaction ends.
+        self._made: tuple[int, CopySpec] | None = None
         self._columns: dict[str, SortingColumn] = {}
 
-    def prepare(self, spec: CopySpec) -> CopySpec:
-        """Create the stage for a table and return the spec of a COPY into it.
+    def prepare(self, spec: CopySpec, failure: CopyFailed) -> CopySpec:
+        """Create the stage for a table and return the spec of a COPY into it. Call `sort` afterwards.
 
-        Call `sort` afterwards. Raises Hindered.
+        If records cannot be sorted, `failure` is raised with a hint why.
         """
         self._session.begin()
-        made = _Made(self._session.transaction, spec)
+        made = self._session.transaction, spec
         if made != self._made:
             with self._session.between_copies() as connection:
                 table = compose_table(spec).as_string(connection)
                 if (hint := find_hindrance(connection, table)) is not None:
-                    raise Hindered(hint)
+                    report = replace(failure.report, hint=hint)
+                    raise CopyFailed(report, failure.context, is_disconnect=False) from failure
                 (target,) = fetch_rows(connection, "loading/sorting_target", SortingTarget, table=table)
                 found = fetch_rows(connection, "loading/sorting_columns", SortingColumn, oid=target.oid)
                 self._columns = {column.name: column for column in found}
-                connection.execute(self._compose_make(made))
+                connection.execute(self._compose_make(*made))
             self._made = made
         return replace(spec, schema="pg_temp", table=_STAGE)
 
-    def sort(self) -> Sorted:
+    def sort(self) -> SortedRows:
         """Store the copied records in their table and return the refused ones."""
         assert self._made is not None
-        spec = self._made.spec
+        _, spec = self._made
         with self._session.between_copies() as connection:
-            statement = compose_sorting(
+            outcome = run_sorting(
                 connection,
                 self._own_codes,
                 SortingParts(
@@ -344,30 +331,23 @@ class Sorter:
                 ),
                 counter=_temporary(_COUNTER),
                 most_in_stretch=_MOST_IN_STRETCH,
+                after=sql.SQL("TRUNCATE {}").format(_temporary(_STAGE)),
             )
-            cursor = connection.execute(
-                sql.SQL("{}; {}").format(statement, sql.SQL(TAKE_OUTCOME).format(stage=_temporary(_STAGE)))
-            )
-            cursor.nextset()
-            row = cursor.fetchone()
-        assert row is not None
-        outcome = json.loads(row[0].decode(errors="replace"))
         refused = (
-            RefusedRow(position, Reason(sqlstate=code, message=message, detail=detail or None, column=column or None))
+            (position, Reason(sqlstate=code, message=message, detail=detail or None, column=column or None))
             for position, code, message, detail, column in outcome["refused"]
         )
         self._session.check_table(spec)
-        return Sorted(stored=outcome["stored"], refused=tuple(refused))
+        return SortedRows(stored=outcome["stored"], refused=tuple(refused))
 
     # ---------------------------------------------------------------- the sorter's statements
 
-    def _compose_make(self, made: _Made) -> sql.Composed:
-        columns = [self._columns[name] for name in made.spec.columns]
-        before = self._made
+    def _compose_make(self, transaction: int, spec: CopySpec) -> sql.Composed:
+        columns = [self._columns[name] for name in spec.columns]
         drop = sql.SQL("DROP TABLE {}, {} CASCADE;").format(_temporary(_STAGE), _temporary(_TYPED))
         return sql.SQL(MAKE).format(
             # Drop the stage that this transaction has for another table.
-            drop=_NOTHING if before is None or before.transaction != made.transaction else drop,
+            drop=_NOTHING if self._made is None or self._made[0] != transaction else drop,
             stage=_temporary(_STAGE),
             texts=_COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in columns),
             typed=_temporary(_TYPED),
@@ -431,16 +411,20 @@ class SortingParts(NamedTuple):
     portion: sql.Composable = _NOTHING
 
 
-def compose_sorting(
+def run_sorting(
     connection: psycopg.Connection[Any],
     own_codes: Sequence[str],
     parts: SortingParts,
     *,
     counter: sql.Identifier,
     most_in_stretch: int,
-    first_size: int = _FIRST_SIZE,
-) -> sql.Composed:
-    """Return the statement that stores rows stretch by stretch, and records those that the table refuses."""
+    first_size: int = FIRST_SIZE,
+    after: sql.Composable = _NOTHING,
+) -> dict[str, Any]:
+    """Store rows stretch by stretch, and record those that the table refuses. Return the outcome.
+
+    `after` is a statement that runs in the same round trip. Raises psycopg.Error.
+    """
     body = sql.SQL(SORT).format(
         **parts._asdict(),
         counter=sql.Literal(counter.as_string(connection)),
@@ -451,7 +435,12 @@ def compose_sorting(
         whole_weight=sql.Literal(_WHOLE_WEIGHT),
         size=sql.Literal(first_size),
     )
-    return sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
+    cursor = connection.execute(sql.SQL(RUN).format(body=sql.Literal(body.as_string(connection)), after=after))
+    cursor.nextset()
+    row = cursor.fetchone()
+    assert row is not None
+    outcome: dict[str, Any] = json.loads(row[0].decode(errors="replace"))
+    return outcome
 
 
 def _temporary(name: str) -> sql.Identifier:

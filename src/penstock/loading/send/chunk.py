@@ -12,8 +12,8 @@ from isal import isal_zlib
 from penstock.core.errors import FileLocation
 from penstock.core.values.source import Range
 from penstock.ledger.values import CommittedRange
-from penstock.loading.rejects.bisect import MakeCutter, find_by_index, find_by_server_line, knowing, make_payload_cutter
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.rejects.record_index import MakeCutter, index_records, knowing, make_payload_cutter
+from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 # How many bytes of the last blocks are kept. Data that the server has not read yet is in socket buffers, a few MiB at
 # most. So the record of an error is among these bytes.
@@ -28,9 +28,10 @@ class _Carried:
     first_line: int
     lines: int
     server_lines: int
+    records: int
     make_cutter: MakeCutter
-    # Whether the server already knows that lines end with LF when it reads the block.
-    knows_line_end: bool
+    # The line end of the payload's records.
+    line_end: LineEnd
     # The block's bytes and its payload, if they may be needed to find a line.
     kept: tuple[bytes, bytes] | None = None
     part: str | None = None
@@ -68,8 +69,9 @@ class Chunk:
             first_line=block.first_line,
             lines=block.lines + block.is_unended,
             server_lines=_count_lines(payload, block, self.spec, was_rewritten=was_rewritten),
+            records=block.records,
             make_cutter=knowing(block.line_end, make_cutter),
-            knows_line_end=was_rewritten and bool(self._carried),
+            line_end="lf" if was_rewritten else block.line_end,
             part=block.part,
         )
         if not self._carried and self.spec.format == "csv" and (was_rewritten or block.line_end == "lf"):
@@ -147,13 +149,15 @@ class Chunk:
         """Return the block's line on which the record at `server_line` of the payload ends. Both count from 1."""
         assert carried.kept is not None
         data, payload = carried.kept
-        make_sent: MakeCutter = partial(make_payload_cutter, self.spec)
-        if carried.knows_line_end:
-            make_sent = knowing("lf", make_sent)
-        sent = find_by_server_line(payload, server_line, make_sent)
-        found = find_by_index(data, sent.index, carried.make_cutter)
-        # The object's last record has no line end, and ends on the block's last line.
-        return found.lines_before + found.lines if found.lines else carried.lines
+        make: MakeCutter = partial(make_payload_cutter, self.spec)
+        if carried is not self._carried[0]:
+            # Only in the command's first record does the server not know yet how lines end.
+            make = knowing(carried.line_end, make)
+        sent = index_records(payload, carried.records, make())
+        following = sent.find_server_line(server_line) + 1
+        lines = index_records(data, carried.records, carried.make_cutter()).lines
+        assert lines is not None
+        return lines[following] if following < carried.records else carried.lines
 
 
 def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.core.connect.connection import Connection
 from penstock.core.values.accounts import PlanPart
+from penstock.ledger.rejects import RejectStore
 from penstock.loading.context import LoadTools
 from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
@@ -48,11 +49,12 @@ class References(Step):
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Store the records whose referenced row exists now. The others stay rejected."""
-        rules = load.plan.job.rules
-        if rules.on_error == "reject":
-            from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415 (10 ms, for who rejects)
+        rules, claim = load.plan.job.rules, load.claimed.claim
+        store = RejectStore(load.tools.ledger.schema, claim.load_id)
+        if rules.on_error == "reject" and store.count_rejected(connection):
+            from penstock.loading.land.retry import retry_references  # noqa: PLC0415 (20 ms, few loads reject records)
 
-            retry_references(load.claimed.claim, load.tools, connection, max_rejects=rules.max_rejects)
+            retry_references(claim, load.tools, connection, max_rejects=rules.max_rejects)
 
 
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:

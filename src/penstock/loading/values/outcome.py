@@ -149,11 +149,11 @@ class BadRecord:
 
     uri: str
     # The line in the file; None if it is not known.
-    line: int | None
+    line: int | None = None
     # The column of the bad value, None if it is not known.
-    column: str | None
+    column: str | None = None
     message: str
-    sqlstate: str | None
+    sqlstate: str | None = None
     hint: str | None = None
 
 
