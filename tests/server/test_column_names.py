@@ -26,9 +26,9 @@ ROWS = [("N1", "Adelie", 39.1), ("N2", "Gentoo", 46.1)]
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into an empty database on the newest version."""
-    return Loads(database18)
+    return Loads(ledger18)
 
 
 @pytest.fixture

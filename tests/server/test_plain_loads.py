@@ -35,9 +35,9 @@ _AGAIN = replace(IMPATIENT, again=True)
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
+def loads(ledger: str) -> Loads:
     """Provide loads in tiny blocks into a database with a table t; they are weighed as large ones are."""
-    return Loads(database, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE, least_binary_bytes=0)
+    return Loads(ledger, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE, least_binary_bytes=0)
 
 
 def job(path: Path, copy_format: CopyFormat = "auto", **options: object) -> TargetJob:
