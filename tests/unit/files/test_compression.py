@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import lz4.frame
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import SourceError
@@ -57,7 +57,6 @@ def _decompress(data: bytes, compression: Compression, *, piece_bytes: int = 1 <
 
 
 @pytest.mark.parametrize("compression", _CODECS)
-@settings(max_examples=60)
 @given(
     members=st.lists(st.binary(max_size=2000) | st.binary(max_size=4).map(lambda unit: unit * 40_000), min_size=1),
     piece_bytes=st.integers(1, 100_000),
