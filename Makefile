@@ -30,8 +30,9 @@ demo: $(STAMP)
 	$(BIN)/penstock demo
 
 # Two processes for each processor: tests wait for servers half of their time. With PYTHONDONTWRITEBYTECODE, each of them,
-# and each command that a test runs, would compile all modules again: half of the time.
-PYTEST := PYTHONDONTWRITEBYTECODE= .ci/isolated $(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
+# and each command that a test runs, would compile all modules again: half of the time. `make lint` runs tests/lint.
+PYTEST := PYTHONDONTWRITEBYTECODE= .ci/isolated $(BIN)/python -m pytest -q --ignore tests/lint \
+	--numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
 
 test: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
@@ -56,6 +57,7 @@ lint: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/stubtest penstock._native --mypy-config-file pyproject.toml --allowlist rust/stubtest.txt >/dev/null
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q tests/lint
 	cargo fmt --manifest-path rust/Cargo.toml --check
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
 	$(if $(shell command -v go),go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12,@echo 'Go is not installed, so actionlint has not read') .github/workflows/*.yml

@@ -5,7 +5,8 @@
     database    conninfo of an empty database on `pg`
     pg18        the server of the Python package only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
-    ledger18    conninfo of a database on `pg18` that has an empty ledger, which a load would take 30 ms to create
+    ledger      conninfo of a database on `pg` that has an empty ledger, which a load would take 30 ms to create
+    ledger18    the same on `pg18`
     s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     seed, rng   what random input starts from
@@ -207,8 +208,14 @@ def database18(pg18: PgServer) -> str:
 
 
 @pytest.fixture
+def ledger(pg: PgServer) -> str:
+    """Provide a database on `pg` with an empty ledger, as conninfo."""
+    return pg.fresh_database(has_ledger=True)
+
+
+@pytest.fixture
 def ledger18(pg18: PgServer) -> str:
-    """Provide a database on `pg18` with an empty ledger, as conninfo: for many loads, each in a database of its own."""
+    """Provide a database on `pg18` with an empty ledger, as conninfo."""
     return pg18.fresh_database(has_ledger=True)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
-from penstock.rds import shapes as classes
 from penstock.rds.shapes import count_vcpus
 
 # Families that RDS for PostgreSQL and Aurora PostgreSQL run on, or ran on in the last ten years.
@@ -34,8 +31,3 @@ def test_names_tell_the_vcpus_that_ec2_has() -> None:
 def test_older_classes_are_not_guessed() -> None:
     """Their sizes follow another rule."""
     assert [count_vcpus(name) for name in ("db.t2.micro", "db.m1.small", "db.m2.xlarge", "db.serverless")] == [None] * 4
-
-
-def test_examples_of_classes_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(classes).failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import signal
 import subprocess
 import sys
@@ -52,11 +51,6 @@ def _schema_count(conninfo: str) -> int:
         row = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [SCHEMA]).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def test_examples_in_docstrings_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(plan, optionflags=doctest.ELLIPSIS).failed == 0
 
 
 def test_sizes_that_would_take_too_long_get_fewer_rows() -> None:

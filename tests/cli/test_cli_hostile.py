@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import re
 from io import StringIO
@@ -13,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.output import Messages, write_result
-from penstock.core import words as visible
 from penstock.core.values.accounts import StepProgress
 from penstock.core.values.finding import Finding
 from penstock.loading.command.bars import Bars
@@ -165,11 +163,6 @@ def test_screen_of_doctor_is_visible() -> None:
     shown = render([("a", f"{EVIL}\nb")], [finding], goes=True, plan=[f"{EVIL}\n"])
     assert CONTROL.search(shown) is None
     assert "[red]" in shown
-
-
-def test_examples_hold() -> None:
-    """What the docstrings show is what happens."""
-    assert doctest.testmod(visible).failed == 0
 
 
 @pytest.mark.parametrize(

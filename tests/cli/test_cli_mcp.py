@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from cli.conftest import Finished
 
-anyio = pytest.importorskip("anyio", reason="the extra mcp is not installed")
-mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
-
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "1.0"
 
 
 def ask(arguments: list[str], *calls: tuple[str, dict[str, Any]], home: Path) -> tuple[list[Any], list[Any]]:
     """Start penstock mcp, and return its tools and its answers to calls of them."""
+    # It takes as long to import as a hundred modules of tests, in each process of a test run.
+    anyio = pytest.importorskip("anyio", reason="the extra mcp is not installed")
+    mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
     server = mcp.StdioServerParameters(
         command=sys.executable,
         args=["-m", "penstock", "mcp", *arguments],

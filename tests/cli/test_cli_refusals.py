@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import doctest
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core import refusals
 from penstock.core.refusals import explain_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cli.conftest import Finished
 
     Run = Callable[..., Finished]
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -69,16 +65,3 @@ def test_autovacuum_is_paused_and_not_turned_off(penstock: Run) -> None:
     finished = penstock("load", "a.csv", "--into", "t", "--autovacuum", "off")
     assert finished.code == 2
     assert "Use keep or pause." in finished.err
-
-
-@pytest.mark.parametrize("subject", [refusal.name for refusal in refusals.REFUSALS])
-def test_readme_lists_what_is_refused(subject: str) -> None:
-    """Each by its name."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("## Refused settings") :].lower()
-    assert subject.replace("multi_az", "multi-az") in section
-
-
-def test_examples_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(refusals).failed == 0

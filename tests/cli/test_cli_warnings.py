@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -15,7 +14,7 @@ from penstock.api.connect import connect_to
 from penstock.api.functions import load
 from penstock.core.errors import UsageError
 from penstock.core.values.job import LoadJob, LoadRules
-from penstock.core.values.notice import Notice, WarningCode
+from penstock.core.values.notice import Notice
 from penstock.loading.loader import Loader
 from penstock.loading.warned import WarningLog
 from support.files import write_to
@@ -23,6 +22,7 @@ from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cli.conftest import Finished
 
@@ -187,13 +187,6 @@ def test_first_thousand_warnings_are_kept() -> None:
         heard.warn("server", f"WARNING: {number}")
     assert tuple(shown) == heard.notices
     assert [notice.code for notice in heard.notices] == ["server"] * 1000 + ["more"]
-
-
-def test_every_code_is_documented() -> None:
-    """By a line of the reference, in the order of the alphabet, and no other is."""
-    page = Path(__file__).parents[2] / "docs" / "reference" / "warnings.md"
-    found = re.findall(r"^\| `([a-z-]+)` \|", page.read_text(), re.MULTILINE)
-    assert found == sorted(get_args(WarningCode)) == list(get_args(WarningCode))
 
 
 _ODD = {"--delimiter": "\\t", "--set": "src=it's {filename}", "--skip": "left out", "--quote": "'", "--skip-lines": "1"}

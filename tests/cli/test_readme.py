@@ -59,13 +59,6 @@ def shape(line: str) -> str:
     return line.rstrip()
 
 
-@pytest.mark.parametrize("target", ["install", "demo", "test", "lint", "bench", "faults", "fuzz", "wheel", "bundle"])
-def test_make_has_the_targets_that_readme_names(target: str) -> None:
-    """Make knows what README, CONTRIBUTING and the docs say."""
-    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture
 def shell(tmp_path: Path, servers: ServerPool) -> Iterator[Callable[[str], subprocess.CompletedProcess[str]]]:
     """Provide a function that runs a command line in an empty folder, with an embedded server of its own."""

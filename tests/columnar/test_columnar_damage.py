@@ -18,6 +18,7 @@ from columnar import flips
 from penstock.core.errors import DataError, SourceError
 from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
+from support.pairs import pairs
 from support.parts import rest
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ def test_many_damaged_bytes_never_end_the_process(file_format: str) -> None:
         assert done.returncode == 0, f"file {done.stdout.split()[-1]}: {done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("offset", [-8, 1, 3_990, 4_008, 2**31 - 1], ids=["negative", "near", "far", "over", "huge"])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()], ids=str)
-@pytest.mark.parametrize("on_error", ["stop", "reject"])
+@pairs(
+    offset={"negative": -8, "near": 1, "far": 3_990, "over": 4_008, "huge": 2**31 - 1},
+    kind=[pa.string(), pa.large_binary()],
+    on_error=["stop", "reject"],
+)
 def test_damaged_offset_of_an_arrow_file_is_an_error_of_the_file(
     loads: Loads, write_arrow: Callable[..., Path], offset: int, kind: pa.DataType, on_error: Any
 ) -> None:

@@ -69,7 +69,7 @@ def read_blocks(data: bytes, dialect: Dialect, rng: random.Random, committed: Ed
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("dialect", [CSV, TSV], ids=["csv", "tsv"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=6 * settings().max_examples)
 @given(seed=st.integers(0, 2**32))
 def test_resumed_blocks_are_what_is_missing(dialect: Dialect, line_end: str, seed: int) -> None:
     """Ranges committed, ranges sent: together the whole file, and no byte twice."""
@@ -113,7 +113,7 @@ def change(data: bytes, rng: random.Random, line_end: str) -> bytes:
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("dialect", [CSV, TSV], ids=["csv", "tsv"])
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings().max_examples)
 @given(seed=st.integers(0, 2**32))
 def test_changed_file_is_resumed_as_it_is_now_or_refused(dialect: Dialect, line_end: str, seed: int) -> None:
     """What is committed and what is sent are the records of the file as it is now, each once, or nothing is sent."""
@@ -159,7 +159,7 @@ def test_changed_file_is_resumed_as_it_is_now_or_refused(dialect: Dialect, line_
     assert sum(block.is_last for block in sent) == (sums.state == "grown")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9))))
 def test_joined_ranges_hold_the_same_bytes(parts: list[tuple[int, int]]) -> None:
     """Sorted, apart from each other, and with every byte of the parts."""

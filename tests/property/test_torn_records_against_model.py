@@ -58,7 +58,7 @@ def compare(blocks: list[Block], parts: list[Part]) -> None:
 
 @pytest.mark.parametrize("escape", ['"', "\\"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings().max_examples)
 @given(seed=st.integers(0, 2**32))
 def test_each_line_is_loaded_or_rejected_once(line_end: str, escape: str, seed: int) -> None:
     """Whatever the pieces are, and again where some of the blocks were committed before."""

@@ -35,9 +35,9 @@ _TABLE = "CREATE TABLE t (n int NOT NULL, d date, x numeric(9,2), w varchar(20))
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
+def loads(ledger: str) -> Loads:
     """Provide loads in tiny blocks into a database with a table t."""
-    return Loads(database, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE)
+    return Loads(ledger, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE)
 
 
 def job(path: Path, copy_format: CopyFormat = "binary", **options: object) -> TargetJob:

@@ -18,6 +18,7 @@ from penstock.loading.loader import Loader
 from support.codes import has_code
 from support.files import write_to
 from support.loads import Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,11 +227,11 @@ def test_problem_names_the_target(loads: Loads, tmp_path: Path) -> None:
     assert all('relation "t"' in problem.message for problem in outcome.problems)
 
 
-@pytest.mark.parametrize("is_rewritten", [False, True], ids=["untouched", "rewritten"])
-@pytest.mark.parametrize(
-    "bad", ['1,"x\ny\nz",1999-01-01', '1,x,2024-01-01,"y\nz"', '1,x,"1999-01\n-01"'], ids=["check", "fields", "value"]
+@pairs(
+    is_rewritten={"untouched": False, "rewritten": True},
+    bad={"check": '1,"x\ny\nz",1999-01-01', "fields": '1,x,2024-01-01,"y\nz"', "value": '1,x,"1999-01\n-01"'},
+    end={"unended": "", "last": "\n", "followed": "\n1,x,2024-01-01\n"},
 )
-@pytest.mark.parametrize("end", ["", "\n", "\n1,x,2024-01-01\n"], ids=["unended", "last", "followed"])
 def test_check_and_load_name_the_same_line(
     loads: Loads, tmp_path: Path, bad: str, end: str, *, is_rewritten: bool
 ) -> None:

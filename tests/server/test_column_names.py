@@ -13,6 +13,7 @@ from penstock import load, retry
 from penstock.core.errors import TargetError, UsageError
 from support.files import write_to
 from support.loads import IMPATIENT, Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +26,9 @@ ROWS = [("N1", "Adelie", 39.1), ("N2", "Gentoo", 46.1)]
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into an empty database on the newest version."""
-    return Loads(database18)
+    return Loads(ledger18)
 
 
 @pytest.fixture
@@ -192,10 +193,7 @@ def _write(folder: Path, suffix: str) -> Path:
     return write_to(path, _FILES[suffix])
 
 
-@pytest.mark.parametrize("missing", ["error", "default"])
-@pytest.mark.parametrize("options", _ABSENT)
-@pytest.mark.parametrize("suffix", _FILES)
-@pytest.mark.parametrize("create", [False, True])
+@pairs(missing=["error", "default"], options=_ABSENT, suffix=[*_FILES], create=[False, True])
 def test_name_that_no_file_has_is_refused(
     loads: Loads,
     tmp_path: Path,

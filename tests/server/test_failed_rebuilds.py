@@ -33,11 +33,9 @@ KEY = "Key (a)=(1) is duplicated."
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads into a database with a table that has a key and an index."""
-    return Loads(
-        database18, piece_bytes=20, setup="CREATE TABLE t (a int PRIMARY KEY, b text); CREATE INDEX i ON t (b)"
-    )
+    return Loads(ledger18, piece_bytes=20, setup="CREATE TABLE t (a int PRIMARY KEY, b text); CREATE INDEX i ON t (b)")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, TargetError
 from support.files import write_to
 from support.loads import AGAIN, IMPATIENT, Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,18 +37,16 @@ def path(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- one empty field more
 
 
-@pytest.mark.parametrize("on_error", ["stop", "reject"])
-@pytest.mark.parametrize("into", ["t", "made"])
-@pytest.mark.parametrize(
-    "data",
-    [
-        "a,b\n1,x,\n2,y,\n",
-        "a,b,\n1,x\n2,y\n",
-        "a,b,\n1,x,\n2,y,\n",
-        'a,b\n1,x,"\n"\n2,y,""\n',
-        "a\tb\n1\tx\t\n2\ty\t\n",
-    ],
-    ids=["records", "header", "both", "quoted", "tabs"],
+@pairs(
+    on_error=["stop", "reject"],
+    into=["t", "made"],
+    data={
+        "records": "a,b\n1,x,\n2,y,\n",
+        "header": "a,b,\n1,x\n2,y\n",
+        "both": "a,b,\n1,x,\n2,y,\n",
+        "quoted": 'a,b\n1,x,"\n"\n2,y,""\n',
+        "tabs": "a\tb\n1\tx\t\n2\ty\t\n",
+    },
 )
 def test_empty_field_behind_the_last_is_dropped_with_a_warning(
     loads: Loads, path: Path, data: str, into: str, on_error: str

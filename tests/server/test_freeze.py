@@ -61,9 +61,9 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("mode", ["append", "truncate", "replace", "create"])
-def test_vacuum_freezes_a_table_that_the_load_alone_has_filled(database18: str, files: list[Path], mode: str) -> None:
+def test_vacuum_freezes_a_table_that_the_load_alone_has_filled(ledger18: str, files: list[Path], mode: str) -> None:
     """Each of its pages: a later VACUUM against wraparound has nothing to write."""
-    loads = Loads(database18, least_freezing_bytes=0)
+    loads = Loads(ledger18, least_freezing_bytes=0)
     if mode != "create":
         loads.execute("CREATE TABLE t (a int, b text)")
     if mode in ("truncate", "replace"):
@@ -73,21 +73,21 @@ def test_vacuum_freezes_a_table_that_the_load_alone_has_filled(database18: str, 
     assert share_of_frozen(loads) == 1.0
 
 
-def test_vacuum_does_not_freeze_what_others_have_stored(database18: str, files: list[Path]) -> None:
+def test_vacuum_does_not_freeze_what_others_have_stored(ledger18: str, files: list[Path]) -> None:
     """It would write their pages again."""
-    loads = Loads(database18, least_freezing_bytes=0)
+    loads = Loads(ledger18, least_freezing_bytes=0)
     loads.execute("CREATE TABLE t (a int, b text); INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5000) AS i")
     loads.run(job(files))
     assert share_of_frozen(loads) < 1.0
     assert loads.count() == 15_000
 
 
-def test_vacuum_does_not_wait_for_a_cursor_of_another_session(database18: str, files: list[Path]) -> None:
+def test_vacuum_does_not_wait_for_a_cursor_of_another_session(ledger18: str, files: list[Path]) -> None:
     """The page that it is on stays as it is; all others are frozen."""
     # VACUUM would wait five seconds for the lock to cut the empty pages off.
     setup = "CREATE TABLE t (a int, b text) WITH (vacuum_truncate = off)"
-    loads = Loads(database18, least_freezing_bytes=0, setup=setup, piece_bytes=4000)
-    with psycopg.connect(database18) as reader:
+    loads = Loads(ledger18, least_freezing_bytes=0, setup=setup, piece_bytes=4000)
+    with psycopg.connect(ledger18) as reader:
 
         def read(progress: LoadProgress) -> None:
             if progress.activity.startswith("vacuuming"):
@@ -113,9 +113,9 @@ def _see_all_rows(reader: psycopg.Connection) -> None:
         time.sleep(0.01)
 
 
-def test_vacuum_freezes_the_partitions_that_were_empty(database18: str, files: list[Path]) -> None:
+def test_vacuum_freezes_the_partitions_that_were_empty(ledger18: str, files: list[Path]) -> None:
     """And leaves alone the rows of the one that was not."""
-    loads = Loads(database18, least_freezing_bytes=0)
+    loads = Loads(ledger18, least_freezing_bytes=0)
     loads.execute(
         "CREATE TABLE t (a int, b text) PARTITION BY RANGE (a);"
         "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (2500);"
@@ -133,10 +133,10 @@ def test_vacuum_freezes_the_partitions_that_were_empty(database18: str, files: l
 @pytest.mark.parametrize("sessions", [1, 3])
 @pytest.mark.parametrize("mode", ["create", "truncate", "replace"])
 def test_copy_freezes_every_page_and_stores_the_same_rows(
-    database18: str, files: list[Path], mode: str, sessions: int
+    ledger18: str, files: list[Path], mode: str, sessions: int
 ) -> None:
     """Of two tables at a time, each from several blocks and commands."""
-    loads = Loads(database18, piece_bytes=4000, chunk_bytes=20_000)
+    loads = Loads(ledger18, piece_bytes=4000, chunk_bytes=20_000)
     tables = ("t", "u")
     if mode != "create":
         for table in tables:
@@ -162,9 +162,9 @@ def test_copy_freezes_on_every_server(database: str, files: list[Path]) -> None:
     assert loads.count() == 10_000
 
 
-def test_rows_are_binary_and_indexes_are_rebuilt_as_ever(database18: str, files: list[Path]) -> None:
+def test_rows_are_binary_and_indexes_are_rebuilt_as_ever(ledger18: str, files: list[Path]) -> None:
     """Frozen or not, a table ends with the same rows and indexes."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE INDEX i ON t (a)", least_binary_bytes=0)
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text); CREATE INDEX i ON t (a)", least_binary_bytes=0)
     rules = replace(WITHOUT_VACUUM, indexes="rebuild")
     loads.run(replace(job(files, mode="truncate"), copy_format="binary"), rules=rules)
     assert share_of_frozen(loads) == 1.0
@@ -173,10 +173,10 @@ def test_rows_are_binary_and_indexes_are_rebuilt_as_ever(database18: str, files:
 
 
 @pytest.mark.parametrize("form", ["csv.gz", "tsv", "jsonl", "parquet"])
-def test_frozen_rows_are_those_that_are_not_frozen(database18: str, tmp_path: Path, form: str) -> None:
+def test_frozen_rows_are_those_that_are_not_frozen(ledger18: str, tmp_path: Path, form: str) -> None:
     """Of every format, with types that are found in the file."""
     path = _write(tmp_path / f"f.{form}")
-    loads = Loads(database18, piece_bytes=4000, least_binary_bytes=0)
+    loads = Loads(ledger18, piece_bytes=4000, least_binary_bytes=0)
     for table, freeze in (("t", "always"), ("u", "never")):
         made = replace(job([path], table, create=True), types="text" if form == "parquet" else "infer")
         loads.run(made, rules=replace(WITHOUT_VACUUM, freeze=freeze, again=True))
@@ -199,18 +199,18 @@ def _write(path: Path) -> Path:
     return path
 
 
-def test_atomic_load_of_several_tables_freezes_in_one_transaction(database18: str, files: list[Path]) -> None:
+def test_atomic_load_of_several_tables_freezes_in_one_transaction(ledger18: str, files: list[Path]) -> None:
     """All rows have one transaction in the ledger, and appear at once."""
-    loads = Loads(database18)
+    loads = Loads(ledger18)
     rules = replace(WITHOUT_VACUUM, atomic=True)
     loads.run(job(files, "t", create=True), job(files, "u", create=True), rules=rules)
     assert share_of_frozen(loads, "t") == 1.0
     assert share_of_frozen(loads, "u") == 1.0
 
 
-def test_rows_that_came_meanwhile_stay_and_nothing_is_frozen(database18: str, files: list[Path]) -> None:
+def test_rows_that_came_meanwhile_stay_and_nothing_is_frozen(ledger18: str, files: list[Path]) -> None:
     """The table is not truncated a second time if it is not empty any more."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
 
     is_done = threading.Event()
 
@@ -226,20 +226,20 @@ def test_rows_that_came_meanwhile_stay_and_nothing_is_frozen(database18: str, fi
     assert share_of_frozen(loads) < 1.0
 
 
-def test_rows_of_tables_that_inherit_stay(database18: str, files: list[Path]) -> None:
+def test_rows_of_tables_that_inherit_stay(ledger18: str, files: list[Path]) -> None:
     """The load truncates only the table that is named."""
     loads = Loads(
-        database18,
+        ledger18,
         setup="CREATE TABLE t (a int, b text); CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1, 'x')",
     )
     loads.run(job(files, mode="truncate"), rules=WITHOUT_VACUUM)
     assert (loads.count("child"), loads.count("ONLY t")) == (1, 10_000)
 
 
-def test_table_whose_lock_is_not_free_is_loaded_without_freeze(database18: str, files: list[Path]) -> None:
+def test_table_whose_lock_is_not_free_is_loaded_without_freeze(ledger18: str, files: list[Path]) -> None:
     """Readers would wait behind the load while it waits."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
-    with psycopg.connect(database18) as reader:
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    with psycopg.connect(ledger18) as reader:
 
         def read(piece: int) -> None:
             if piece == 0 and reader.info.transaction_status == TransactionStatus.IDLE:
@@ -251,18 +251,18 @@ def test_table_whose_lock_is_not_free_is_loaded_without_freeze(database18: str, 
         assert loads.count() == 10_000
 
 
-def test_load_that_creates_its_table_may_be_run_again(database18: str, files: list[Path]) -> None:
+def test_load_that_creates_its_table_may_be_run_again(ledger18: str, files: list[Path]) -> None:
     """Also with files that the first run did not have, though they find rows in the table."""
-    loads = Loads(database18)
+    loads = Loads(ledger18)
     loads.run(job(files[:1], create=True), rules=WITHOUT_VACUUM)
     assert loads.run(job(files[:1], create=True), rules=WITHOUT_VACUUM).rows == 0
     loads.run(job(files, create=True), rules=WITHOUT_VACUUM)
     assert loads.count() == 10_000
 
 
-def test_load_says_what_the_server_wrote_and_how_much_is_frozen(database18: str, files: list[Path]) -> None:
+def test_load_says_what_the_server_wrote_and_how_much_is_frozen(ledger18: str, files: list[Path]) -> None:
     """Until its VACUUM ended."""
-    loads = Loads(database18, least_verdict_bytes=0)
+    loads = Loads(ledger18, least_verdict_bytes=0)
     part = loads.run(job(files, create=True), rules=ALWAYS).steps["pages"]
     assert isinstance(part, WrittenPages)
     assert part.frozen_percent == 100.0
@@ -270,10 +270,10 @@ def test_load_says_what_the_server_wrote_and_how_much_is_frozen(database18: str,
     assert "100 % of the pages are frozen" in "".join(map(str, part.describe()))
 
 
-def test_triggers_on_truncate_fire_once(database18: str, files: list[Path]) -> None:
+def test_triggers_on_truncate_fire_once(ledger18: str, files: list[Path]) -> None:
     """A table with such triggers is loaded without FREEZE."""
     loads = Loads(
-        database18,
+        ledger18,
         setup="""
         CREATE TABLE t (a int, b text);
         CREATE TABLE fired (at timestamptz DEFAULT now());
@@ -286,9 +286,9 @@ def test_triggers_on_truncate_fire_once(database18: str, files: list[Path]) -> N
     assert (loads.count(), loads.count("fired")) == (10_000, 1)
 
 
-def test_readers_wait_until_the_rows_are_committed(database18: str, files: list[Path]) -> None:
+def test_readers_wait_until_the_rows_are_committed(ledger18: str, files: list[Path]) -> None:
     """As --plan says."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
     held: list[bool] = []
 
     def look(piece: int) -> None:
@@ -301,10 +301,10 @@ def test_readers_wait_until_the_rows_are_committed(database18: str, files: list[
     assert held == [True, True]
 
 
-def test_load_that_fails_leaves_nothing_of_a_table_and_is_resumed(database18: str, files: list[Path]) -> None:
+def test_load_that_fails_leaves_nothing_of_a_table_and_is_resumed(ledger18: str, files: list[Path]) -> None:
     """Its sessions have committed nothing of the table when its last record is refused."""
     bad = write_csv(files[0].parent / "zbad.csv", [*_RECORDS, "x,not a number"])
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)
     loads.refuse(replace(job([*files, bad], mode="truncate")))
     with pytest.raises(PenstockError):
         loads.run(job([*files, bad], mode="truncate"), rules=WITHOUT_VACUUM)
@@ -315,9 +315,9 @@ def test_load_that_fails_leaves_nothing_of_a_table_and_is_resumed(database18: st
     assert share_of_frozen(loads) == 1.0
 
 
-def test_lost_session_repeats_its_table_only(database18: str, files: list[Path]) -> None:
+def test_lost_session_repeats_its_table_only(ledger18: str, files: list[Path]) -> None:
     """The other table is committed as a whole, and is not loaded again."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text); CREATE TABLE u (a int, b text)", piece_bytes=4000)
     killed = threading.Event()
 
     def kill(piece: int) -> None:
@@ -360,10 +360,10 @@ _REFERRED = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int R
     ],
 )
 def test_freeze_always_is_refused_by_name(
-    database18: str, files: list[Path], setup: str, mode: Mode, rules: dict[str, object], what: str
+    ledger18: str, files: list[Path], setup: str, mode: Mode, rules: dict[str, object], what: str
 ) -> None:
     """Before anything is changed; with --freeze auto the same load runs without it."""
-    loads = Loads(database18, setup=setup)
+    loads = Loads(ledger18, setup=setup)
     with pytest.raises(UsageError, match="--freeze always") as caught:
         loads.run(job(files, mode=mode), rules=replace(ALWAYS, **rules))  # type: ignore[arg-type]
     assert what in caught.value.message
@@ -371,17 +371,17 @@ def test_freeze_always_is_refused_by_name(
     assert loads.count() == 10_000
 
 
-def test_table_that_another_of_the_load_refers_to_is_refused(database18: str, tmp_path: Path) -> None:
+def test_table_that_another_of_the_load_refers_to_is_refused(ledger18: str, tmp_path: Path) -> None:
     """It cannot be truncated by itself."""
-    loads = Loads(database18, setup=_REFERRED)
+    loads = Loads(ledger18, setup=_REFERRED)
     path = write_csv(tmp_path / "a.csv", _RECORDS)
     with pytest.raises(UsageError, match="foreign key"):
         loads.run(job([path], "t", mode="truncate"), job([path], "u", mode="truncate"), rules=ALWAYS)
 
 
-def test_table_that_refers_to_itself_is_refused_for_its_own_reason(database18: str, tmp_path: Path) -> None:
+def test_table_that_refers_to_itself_is_refused_for_its_own_reason(ledger18: str, tmp_path: Path) -> None:
     """It can be truncated by itself, but its key's check locks rows that COPY has frozen."""
-    loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b int REFERENCES t)")
+    loads = Loads(ledger18, setup="CREATE TABLE t (a int PRIMARY KEY, b int REFERENCES t)")
     path = write_csv(tmp_path / "a.csv", [f"{number},{max(1, number - 1)}" for number in range(1, 5000)])
     with pytest.raises(UsageError, match="refers to itself") as caught:
         loads.run(job([path], mode="truncate"), rules=ALWAYS)
@@ -400,10 +400,10 @@ def test_table_that_refers_to_itself_is_refused_for_its_own_reason(database18: s
     ],
 )
 def test_freeze_auto_costs_no_session(
-    database18: str, files: list[Path], tables: tuple[str, ...], sessions: int, least_bytes: int, is_frozen: bool
+    ledger18: str, files: list[Path], tables: tuple[str, ...], sessions: int, least_bytes: int, is_frozen: bool
 ) -> None:
     """And does not keep others from a table: it freezes only those that the load creates."""
-    loads = Loads(database18, least_frozen_bytes=least_bytes)
+    loads = Loads(ledger18, least_frozen_bytes=least_bytes)
     rules = replace(IMPATIENT, vacuum=False)
     loads.run(*(job(files, table, create=True) for table in tables), sessions=sessions, rules=rules)
     assert (share_of_frozen(loads, tables[0]) == 1.0) is is_frozen

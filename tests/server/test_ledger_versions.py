@@ -30,6 +30,12 @@ def loads(database: str) -> Loads:
     return Loads(database)
 
 
+@pytest.fixture
+def loads18(ledger18: str) -> Loads:
+    """Provide loads for tests to which the version makes no difference."""
+    return Loads(ledger18)
+
+
 @pytest.mark.parametrize("version", [1, 999])
 def test_ledger_of_another_version_is_refused_by_name(loads: Loads, version: int) -> None:
     """Nothing of it is read or written, whatever its policies are; the hint does not lead to another ledger."""
@@ -84,14 +90,13 @@ _LATER = {
 
 @pytest.mark.parametrize("command", ["resume", "retry"])
 @pytest.mark.parametrize("what", _LATER)
-@pytest.mark.pg(">= 18")
-def test_job_of_a_later_version_is_refused_by_name(loads: Loads, tmp_path: Path, what: str, command: str) -> None:
+def test_job_of_a_later_version_is_refused_by_name(loads18: Loads, tmp_path: Path, what: str, command: str) -> None:
     """What this version does not know could decide which rows are stored."""
-    loads.execute("CREATE TABLE t (a int)")
-    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
+    loads18.execute("CREATE TABLE t (a int)")
+    loads18.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
     change, name = _LATER[what]
-    loads.execute(f"UPDATE penstock.loads SET job = {change} || '{{\"penstock\": \"7.2.0\"}}', state = 'running'")
-    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+    loads18.execute(f"UPDATE penstock.loads SET job = {change} || '{{\"penstock\": \"7.2.0\"}}', state = 'running'")
+    with LedgerView(ConnectionFactory(loads18.conninfo)) as view:
         (record,) = view.loads()
         with pytest.raises(TargetError) as caught:
             view.job(record.load_id) if command == "resume" else view.retry(record.load_id)
@@ -103,44 +108,41 @@ def test_job_of_a_later_version_is_refused_by_name(loads: Loads, tmp_path: Path,
 @pytest.mark.parametrize(
     "change", ["'{dialect,comment}', '1'", "'{column_map,renamed}', '[]'", "'{later}', '1'", "'{dialect}', '[]'"]
 )
-@pytest.mark.pg(">= 18")
-def test_form_of_a_later_version_is_refused(loads: Loads, tmp_path: Path, change: str) -> None:
+def test_form_of_a_later_version_is_refused(loads18: Loads, tmp_path: Path, change: str) -> None:
     """Rejected records would be read in another way than their file."""
-    loads.execute("CREATE TABLE t (a int)")
-    outcome = loads.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
-    loads.execute(f"UPDATE penstock.ranges SET form = jsonb_set(form, {change})")
-    with LedgerView(ConnectionFactory(loads.conninfo)) as view, pytest.raises(TargetError, match="cannot read how"):
+    loads18.execute("CREATE TABLE t (a int)")
+    outcome = loads18.run(target(write_to(tmp_path / "f.csv", "a\n1\nx\n")), rules=LoadRules(on_error="reject"))
+    loads18.execute(f"UPDATE penstock.ranges SET form = jsonb_set(form, {change})")
+    with LedgerView(ConnectionFactory(loads18.conninfo)) as view, pytest.raises(TargetError, match="cannot read how"):
         view.retry(str(outcome.load_id))
 
 
-@pytest.mark.pg(">= 18")
-def test_changes_of_a_later_version_are_not_restored(loads: Loads, tmp_path: Path) -> None:
+def test_changes_of_a_later_version_are_not_restored(loads18: Loads, tmp_path: Path) -> None:
     """A repair names their kind, and keeps their record."""
-    loads.execute("CREATE TABLE t (a int)")
-    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
-    loads.execute(
+    loads18.execute("CREATE TABLE t (a int)")
+    loads18.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
+    loads18.execute(
         "INSERT INTO penstock.changes"
         " (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)"
         f" SELECT {ORIGIN}, 't'::regclass, 1, 'public', 't', 'storage', 't'::regclass, 'x', '{{}}', id"
         "   FROM penstock.loads"
     )
-    (error,) = loads.repair().errors
+    (error,) = loads18.repair().errors
     assert "storage" in error.message
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+    with Repairer(ConnectionFactory(loads18.conninfo)) as repairer:
         assert [(step.action, "storage" in step.reason) for step in repairer.plan()] == [("refuse", True)]
-    assert loads.run(target(write_to(tmp_path / "g.csv", "a\n2\n"))).rows == 1
-    assert loads.execute("SELECT kind FROM penstock.changes") == [("storage",)]
+    assert loads18.run(target(write_to(tmp_path / "g.csv", "a\n2\n"))).rows == 1
+    assert loads18.execute("SELECT kind FROM penstock.changes") == [("storage",)]
 
 
-@pytest.mark.pg(">= 18")
-def test_hold_of_a_later_version_is_refused(loads: Loads, tmp_path: Path) -> None:
+def test_hold_of_a_later_version_is_refused(loads18: Loads, tmp_path: Path) -> None:
     """It names a server in a way that this version does not know."""
-    loads.execute("CREATE TABLE t (a int)")
-    loads.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
+    loads18.execute("CREATE TABLE t (a int)")
+    loads18.run(target(write_to(tmp_path / "f.csv", "a\n1\n")))
     hold = Hold(holder_id="00000000-0000-0000-0000-000000000001", target_oid=SERVER, lock="1")
-    with ConnectionFactory(loads.conninfo).connect() as connection:
+    with ConnectionFactory(loads18.conninfo).connect() as connection:
         store = TableStore(connection=connection)
         store.write(hold, [])
-        loads.execute("""UPDATE penstock.holds SET server = '{"zone": "a"}'""")
+        loads18.execute("""UPDATE penstock.holds SET server = '{"zone": "a"}'""")
         with pytest.raises(TargetError, match="zone"):
             store.read_holds()

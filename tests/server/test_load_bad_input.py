@@ -12,6 +12,7 @@ from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,9 +111,7 @@ def test_error_names_the_line_of_a_rewritten_file(
     assert f"file line {line}" in str(error.detail)
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3, 10], ids=str)
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
+@pairs(at=[0, 1, 2, 3, 10], line_end={"lf": "\n", "crlf": "\r\n"}, constants={"untouched": {}, "rewritten": {"c": "x"}})
 def test_error_names_the_line_in_one_command(
     loads: Loads, write: Write, line_end: str, at: int, constants: dict[str, str]
 ) -> None:

@@ -15,6 +15,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.values.job import LoadJob
 from penstock.loading.loader import Loader
 from support.loads import IMPATIENT, Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     import random
@@ -34,9 +35,9 @@ _AGAIN = replace(IMPATIENT, again=True)
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
+def loads(ledger: str) -> Loads:
     """Provide loads in tiny blocks into a database with a table t; they are weighed as large ones are."""
-    return Loads(database, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE, least_binary_bytes=0)
+    return Loads(ledger, piece_bytes=2000, chunk_bytes=4000, setup=_TABLE, least_binary_bytes=0)
 
 
 def job(path: Path, copy_format: CopyFormat = "auto", **options: object) -> TargetJob:
@@ -96,9 +97,7 @@ def odd_records(file_format: str, each: int) -> dict[int, str]:
     return {n: odd[n // each % len(odd)] for n in range(3, ROWS, each)}
 
 
-@pytest.mark.parametrize("file_format", _RECORDS)
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("sessions", [1, 3])
+@pairs(file_format=[*_RECORDS], line_end={"lf": "\n", "crlf": "\r\n"}, sessions=[1, 3])
 def test_rows_are_those_of_the_file_as_it_is(
     loads: Loads, tmp_path: Path, file_format: str, line_end: str, sessions: int
 ) -> None:

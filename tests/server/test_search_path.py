@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import penstock
 from penstock.cli.main import main
+from support.repository import source_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,9 +103,8 @@ END
 
 def words_of_statements() -> set[str]:
     """Return all words before a parenthesis in the modules that may hold SQL."""
-    folder = Path(penstock.__file__).parent
-    modules = [path for path in folder.rglob("*.py") if "psycopg" in path.read_text(encoding="utf-8")]
-    files = [*folder.rglob("*.sql"), *modules]
+    modules = [path for path in source_files() if "psycopg" in path.read_text(encoding="utf-8")]
+    files = [*source_files("*.sql"), *modules]
     return {word for file in files for word in re.findall(r"(\w+)\(", file.read_text(encoding="utf-8"))}
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-import penstock
-from penstock.core.sql import choose_file, put_parts, split_statements, to_names, to_parameters
+from penstock.core.sql import choose_file, split_statements, to_names, to_parameters
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.values import LoaderProcess
+from support.sql_files import FILES, FOLDER, read_header, read_text, read_variables
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -24,46 +22,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.versions
 
-FOLDER = Path(penstock.__file__).parent
-FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/*.sql"))
-PARTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/sql/parts/*.sql"))
-HEADER = re.compile(
-    r"-- (?P<file>\S+): .+\n"
-    r"-- returns (?P<returns>[^;]+); needs [^;]+; PostgreSQL (?P<since>\d+)\+\n"
-    r"-- psql(?P<variables>(?:(?: \\\n-- +| )-v \w+=\S+)*)(?: \\\n-- +| )-f (?P=file)\n"
-)
 # The load in the headers of the ledger's files.
 _LOAD = "00000000-0000-0000-0000-000000000001"
 _NEWEST_MAJOR = 18
 
 
-def read_header(file: str) -> re.Match[str]:
-    """Return the parts of a file's header."""
-    header = HEADER.match((FOLDER / file).read_text())
-    assert header is not None, f"{file} has no header in the common form"
-    return header
-
-
-def read_variables(file: str) -> dict[str, str]:
-    """Return the values of psql's variables in a file's header."""
-    words = shlex.split(re.sub(r"\\\n--", "", read_header(file)["variables"]))
-    return dict(word.split("=", 1) for word in words if word != "-v")
-
-
-def read_text(file: str) -> str:
-    """Return a file's text with its parts."""
-    path = FOLDER / file
-    return put_parts(path.read_text(), lambda part: (path.parent / part).read_text())
-
-
-def find_columns(returns: str) -> list[str]:
-    """Return the columns that a header promises: those in parentheses, or the fields of a class."""
+def find_columns(file: str, returns: str) -> list[str]:
+    """Return the columns that a header promises: those in parentheses, or the fields of a class of the package."""
     if returns == "nothing":
         return []
     if returns.startswith("("):
         return re.findall(r"\w+", returns)
     module, _, name = returns.rpartition(".")
-    row_type = getattr(import_module(f"penstock.{module}"), name)
+    row_type = getattr(import_module(f"{file.partition('/')[0]}.{module}"), name)
     return [field.name for field in fields(row_type)] if is_dataclass(row_type) else list(row_type._fields)
 
 
@@ -90,27 +61,7 @@ def prepare(connection: Connection) -> None:
     )
 
 
-def test_there_are_sql_files() -> None:
-    """The files are part of the package."""
-    assert "core/sql/server.sql" in FILES
-    assert "ledger/sql/parts/origin.sql" in PARTS
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_header_names_its_file_and_variables(file: str) -> None:
-    """The variables that the header sets for psql are those that the text uses."""
-    used = set(re.findall(r"""(?<!:):(?:'(\w+)'|"(\w+)")""", read_text(file)))
-    assert read_header(file)["file"] == file.rpartition("/")[2]
-    assert set(read_variables(file)) == {name or identifier for name, identifier in used}
-
-
-def test_every_part_is_used() -> None:
-    """Some file sets each part."""
-    text = "".join((FOLDER / file).read_text() for file in FILES)
-    assert [part for part in PARTS if f"parts/{Path(part).name}`" not in text] == []
-
-
-def test_columns_are_what_the_header_says(connection: Connection) -> None:
+def test_columns_are_what_the_header_says(connection: Connection, subtests: pytest.Subtests) -> None:
     """Each column of a result is one of the file's header, or a field of the class named there."""
     prepare(connection)
     for file in FILES:
@@ -118,13 +69,14 @@ def test_columns_are_what_the_header_says(connection: Connection) -> None:
         if connection.info.server_version < int(header["since"]) * 10_000:
             continue
         text = to_names(to_parameters(read_text(file)), variables)
-        with connection.transaction(force_rollback=True):
-            cursor = connection.execute(text.encode(), variables)
-        columns = [column.name for column in cursor.description or ()]
-        assert columns == find_columns(re.sub(r"\n-- +", " ", header["returns"])), file
+        with subtests.test(file):
+            with connection.transaction(force_rollback=True):
+                cursor = connection.execute(text.encode(), variables)
+            columns = [column.name for column in cursor.description or ()]
+            assert columns == find_columns(file, re.sub(r"\n-- +", " ", header["returns"]))
 
 
-def test_files_run_in_psql(database18: str, servers: ServerPool) -> None:
+def test_files_run_in_psql(database18: str, servers: ServerPool, subtests: pytest.Subtests) -> None:
     """A file runs as its header says, in its folder."""
     with psycopg.connect(database18, autocommit=True) as connection:
         prepare(connection)
@@ -133,8 +85,9 @@ def test_files_run_in_psql(database18: str, servers: ServerPool) -> None:
         values = [word for name, value in read_variables(file).items() for word in ("-v", f"{name}={value}")]
         path = FOLDER / file
         command = [*psql, *values, "-c", "BEGIN", "-f", path.name, "-c", "ROLLBACK"]
-        ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
-        assert (ran.returncode, ran.stderr) == (0, ""), file
+        with subtests.test(file):
+            ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+            assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,9 @@ def test_triggers_do_not_fire_and_are_as_they_were(database: str, people: Path) 
     assert 'disabling at "public.t"' in loads.notices[0]
 
 
-def test_triggers_are_kept_by_default(database18: str, people: Path) -> None:
+def test_triggers_are_kept_by_default(ledger18: str, people: Path) -> None:
     """And fire."""
-    loads = Loads(database18, setup=TABLE)
+    loads = Loads(ledger18, setup=TABLE)
     with pytest.raises(PenstockError, match="fired"):
         loads.run(target(people))
 
@@ -119,9 +119,9 @@ def test_triggers_of_partitions_are_as_they_were(database: str, people: Path) ->
     assert (states(loads), states(loads, "p")) == before
 
 
-def test_upsert_disables_triggers_of_updates_too(database18: str, people: Path) -> None:
+def test_upsert_disables_triggers_of_updates_too(ledger18: str, people: Path) -> None:
     """The statement at its end would fire them."""
-    loads = Loads(database18, setup=TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")
+    loads = Loads(ledger18, setup=TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")
     loads.execute("CREATE TRIGGER changed BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION stop()")
     loads.run(target(people), rules=DISABLE)
     loads.execute("ALTER TABLE t DISABLE TRIGGER disabled")
@@ -159,9 +159,9 @@ def test_autovacuum_is_paused_and_its_setting_as_it_was(
     assert records(loads) == 0
 
 
-def test_autovacuum_is_paused_at_a_table_made_for_the_load(database18: str, people: Path) -> None:
+def test_autovacuum_is_paused_at_a_table_made_for_the_load(ledger18: str, people: Path) -> None:
     """It is the load's own, and others may write to it at once."""
-    loads = Loads(database18, piece_bytes=8)
+    loads = Loads(ledger18, piece_bytes=8)
     seen: list[tuple[Any, ...]] = []
     loads.at_piece = lambda _number: seen.append(options(loads, "made.people"))
     assert loads.run(target(people, into="made.people", create=True), rules=PAUSE).rows == 3
@@ -169,26 +169,26 @@ def test_autovacuum_is_paused_at_a_table_made_for_the_load(database18: str, peop
     assert (options(loads, "made.people"), records(loads)) == ((None, None), 0)
 
 
-def test_table_made_for_a_load_that_failed_leaves_no_record(database18: str, tmp_path: Path) -> None:
+def test_table_made_for_a_load_that_failed_leaves_no_record(ledger18: str, tmp_path: Path) -> None:
     """It is dropped, and with it what was to be put back."""
-    loads = Loads(database18)
+    loads = Loads(ledger18)
     bad = write_to(tmp_path / "bad.csv", "id,name\n1,Ada\n2\n")
     with pytest.raises(DataError):
         loads.run(target(bad, into="made.people", create=True), rules=PAUSE)
     assert (loads.has_table("made.people"), records(loads)) == (False, 0)
 
 
-def test_autovacuum_is_paused_at_each_partition(database18: str, people: Path) -> None:
+def test_autovacuum_is_paused_at_each_partition(ledger18: str, people: Path) -> None:
     """A partitioned table has no such setting."""
-    loads = Loads(database18, setup="CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
+    loads = Loads(ledger18, setup="CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
     loads.execute("CREATE TABLE p PARTITION OF t DEFAULT WITH (autovacuum_enabled = true)")
     loads.run(target(people), rules=PAUSE)
     assert options(loads, "p") == (["autovacuum_enabled=true"], None)
 
 
-def test_what_others_set_meanwhile_stays(database18: str, people: Path) -> None:
+def test_what_others_set_meanwhile_stays(ledger18: str, people: Path) -> None:
     """A trigger that was enabled, a parameter that was set, while the load ran."""
-    loads = Loads(database18, piece_bytes=16, setup=TABLE + 'DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t;')
+    loads = Loads(ledger18, piece_bytes=16, setup=TABLE + 'DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t;')
     loads.execute("CREATE TRIGGER mine AFTER INSERT ON t EXECUTE FUNCTION note()")
 
     def alter(number: int) -> None:
@@ -201,9 +201,9 @@ def test_what_others_set_meanwhile_stays(database18: str, people: Path) -> None:
     assert ("mine", "O") in states(loads)
 
 
-def test_triggers_that_another_load_has_disabled_stay_so_until_the_last_one_ends(database18: str, people: Path) -> None:
+def test_triggers_that_another_load_has_disabled_stay_so_until_the_last_one_ends(ledger18: str, people: Path) -> None:
     """The second finds nothing to disable, and its rows come when the first has ended."""
-    first, second = Loads(database18, piece_bytes=8), Loads(database18, piece_bytes=8)
+    first, second = Loads(ledger18, piece_bytes=8), Loads(ledger18, piece_bytes=8)
     first.execute(TABLE)
     others = people.with_name("others.csv")
     others.write_text("id,name\n4,Barbara\n5,Donald\n")
@@ -244,23 +244,23 @@ def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None
     assert (states(loads), options(loads), records(loads)) == (STATES, (None, None), 0)
 
 
-def test_role_that_does_not_own_the_table_is_refused(database18: str, people: Path) -> None:
+def test_role_that_does_not_own_the_table_is_refused(ledger18: str, people: Path) -> None:
     """Before anything is done; the plan says so too."""
-    loads = Loads(database18, setup=TABLE)
+    loads = Loads(ledger18, setup=TABLE)
     loads.execute("DROP ROLE IF EXISTS switch_clerk; CREATE ROLE switch_clerk; GRANT INSERT ON t TO switch_clerk")
     share_ledger(loads, "switch_clerk")
-    clerk = Loads(database18, role="switch_clerk")
+    clerk = Loads(ledger18, role="switch_clerk")
     with clerk.loader() as loader, pytest.raises(TargetError, match="--triggers disable and --autovacuum pause needs"):
         loader.plan(LoadJob(targets=(target(people),), rules=replace(DISABLE, autovacuum="pause")))
     loads.execute("DROP OWNED BY switch_clerk; DROP ROLE switch_clerk")
 
 
 def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
-    database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This applies also if the second run does not ask to disable anything."""
     setup = TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)"
-    loads = Loads(database18, piece_bytes=64, chunk_bytes=64, setup=setup)
+    loads = Loads(ledger18, piece_bytes=64, chunk_bytes=64, setup=setup)
     path = write_to(tmp_path / "people.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(501)))
     with monkeypatch.context() as patch:
         patch.setattr(TableChanges, "on_failure", lambda *_: None)
@@ -274,10 +274,10 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
 
 
 def test_what_is_set_after_a_load_died_before_its_pause_comes_back(
-    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+    ledger18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The load's record has the state before that, and is written again."""
-    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
+    loads = Loads(ledger18, setup="CREATE TABLE t (id int, name text)")
 
     def die(*_: object) -> None:
         raise Killed
@@ -338,10 +338,10 @@ def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
 
 
 def test_what_another_role_has_written_down_is_not_switched_off(
-    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+    ledger18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could be put back as that role alone."""
-    loads = Loads(database18, setup=TABLE)
+    loads = Loads(ledger18, setup=TABLE)
     one, other, both = (f"user_{secrets.token_hex(4)}" for _ in range(3))
     loads.execute(
         f"CREATE ROLE {both}; CREATE ROLE {one} LOGIN IN ROLE {both}; CREATE ROLE {other} LOGIN IN ROLE {both}"
@@ -356,11 +356,11 @@ def test_what_another_role_has_written_down_is_not_switched_off(
         with monkeypatch.context() as patch:
             patch.setattr(TableSwitch, "apply", die)
             with pytest.raises(Killed):
-                Loads(make_conninfo(database18, user=one)).run(target(people), rules=DISABLE)
+                Loads(make_conninfo(ledger18, user=one)).run(target(people), rules=DISABLE)
         others = people.with_name("others.csv")
         others.write_text(people.read_text())
         with pytest.raises(TargetError, match="nothing is disabled") as caught:
-            Loads(make_conninfo(database18, user=other)).run(target(others), rules=DISABLE)
+            Loads(make_conninfo(ledger18, user=other)).run(target(others), rules=DISABLE)
         assert one in str(caught.value.hint)
         assert states(loads) == STATES
     finally:

@@ -50,9 +50,9 @@ def loads(database: str) -> Loads:
 
 
 @pytest.fixture
-def loads18(database18: str) -> Loads:
+def loads18(ledger18: str) -> Loads:
     """Provide the same on the newest version only."""
-    return _make_loads(database18)
+    return _make_loads(ledger18)
 
 
 def _write(path: Path, keys: Any, value: str = "new") -> Path:

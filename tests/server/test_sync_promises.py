@@ -194,9 +194,9 @@ def test_table_that_is_filled_before_the_sync_and_reached_through_another_is_ref
             loads.run(*jobs, rules=replace(IMPATIENT, atomic=True))
 
 
-def test_tables_that_a_cascade_changes_are_named(database18: str, tmp_path: Path) -> None:
+def test_tables_that_a_cascade_changes_are_named(ledger18: str, tmp_path: Path) -> None:
     """By the plan, by the outcome and as JSON; not if no row is deleted, or if rows are only marked."""
-    loads = Loads(database18, setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (1, 2)")
+    loads = Loads(ledger18, setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (1, 2)")
     path = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
     with loads.loader() as loader:
         plan = loader.plan(LoadJob(targets=(_sync(path, into="parent"),), rules=IMPATIENT))
@@ -380,9 +380,9 @@ def test_row_keeps_its_key_if_the_record_writes_it_otherwise(database: str, tmp_
 
 
 @pytest.mark.parametrize("mode", ["upsert", "sync", "insert-new", "truncate"])
-def test_records_that_are_gone_from_the_staging_table_stop_the_load(database18: str, tmp_path: Path, mode: str) -> None:
+def test_records_that_are_gone_from_the_staging_table_stop_the_load(ledger18: str, tmp_path: Path, mode: str) -> None:
     """The statement's count is held against the records that were sent, before the commit."""
-    loads = Loads(database18, setup=_T)
+    loads = Loads(ledger18, setup=_T)
     # Stop the load once, with its records staged.
     options: dict[str, Any] = {"key": ("k",)} if mode != "truncate" else {}
     options |= {"max_delete": 100} if mode == "sync" else {}
@@ -400,10 +400,10 @@ def test_records_that_are_gone_from_the_staging_table_stop_the_load(database18: 
     assert loads.rows() == before
 
 
-def test_small_partitions_that_a_merge_has_updated_are_vacuumed(database18: str, tmp_path: Path) -> None:
+def test_small_partitions_that_a_merge_has_updated_are_vacuumed(ledger18: str, tmp_path: Path) -> None:
     """Their pages and their counts of inserted rows stay the same."""
     loads = Loads(
-        database18,
+        ledger18,
         setup="CREATE TABLE t (k int PRIMARY KEY, v int) PARTITION BY RANGE (k);"
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE TABLE t2 PARTITION OF t DEFAULT;"
         "INSERT INTO t SELECT n, 0 FROM generate_series(1, 20) n",

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.errors import UsageError
 from support.loads import IMPATIENT, Loads, target
+from support.pairs import pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,15 +159,12 @@ def test_block_that_is_read_again_testifies_once(loads: Loads, tmp_path: Path) -
 _SIGNED = b"1,\x93caf\xe9\x94\n"
 
 
-@pytest.mark.parametrize("rows", [1, _PLAIN_ROWS])
-@pytest.mark.parametrize(
-    ("encoding", "page"), [("LATIN1", "WIN1252"), ("iso-8859-2", "WIN1250"), ("LATIN9", "WIN1252")]
-)
-@pytest.mark.parametrize("format_name", [None, "csv"])
+@pairs(rows=[1, _PLAIN_ROWS], encoding=["LATIN1", "iso-8859-2", "LATIN9"], format_name=[None, "csv"])
 def test_control_characters_of_iso_8859_are_warned_of(
-    loads: Loads, tmp_path: Path, rows: int, encoding: str, page: str, format_name: str | None
+    loads: Loads, tmp_path: Path, rows: int, encoding: str, format_name: str | None
 ) -> None:
     """They are letters and signs in the code page of Windows, wherever in the file, and whether its format is given."""
+    page = "WIN1250" if encoding == "iso-8859-2" else "WIN1252"
     path = tmp_path / "t.csv"
     path.write_bytes(b"0,plain\n" * rows + _SIGNED + b"2,\x80\n")
     for outcome in (

@@ -28,9 +28,9 @@ STRAY = 'a,b,c\n1,x,y\n2,x,y\n3,x",y\n4,"x",y\n5,"x\nx",y\n6,x,y\n7,x,"y""\n8,x,
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
+def loads(ledger: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t."""
-    return Loads(database, piece_bytes=50, setup="CREATE TABLE t (a text, b text, c text)")
+    return Loads(ledger, piece_bytes=50, setup="CREATE TABLE t (a text, b text, c text)")
 
 
 def find_rejects(loads: Loads) -> list[tuple[object, ...]]:

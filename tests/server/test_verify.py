@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database18: str) -> Loads:
+def loads(ledger18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t."""
-    return load_in_tiny_blocks(database18)
+    return load_in_tiny_blocks(ledger18)
 
 
 @pytest.fixture

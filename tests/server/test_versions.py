@@ -7,16 +7,15 @@ new version that drops or renames one is noticed, and so is a name that no versi
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock
 from penstock.core.checks import NEWEST_TESTED_MAJOR
 from penstock.settings.decide import LEASABLE
 from penstock.watch import activity, rates
+from support.repository import source_files
 from support.servers import satisfies
 
 if TYPE_CHECKING:
@@ -26,12 +25,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.versions
 
-_ROOT = Path(penstock.__file__).parent
 # Without the extension that a lab's servers have in the place of RDS's.
 _TEXTS = [
-    path.read_text("utf-8")
-    for path in sorted(chain(_ROOT.rglob("*.py"), _ROOT.rglob("*.sql")))
-    if "extension" not in path.parts
+    path.read_text("utf-8") for path in (*source_files("*.py"), *source_files("*.sql")) if "extension" not in path.parts
 ]
 _WAIT_EVENTS = Path(__file__).with_name("wait_events.txt")
 

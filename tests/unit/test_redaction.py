@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
-from penstock.core import words as redaction
 from penstock.core.words import hide_secrets
 
 
@@ -29,8 +26,3 @@ from penstock.core.words import hide_secrets
 def test_secrets_are_hidden(text: str, shown: str) -> None:
     """User information of URLs, and the values of parameters that are named for a secret."""
     assert hide_secrets(text) == shown
-
-
-def test_examples_hold() -> None:
-    """What the docstring shows is what happens."""
-    assert doctest.testmod(redaction).failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from penstock.core.host import machine
 from penstock.core.host.machine import read_machine
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import VolumeLimits
-from penstock_lab.bench.bulk_load import plan
 from penstock_lab.bench.bulk_load.plan import (
     FIRST,
     LARGE,
@@ -202,8 +200,6 @@ def test_missing_rows_are_an_error_that_names_the_file() -> None:
         check_rows("psql", {"title_principals": 2}, [FILE])
 
 
-def test_cpu_model_is_read_as_documented() -> None:
-    """The examples in docstrings hold, and a text without the line has no model."""
-    assert doctest.testmod(machine).failed == 0
-    assert doctest.testmod(plan).failed == 0
+def test_text_without_the_line_has_no_cpu_model() -> None:
+    """As on processors of ARM."""
     assert machine.parse_cpu_model("processor : 0\n") is None

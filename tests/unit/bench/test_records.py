@@ -1,24 +1,21 @@
-"""Records of benchmarks: each says by which commit and command it was made, and figures that are shown have one."""
+"""No record of a benchmark is made of code that has no commit."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from benchmarks.record import RECORDS, UncleanTree, require_commit
+from benchmarks.record import UncleanTree, require_commit
 
 from support.files import write_to
+from support.repository import ROOT
 
-ROOT = Path(__file__).parents[3]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
-
-# Made before records named their command. One that is made again leaves this list, and none joins it.
-FORMER: frozenset[str] = frozenset()
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -63,78 +60,3 @@ def test_a_benchmark_refuses_to_begin_without_a_commit(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.startswith("no record: ")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("path", sorted(RECORDS.glob("*.json")), ids=lambda path: path.stem)
-def test_records_name_the_commit_and_the_command_that_made_them(path: Path) -> None:
-    """The commit whole, without changes that nobody has; the command as it can be typed again."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    if path.stem in FORMER:
-        assert "command" not in record, f"{path.stem} was made again: remove it from FORMER"
-        return
-    for made in (record | {"commit": record["versions"]["commit"]}, record.get("computed_again")):
-        if made is not None:
-            assert re.fullmatch(r"[0-9a-f]{12}", made["commit"])
-            assert made["command"].startswith("python -m benchmarks ")
-
-
-def test_records_that_are_gone_leave_the_list() -> None:
-    """So that it ends empty."""
-    assert {path.stem for path in RECORDS.glob("*.json")} >= FORMER
-
-
-def _commits_of(path: Path) -> set[str]:
-    """Return the commits that a record names; the fault campaign's has a line, with a commit, for each seed."""
-    lines = (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.suffix == ".jsonl" else []
-    )
-    if lines:
-        return {line["commit"] for line in lines}
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return {made["commit"] for made in (record["versions"], record.get("computed_again")) if made is not None}
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("path", sorted(RECORDS.glob("*.json*")), ids=lambda path: path.stem)
-def test_records_are_of_a_commit_of_this_history(path: Path) -> None:
-    """Its code can be checked out and run again: the commit is HEAD or an ancestor of it."""
-    if _git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
-        pytest.skip("needs git and the whole history, not an archive or a shallow clone (git fetch --unshallow)")
-    commits = _commits_of(path)
-    unknown = [each for each in commits if _git("merge-base", "--is-ancestor", each, "HEAD").returncode]
-    assert unknown == []
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_records_that_documents_name_exist(document: Path) -> None:
-    """A figure whose record is gone has none."""
-    named = re.findall(r"\]\(([^)#]*results/[^)]+)\)", document.read_text(encoding="utf-8"))
-    assert [name for name in named if not (document.parent / name).exists()] == []
-
-
-def test_tables_of_commits_are_those_of_their_record() -> None:
-    """Each line of figures stands in the record that is named before it."""
-    text = (ROOT / "docs" / "commits.md").read_text(encoding="utf-8")
-    (name,) = set(re.findall(r"\]\(\.\./(benchmarks/results/[\d-]+-commits\.md)\)", text))
-    known = (ROOT / name).read_text(encoding="utf-8")
-    section = text[text.index(name) :].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    assert lines
-    assert [line for line in lines if line not in known] == []
-
-
-def test_figures_of_readme_are_those_of_their_records() -> None:
-    """Each with its lowest and highest, in a row that ends with the date of its record."""
-    rows = re.findall(
-        r"^\|(.*)\| \[(.*)\]\((benchmarks/results/.*)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
-    )
-    assert len(rows) == 3
-    for row, date, name in rows:
-        assert Path(name).name.startswith(f"{date}-")
-        known = (ROOT / name).read_text(encoding="utf-8")
-        figures = re.findall(r"([\d.]+) \(([\d.]+)-([\d.]+)\)", row)
-        assert len(figures) == 2
-        assert [each for each in figures if f"| {' | '.join(each)} |" not in known] == []

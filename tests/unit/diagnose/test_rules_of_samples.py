@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.diagnose.examination import diagnose
-from penstock.diagnose.load import LOAD_ADVICE
-from penstock.diagnose.rules.advice import ADVICE
 from penstock.diagnose.rules.background import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
     from penstock.diagnose.values import Diagnosis
     from penstock.watch.values import Sample, SessionSample
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnose.md"
 
 
 def ticks(count: int, *sessions: SessionSample, xids: int = 100, wal: int = 17_000, **more: Any) -> list[Sample]:
@@ -435,14 +430,6 @@ def test_nothing_is_found_in_nothing() -> None:
     """No samples, no sessions."""
     assert diagnose(recording_of([])) == ()
     assert codes(ticks(60)) == []
-
-
-@pytest.mark.parametrize("code", ADVICE | LOAD_ADVICE)
-def test_each_code_has_its_section(code: str) -> None:
-    """With what it claims, by what, what to do, what shows it, and who says so."""
-    _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
-    section = section.partition("\n## ")[0]
-    assert all(f"**{part}**" in section for part in ("Claim", "Evidence", "Remedy", "Proof", "Source"))
 
 
 def test_sessions_of_other_applications_do_not_count_but_are_seen_as_holders() -> None:

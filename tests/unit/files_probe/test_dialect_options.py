@@ -47,11 +47,11 @@ def test_refused(options: DialectOptions, message: str) -> None:
 
 
 @pytest.mark.parametrize("format_name", ["text", "tsv"])
-@pytest.mark.parametrize("delimiter", TEXT_FORBIDDEN)
-def test_text_refuses_delimiters_that_a_backslash_gives_a_meaning(format_name: str, delimiter: str) -> None:
+def test_text_refuses_delimiters_that_a_backslash_gives_a_meaning(format_name: str, subtests: pytest.Subtests) -> None:
     """They are refused for tsv too, which is sent as text."""
-    with pytest.raises(UsageError, match="COPY delimiter cannot be"):
-        validate_options(DialectOptions(format=format_name, delimiter=delimiter))  # type: ignore[arg-type]
+    for delimiter in TEXT_FORBIDDEN:
+        with subtests.test(delimiter), pytest.raises(UsageError, match="COPY delimiter cannot be"):
+            validate_options(DialectOptions(format=format_name, delimiter=delimiter))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
-from penstock.changes.tables import rebuild_plan
 from penstock.changes.tables.rebuild_plan import RebuildPlan, choose_memory, choose_workers, plan_rebuild
 from penstock.core.units import GIB, MIB
 
@@ -46,8 +43,3 @@ def test_an_index_that_is_not_sorted_has_all_the_memory() -> None:
     """GIN and GiST collect entries in it, and a larger setting of the server stays."""
     plan = RebuildPlan(sessions=2, cpus=2, memory_bytes=GIB)
     assert choose_memory(plan, method="gin", table_bytes=MIB) == (GIB, False)
-
-
-def test_examples_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(rebuild_plan).failed == 0

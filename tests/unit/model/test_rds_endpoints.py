@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
-from penstock.core.connect import endpoints
 from penstock.core.connect.endpoints import parse_endpoint
 
 
@@ -50,8 +47,3 @@ def test_endpoint_is_taken_apart(host: str, kind: str, name: str, region: str) -
 def test_other_host_names_are_none(host: str) -> None:
     """The service's own address, look-alikes and everything else."""
     assert parse_endpoint(host) is None
-
-
-def test_examples_of_endpoints_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(endpoints).failed == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 from datetime import UTC, datetime
 
 import pytest
 
-from penstock.core.aws import values as windows
 from penstock.core.aws.values import Window, describe_near, parse_window
 
 # A Sunday, half an hour before midnight.
@@ -50,8 +48,3 @@ def test_other_text_is_no_backup_window(text: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(ValueError, match="is no backup window"):
         daily(text)
-
-
-def test_examples_of_windows_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(windows).failed == 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
-from penstock.changes.tables import kinds as autovacuum
 from penstock.changes.tables.kinds import AUTOVACUUM, is_off
 
 
@@ -12,8 +9,3 @@ def test_off_is_read_as_postgresql_reads_it() -> None:
     """Where it is off already there is nothing to switch, and nothing to restore."""
     assert all(is_off([f"{AUTOVACUUM}={word}"]) for word in ("off", "FALSE", "0", "no", "f"))
     assert not any(is_off([f"{AUTOVACUUM}={word}"]) for word in ("on", "true", "1", "yes", "o"))
-
-
-def test_examples_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(autovacuum).failed == 0

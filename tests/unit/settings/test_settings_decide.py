@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from penstock.core.catalogue.settings import SettingsDecision, SettingsFacts, Se
 from penstock.core.errors import UsageError
 from penstock.core.refusals import REFUSALS, Refusal, refuse_value
 from penstock.core.values.inspection import Archiver, Flavour, Manager, Slot
-from penstock.settings import decide as values
 from penstock.settings.decide import BULK_LOAD, PROFILES, decide, is_too_small, parse_assignments, pays
 
 GIB = 1024**3
@@ -219,8 +217,3 @@ def test_what_is_no_lease_is_a_usage_error(text: str) -> None:
     """No such setting, unit or value."""
     with pytest.raises(UsageError):
         parse_assignments([text])
-
-
-def test_examples_hold() -> None:
-    """What docstrings show is what happens."""
-    assert doctest.testmod(values).failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -10,7 +9,6 @@ import pytest
 
 from penstock.core.catalogue.settings import SettingsFacts, SettingsRights
 from penstock.core.errors import TargetError, UsageError
-from penstock.core.values import temp_place as placement
 from penstock.core.values.inspection import Flavour, Manager
 from penstock.core.values.temp_place import TABLESPACE, Placement, Scope, parse_scope, parse_setting
 from penstock.temp.place.decide import list_remarks, refuse_directory, refuse_server
@@ -45,11 +43,6 @@ _PATRONI = Manager(name="Patroni", told_by="cluster_name", change="patronictl ed
 
 def _part(path: str, *, is_link: bool = False, owner_uid: int = 0, mode: int = 0o755) -> PartFacts:
     return PartFacts(path=path, is_link=is_link, owner_uid=owner_uid, mode=mode)
-
-
-def test_examples_in_docstrings_hold() -> None:
-    """What a docstring shows is what happens."""
-    assert doctest.testmod(placement).failed == 0
 
 
 @pytest.mark.parametrize(

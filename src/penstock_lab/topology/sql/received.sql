@@ -1,5 +1,5 @@
 -- received.sql: the end of the WAL that a standby has, and whether a WAL receiver is streaming more
--- returns lab.topology.parts.Received; needs no privilege, pg_read_all_stats for the receiver's state; PostgreSQL 14+
+-- returns topology.parts.Received; needs no privilege, pg_read_all_stats for the receiver's state; PostgreSQL 14+
 -- psql -f received.sql
 --
 -- If no WAL receiver has run since the standby's start, end_bytes is the end of the WAL that the standby has replayed

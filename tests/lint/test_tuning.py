@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+from support.repository import TESTS
 
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 

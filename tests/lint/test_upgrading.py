@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import penstock
 from penstock.cli.output import EXIT_CODES, JSON_FORMAT
 from penstock.loading.plan.identity import JOB_FORMAT
 from penstock.watch.values import FORMAT
+from support.repository import read_document
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text("utf-8")
+_PAGE = read_document("docs/upgrading.md")
 # The cells of the table of what is kept: its first column, and its last.
 _NUMBERS = dict(re.findall(r"^\| ([^|]+) \|[^|]+\| ([^|]+) \|$", _PAGE, re.MULTILINE))
 

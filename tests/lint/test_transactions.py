@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
-import penstock
-
-SOURCE = Path(penstock.__file__).parent
+from support.repository import parsed_sources
 
 # The way itself; and the session that copies, which sends its own BEGIN with its first command.
-_OPENING = "core/connect/errors.py"
+_OPENING = "penstock/core/connect/errors.py"
 # The last prints what an owner runs in psql.
-_SPEAKING = {_OPENING, "loading/copy/copy.py", "loading/command/init.py"}
+_SPEAKING = {_OPENING, "penstock/loading/copy/copy.py", "penstock/loading/command/init.py"}
 
 # Whoever calls these says what is being done.
-_CALLED = {"core/connect/search_path.py", "core/catalogue/definition.py"}
+_CALLED = {"penstock/core/connect/search_path.py", "penstock/core/catalogue/definition.py"}
 
 _STATEMENT = re.compile(r"\s*(BEGIN|START TRANSACTION|COMMIT|ROLLBACK)\s*(;|$)", re.IGNORECASE)
 
 
 def test_transactions_are_opened_in_one_place() -> None:
     """Neither psycopg's own way nor a statement does it elsewhere; each says what is being done."""
-    found = [f"{place}:{line}: {what}" for place, tree in _parse() for line, what in _find(place, tree)]
+    found = [f"{place}:{line}: {what}" for place, tree in parsed_sources() for line, what in _find(place, tree)]
     assert not found
 
 
@@ -35,10 +32,6 @@ def test_ways_around_are_noticed() -> None:
         "with in_transaction(connection):\n    pass"
     )
     assert [line for line, _ in _find("loading/x.py", tree)] == [1, 3, 4]
-
-
-def _parse() -> list[tuple[str, ast.Module]]:
-    return [(path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")]
 
 
 def _find(place: str, tree: ast.Module) -> list[tuple[int, str]]:

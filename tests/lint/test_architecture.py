@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+from support.repository import ROOT, read_document
+
 _HOUSES = ("src/penstock", "src/penstock_lab", "src/penstock/loading", ".")
-_TEXT = (_ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+_TEXT = read_document("ARCHITECTURE.md")
 
 
 def exists(path: str) -> bool:
     """Return whether a path exists below the repository or one of its packages."""
-    return any((_ROOT / house / path).exists() for house in _HOUSES)
+    return any((ROOT / house / path).exists() for house in _HOUSES)
 
 
 def test_paths_in_the_text_exist() -> None:
@@ -29,6 +29,6 @@ def test_folders_of_the_map_are_those_that_exist() -> None:
     for name, folder in houses:
         map_ = _TEXT.partition(f"src/{name}/\n")[2].partition("\n\n" if name == "penstock" else "```")[0]
         found = re.findall(r"(?:^|  )([a-z0-9_]+)/", map_, re.MULTILINE)
-        there = [each.name for each in (_ROOT / folder).iterdir() if (each / "__init__.py").exists()]
+        there = [each.name for each in (ROOT / folder).iterdir() if (each / "__init__.py").exists()]
         inner = {"values", "connect", "catalogue", "aws", "host"}
         assert sorted(each for each in found if each not in inner) == sorted(there)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-import penstock
+from support.repository import parsed_sources
 
 _MOST_LINES = 60
 _MOST_PARAMETERS = 12
@@ -13,11 +12,10 @@ _MOST_PARAMETERS = 12
 
 def test_functions_fit_a_screen_and_take_few_parameters() -> None:
     """Of every room."""
-    source = Path(penstock.__file__).parent
     over = [
-        f"{path.relative_to(source)}:{each.lineno} {each.name}"
-        for path in source.rglob("*.py")
-        for each in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{path}:{each.lineno} {each.name}"
+        for path, tree in parsed_sources()
+        for each in ast.walk(tree)
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         and (_count_lines(each) > _MOST_LINES or _count_parameters(each) > _MOST_PARAMETERS)
     ]
