@@ -9,6 +9,7 @@
     ledger18    the same on `pg18`
     s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
+    penstock    runs the command line in this process; support.command.run_process does in another one
     seed, rng   what random input starts from
     some        a few of the cases in the first part, all of them in the second
 
@@ -32,6 +33,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -42,7 +44,12 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from penstock.cli.main import main
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.embedded.users import choose_server_user, give_to, is_root
 from support import maven
+from support.command import Finished
+from support.loads import Loads
 from support.s3_lab import S3Lab, S3Labs
 from support.servers import (
     TEST_SETTINGS,
@@ -54,6 +61,7 @@ from support.servers import (
     satisfies,
     server_pool,
 )
+from support.small_disk import SmallDisk, small_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -270,6 +278,40 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
     yield make
     for server in made:
         server.stop("immediate")
+
+
+@pytest.fixture
+def penstock(capfd: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
+    """Provide a function (*arguments) that runs the command line in this process."""
+
+    def run(*arguments: str) -> Finished:
+        code = main(arguments)
+        out, err = capfd.readouterr()
+        return Finished(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def user_connection(user_conninfo: str) -> Iterator[psycopg.Connection]:
+    """Provide a session of the ordinary role, as penstock makes it."""
+    with ConnectionFactory(user_conninfo).connect() as opened:
+        yield opened
+
+
+@pytest.fixture
+def disk(pg18: PgServer) -> Iterator[SmallDisk]:
+    """Provide a disk of 16 MB with tablespace `small` on it."""
+    if pg18.server is None or not is_root() or shutil.which("mount") is None:
+        pytest.skip("needs a server on this machine, and root, to mount a disk (Debian's package mount)")
+    with small_disk(16 * 2**20) as disk:
+        folder = disk.path / "space"
+        folder.mkdir()
+        give_to(folder, choose_server_user(pg18.server.data_dir))
+        disk.path.chmod(0o755)
+        admin = Loads(pg18.conninfo, setup=f"CREATE TABLESPACE penstock_small LOCATION '{folder}'")
+        yield disk
+        admin.execute("DROP TABLESPACE penstock_small")
 
 
 @pytest.fixture(scope="session")

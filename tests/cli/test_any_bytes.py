@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cli.conftest import Finished
+    from support.command import Finished
 
 
 @pytest.fixture

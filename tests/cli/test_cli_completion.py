@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from cli.conftest import run_process
+from support.command import run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cli.conftest import Finished
+    from support.command import Finished
 
 _BIN = Path(sys.executable).parent
 

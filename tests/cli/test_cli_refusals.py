@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cli.conftest import Finished
+    from support.command import Finished
 
     Run = Callable[..., Finished]
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from cli.conftest import run_process
 from penstock import __version__
 from penstock.cli import main as main_module
 from penstock.ledger.schema import VERSION
+from support.command import run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cli.conftest import Finished
+    from support.command import Finished
 
     Run = Callable[..., Finished]
 

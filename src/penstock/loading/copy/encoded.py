@@ -18,7 +18,7 @@ from penstock.loading.copy.payload import Encoder, find_kept_type
 from penstock.loading.values.block import Block, CopySpec
 
 # The encoder's kind for each type, by pg_type.oid. Domains and enums have other oids, and are sent as text. Source:
-# pg_type.dat; tests/server/test_binary_types.py compares the oids with pg_type on every version.
+# pg_type.dat; tests/loading/copy/test_binary_types.py compares the oids with pg_type on every version.
 KINDS: Final = {
     16: "bool",
     20: "int8",

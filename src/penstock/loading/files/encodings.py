@@ -29,7 +29,7 @@ _SERVER_ENCODINGS = (
 )
 
 # The Python codec of each encoding that is transcoded: PostgreSQL's client-only encodings for which the codec converts
-# every code as the server does (tests/server/test_encoding_tables.py compares them), and the forms of Unicode.
+# every code as the server does (tests/loading/files/test_encoding_tables.py compares them), and the forms of Unicode.
 _TRANSCODED = {
     "GB18030": "gb18030",
     "GBK": "gbk",
