@@ -441,10 +441,10 @@ def test_nothing_is_found_in_nothing() -> None:
 
 @pytest.mark.parametrize("code", ADVICE)
 def test_each_code_has_its_section(code: str) -> None:
-    """With what it rests on and what to do; a finding prints the rest."""
+    """With what it rests on; a finding prints what to do."""
     _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
     section = re.split(r"\n##? ", section)[0]
-    assert all(f"**{part}**" in section for part in ("Evidence", "Remedy"))
+    assert "\n**Evidence**: " in section
 
 
 @pytest.mark.parametrize(("code", "advice"), LOAD_ADVICE.items())
