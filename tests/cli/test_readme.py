@@ -105,6 +105,33 @@ def test_transcripts_of_the_overview_are_what_is_printed(
     assert compared > 8
 
 
+@pytest.mark.part("rest")
+def test_first_commands_of_readme_load_the_files_that_they_name(
+    shell: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """A plain file, a messy one whose plan names the options, a folder that gets a file with a column more."""
+    block = re.findall(
+        r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )[0]
+    lines = [line for line in block.splitlines() if line.startswith("penstock ")]
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (tmp_path / "my.csv").write_text("id,name\n1,Ann\n2,Bob\n")
+    (tmp_path / "export.csv").write_text("sold;price\n31.12.2025;1.234,50\n01.11.2025;0,5\n")
+    (landing / "1.csv").write_text("id,name\n1,Ann\n")
+    printed = {}
+    for line in lines:
+        done = shell(line)
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        printed[line.split()[2]] = done.stdout
+    assert all(option in printed["export.csv"] for option in ("--decimal-comma", "--date-order"))
+    (landing / "2.csv").write_text("id,name,since\n3000000000,Cyd,2026-01-31\n")
+    done = shell(lines[-1])
+    assert "loaded 1 row into public.events" in done.stdout
+    found = shell("penstock server psql -Atc 'SELECT * FROM events ORDER BY id'")
+    assert found.stdout.splitlines()[-2:] == ["1|Ann|", "3000000000|Cyd|2026-01-31"]
+
+
 # README's files have more rows, and refer to more customers.
 ORDERS = """
     CREATE TABLE customers (id int PRIMARY KEY);

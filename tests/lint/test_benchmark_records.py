@@ -75,17 +75,6 @@ def test_records_that_documents_name_exist() -> None:
     ] == []
 
 
-def test_tables_of_commits_are_those_of_their_record() -> None:
-    """Each line of figures stands in the record that is named before it."""
-    text = read_document("docs/commits.md")
-    (name,) = set(re.findall(r"\]\(\.\./(benchmarks/results/[\d-]+-commits\.md)\)", text))
-    known = read_document(name)
-    section = text[text.index(name) :].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    assert lines
-    assert [line for line in lines if line not in known] == []
-
-
 def test_figures_of_readme_are_those_of_their_records(subtests: pytest.Subtests) -> None:
     """Each with its lowest and highest, in a row that ends with the date of its record."""
     rows = re.findall(r"^\|(.*)\| \[(.*)\]\((benchmarks/results/.*)\) \|$", read_document("README.md"), re.MULTILINE)

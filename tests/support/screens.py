@@ -24,6 +24,9 @@ MASKS = (
 # The addresses in the document's commands.
 ADDRESSES = {"ordinary": "db1 port=5432", "standby": "db2 port=5432", "pooler": "db1 port=6432"}
 
+# What a screen of the document begins with if it leaves out what the server is.
+_LEFT_OUT = "...\n\n"
+
 # Where RDS's name is not known to any resolver, it is reached by an address.
 _DIALLED = re.compile(r"(host=\S+\.rds\.amazonaws\.com) hostaddr=\S+ port=\d+")
 
@@ -65,6 +68,8 @@ def hold(name: str, shown: str) -> None:
     """Compare a screen with the document's, or write it there."""
     match = find_transcript(name)
     shown = _DIALLED.sub(r"\1 port=5432", shown)
+    if match[3].startswith(_LEFT_OUT):
+        shown = _LEFT_OUT + shown.partition("\n\n")[2]
     if os.environ.get("PENSTOCK_WRITE_DOCS"):
         text = DOCUMENT.read_text(encoding="utf-8")
         written = f"{match[1]}{match[2] or ''}{rename(shown.rstrip(), name)}\n```"

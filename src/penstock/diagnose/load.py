@@ -32,7 +32,7 @@ _AGAIN = "load again: this share falls, at more rows per second"
 # (changes/tables/rebuild_plan.py).
 _MORE_FOR_BUILDS = (RemedySentence("More processors and a faster disk of the server shorten the builds."),)
 
-# docs/diagnose.md has a section for each code. Step names are those of the load's steps.
+# docs/diagnose.md has a row for each code. Step names are those of the load's steps.
 LOAD_ADVICE: Final = {
     "load-source": Advice(
         "the load's time waits for the source of the files",

@@ -93,7 +93,7 @@ def test_gains_are_those_of_the_server(major: int, first: int) -> None:
 
 @pytest.mark.parametrize(("major", "expected"), [(18, [-24, -24, -10, 29, 358]), (19, [-25, -24, -21, -14, 43])])
 def test_wide_texts_gain_and_short_ones_lose(major: int, expected: list[int]) -> None:
-    """By the figures in docs/copy-format.md."""
+    """By what was measured for each width."""
     widths = (0, 4, 12, 32, 200)
     gains = [gain_per_row([25], [(10, 10 * width)], records=10, gains=find_gains(major)) for width in widths]
     assert [round(gain) for gain in gains] == expected
