@@ -402,17 +402,49 @@ def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts
     given = (("--decimal-comma", commas, NUMBER_OIDS), ("--thousands", options.thousands, NUMBER_OIDS))
     for option, words, oids in (*given, ("--date-order", options.date_order, DATE_OIDS)):
         _refuse_unread(option, words, table)
-        if "*" in words and not any(column.base.oid in oids for column in table.columns):
+        if "*" in words and not _may_find_types(job, table) and not has_types(table, oids):
             name = "sold" if oids is DATE_OIDS else "price"
             example = name if words is commas else f"{name}={words['*']}"
-            yet, why = ("", "") if table.oid else (" yet", "; while types are inferred, columns have no type yet")
+            infer = "" if table.oid else "Use --types infer, which finds such columns. Or name"
             raise UsageError(
-                f'{option} applies to no column of table "{table.name}": none has a type of '
-                f"{'dates' if oids is DATE_OIDS else 'numbers'}{yet}",
-                hint=f"Name the columns, as in {option} {example!r}{why}.",
+                explain_unused(option, oids, table),
+                hint=f"{infer or 'Name'} the columns, as in {option} {example!r}.",
             )
     found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
     return found if any(found) else ()
+
+
+def _may_find_types(job: TargetJob, table: TableFacts) -> bool:
+    """Return whether columns have a type that is found in files, or may get one."""
+    return (job.create and (table.oid != 0 or job.types != "text")) or job.add_columns
+
+
+def has_types(table: TableFacts, oids: Collection[int]) -> bool:
+    """Return whether a column of the table has one of these types."""
+    return any(column.base.oid in oids for column in table.columns)
+
+
+def explain_unused(option: str, oids: Collection[int], table: TableFacts) -> str:
+    """Return the message that an option for all columns of numbers, or of dates, applies to no column."""
+    kind = "dates" if oids is DATE_OIDS else "numbers"
+    return f'{option} applies to no column of table "{table.name}": none has a type of {kind}'
+
+
+def common_notations(options: DialectOptions) -> tuple[str, ...]:
+    """Return the notations that options give to all columns of numbers, and to all of dates, without naming a column.
+
+    >>> common_notations(DialectOptions(decimal_comma=["*"], thousands=".", date_order="dmy"))
+    ('1.234,5', 'dmy')
+    """
+    comma, separator = "," if "*" in options.decimal_comma else None, options.thousands.get("*")
+    is_given = (comma or separator) and separator != (comma or ".")
+    numbers = (f"1{separator or ''}234{comma or '.'}5",) if is_given else ()
+    return (*numbers, options.date_order["*"]) if "*" in options.date_order else numbers
+
+
+def named_notation(name: str, options: DialectOptions) -> str | None:
+    """Return the notation of a column whose type is not known, None if no option names the column."""
+    return _notation(Column(name=name, type_name="text"), options)
 
 
 def _refuse_unread(option: str, names: Iterable[str], table: TableFacts) -> None:
@@ -428,12 +460,15 @@ def _refuse_unread(option: str, names: Iterable[str], table: TableFacts) -> None
 
 
 def _notation(column: Column, options: DialectOptions) -> str | None:
-    def choose(words: Mapping[str, str], oids: frozenset[int]) -> str | None:
-        return words.get(column.name, words.get("*") if column.base.oid in oids else None)
+    # If an option of numbers names the column, the other one for all columns of numbers applies to it, too.
+    is_number = column.base.oid in NUMBER_OIDS or column.name in (*options.decimal_comma, *options.thousands)
 
-    order = choose(options.date_order, DATE_OIDS)
-    comma = choose(dict.fromkeys(options.decimal_comma, ","), NUMBER_OIDS)
-    separator = choose(options.thousands, NUMBER_OIDS)
+    def choose(words: Mapping[str, str], *, is_meant: bool) -> str | None:
+        return words.get(column.name, words.get("*") if is_meant else None)
+
+    order = choose(options.date_order, is_meant=column.base.oid in DATE_OIDS)
+    comma = choose(dict.fromkeys(options.decimal_comma, ","), is_meant=is_number)
+    separator = choose(options.thousands, is_meant=is_number)
     if separator is not None and separator == (comma or "."):
         hint = "Use --decimal-comma for the column." if comma is None else "Use another character."
         raise UsageError(f'--thousands of column "{column.name}" is its decimal mark, too', hint=hint)
