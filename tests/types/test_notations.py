@@ -458,6 +458,19 @@ def test_an_error_has_a_command_with_the_options_of_all_warnings(
     assert _run_hint(error.hint or "", loads, capfd) == _SOLVED
 
 
+@pytest.mark.parametrize("null", ["NULL", None])
+def test_no_command_is_shown_that_would_drop_a_null_string_of_the_user(
+    loads: Loads, write: Write, null: str | None
+) -> None:
+    """COPY has one null string for quoted fields, also if it is the default."""
+    path = write('a;b;c\n1;"NULL";1,5\n\\N;;2,5\n3;NULL;3,5\n')
+    options = {"null": null, "force_null": "b"} if null else {"force_null": "b"}
+    outcome = loads.run(make_target(path, dialect=DialectOptions(**options)))
+    hints = [notice.hint or "" for notice in outcome.warnings]
+    assert any("--null '\\N'" in hint for hint in hints)
+    assert [hint for hint in hints if "run: penstock load" in hint] == []
+
+
 def test_a_command_has_the_other_options_of_the_load(loads: Loads, write: Write) -> None:
     """As they are typed: a size has a unit."""
     rules = replace(IMPATIENT, on_error="reject", max_record=300_000_000, max_rejects=7)
