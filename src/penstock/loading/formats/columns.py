@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
+from penstock.core.values.names import (
+    MOST_COLUMNS,
+    NAME_LIMIT_BYTES,
+    SYSTEM_COLUMNS,
+    fold_name,
+    quote_table,
+    snake_name,
+)
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import Column, ColumnMap, TableFacts
 from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
@@ -550,9 +557,12 @@ def _refuse_unknown(
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
-        hint=_suggest(unknown[0], job, table)
-        or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it is"
-        " data, use --no-header.",
+        hint=(
+            _suggest(unknown[0], job, table)
+            or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it"
+            " is data, use --no-header."
+        )
+        + _suggest_anew(job, table),
     )
 
 
@@ -595,8 +605,16 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         raise TargetError(
             f'column "{missing[0]}" of table "{table.name}" is not in the file',
             detail=f"{uri} lacks {listed}, which {'has' if len(missing) == 1 else 'have'} no default.",
-            hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}.",
+            hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}."
+            + _suggest_anew(job, table),
         )
+
+
+def _suggest_anew(job: TargetJob, table: TableFacts) -> str:
+    """Return how the table gets the file's columns, for a load that replaces the table and may create it."""
+    if not (job.create and job.mode == "replace"):
+        return ""
+    return f" If the table is to have the file's columns, run: DROP TABLE {quote_table(table.name)}; and load again."
 
 
 def _suggest(name: str, job: TargetJob, table: TableFacts) -> str | None:
