@@ -471,6 +471,14 @@ def test_no_command_is_shown_that_would_drop_a_null_string_of_the_user(
     assert [hint for hint in hints if "run: penstock load" in hint] == []
 
 
+def test_a_command_says_that_a_choice_is_left(loads: Loads, write: Write) -> None:
+    """1.234 may be a thousand times as large, and 01.02.2026 a day of February or of January."""
+    outcome = loads.run(make_target(write("a;n;d\n0,5;1.234;01.02.2026\n1,5;2;03.04.2026\n")))
+    (hint,) = [hint for notice in outcome.warnings if "run: penstock load" in (hint := notice.hint or "")]
+    assert " With the options of all warnings that leave no choice, run: " in hint
+    assert "--decimal-comma a " in hint.partition("run: ")[2]
+
+
 def test_a_command_has_the_other_options_of_the_load(loads: Loads, write: Write) -> None:
     """As they are typed: a size has a unit."""
     rules = replace(IMPATIENT, on_error="reject", max_record=300_000_000, max_rejects=7)

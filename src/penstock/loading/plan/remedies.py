@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The largest number of sources with which a hint shows a command.
 _SOURCES_SHOWN = 5
+# The warnings about values whose notation, or null, options decide.
+_ABOUT_VALUES = ("notation", "unclear-date", "literal-null")
 
 
 def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load: LoadJob) -> tuple[Notice, ...]:
@@ -38,7 +40,9 @@ def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load:
     if job is None:
         return tuple(notices)
     job = replace(job, mode="replace", key=(), keep="error") if is_new else job
-    head = "With the options of all warnings" if len(numbers) > 1 else "To load the table again"
+    is_open = any(not notice.options and notice.code in _ABOUT_VALUES for notice in notices)
+    head = f"With the options of all warnings{' that leave no choice' if is_open else ''}"
+    head = head if is_open or len(numbers) > 1 else "To load the table again"
     hint = f"{last.hint} {head}, {_compose(job, target, load)}"
     return (*notices[: numbers[-1]], replace(last, hint=hint), *notices[numbers[-1] + 1 :])
 

@@ -40,11 +40,11 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)
-    common = [each for each in found.plain if each not in ORDERS]
+    first, common = found.first, [each for each in found.plain if each not in ORDERS]
     found, misfit = found.read_plain()
     chosen = next((number for number in range(len(TYPES)) if found.fits & 1 << number), len(TYPES))
     lost = [found.lost[1 << number] for number in range(chosen) if 1 << number in found.lost]
-    decided: tuple[Position, DecidingValue] = max(lost, key=lambda seen: seen[0], default=found.first)
+    decided: tuple[Position, DecidingValue] = max(lost, key=lambda seen: seen[0], default=first)
     type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
     notations: tuple[str, ...] = ()
     if type_name == "text":
