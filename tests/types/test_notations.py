@@ -254,6 +254,13 @@ def test_an_option_that_names_a_column_of_numbers_goes_with_the_one_for_all(load
     assert loads.rows() == [(Decimal("1234.5"), Decimal("1234.5"))]
 
 
+def test_an_option_for_all_columns_that_means_nothing_is_refused_after_inference(loads: Loads, write: Write) -> None:
+    """A point between thousands needs another decimal mark."""
+    target = _target(write("k;a\n1;1.5\n"), options={"thousands": "."}, create=True, types="infer")
+    assert loads.refuse(target).message == '--thousands of column "k" is its decimal mark, too'
+    assert not loads.has_table("t")
+
+
 def test_notations_for_all_columns_hold_from_the_first_night_to_the_next(loads: Loads, write: Write) -> None:
     """A later file brings a new column, decimals, and a type."""
     widen = {"types": "widen", "create": True, "add_columns": True}

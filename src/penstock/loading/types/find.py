@@ -370,7 +370,9 @@ def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
 
 
 def _map_again(target: TargetPlan) -> ColumnMap:
-    is_open = format_of(target).is_by_name or common_notations(target.job.dialect)
+    options = target.job.dialect
+    is_common = "*" in (*options.decimal_comma, *options.thousands, *options.date_order)
+    is_open = format_of(target).is_by_name or is_common
     if target.refusal is not None or not is_open:
         return target.column_map
     return format_of(target).map_object(target.header, target, uri=target.objects[0].uri)
