@@ -197,7 +197,7 @@ _ODD = {"--delimiter": "\\t", "--set": "src=it's {filename}", "--skip": "left ou
     [
         ("a.csv", "id,n\n1,2\n2,NA\n,3\n", ()),
         ("it's a.csv", "# of today\nid\tn\tleft out\n1\t2\t'x'\n2\tNA\t''\n\t3\t\n", [*sum(_ODD.items(), ())]),
-        ("q.csv", 'id,n\n1,"2"\n2,"NA"\n3,"3"\n', ("--null", "", "--null", "NA")),
+        ("q.csv", 'id,n\n1,"2"\n2,"NA"\n3,"3"\n', ("--null", "NA")),
         ("m.csv", "id,n\n1,2\n2,NA\n3,3\n", ("--mode", "upsert", "--key", "id")),
         ("c.csv", "1,2\n2,NA\n,3\n", ("--no-header", "--columns", "id,n", "--on-error", "reject")),
     ],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.core.errors import DataError, PenstockError, SourceError, UsageError
+from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadRules
 from penstock.core.values.names import parse_table_name
@@ -350,6 +350,20 @@ def test_types_that_a_table_does_not_allow_are_refused_first(loads: Loads, write
     assert types_of(loads) == ["integer", "text"]
     assert loads.rows() == [(7, "NA"), (8, "1")]
     assert loads.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'penstock\\_%'") == [(0,)]
+
+
+def test_replacement_by_a_file_with_other_columns_names_the_statement_that_drops_the_table(
+    loads: Loads, write: Write
+) -> None:
+    """A first load without --skip-lines or --header has created other columns."""
+    loads.run(make_target(write("a,b\n1,2\n")))
+    other = make_target(write("a,c\n1,2\n"), mode="replace")
+    with pytest.raises(TargetError) as caught:
+        loads.run(other)
+    assert 'run: DROP TABLE "public"."t"; and load again' in (caught.value.hint or "")
+    loads.execute("DROP TABLE t")
+    loads.run(other)
+    assert loads.execute("SELECT a, c FROM t") == [(1, 2)]
 
 
 def test_replacing_without_types_or_create_keeps_the_types(loads: Loads, write: Write) -> None:

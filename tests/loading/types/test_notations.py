@@ -205,6 +205,72 @@ def test_options_that_mean_nothing_are_refused(
         loads.run(_target(write(text), options=options))
 
 
+_ALL = {"decimal_comma": "*", "thousands": ".", "date_order": "dmy"}
+
+
+def test_notations_for_all_columns_apply_to_the_inferred_columns_that_fit(loads: Loads, write: Write) -> None:
+    """The types are those of the plain values, and a load of the same file for the same table replaces it."""
+    path = write(
+        "n;price;sold;at;zip;name\n1.000;1,5;31.12.2025;1.2.26 9:05;01067;a\n2;1.234,50;1.2.26;1.2.26;12345;7\n"
+    )
+    target = _target(path, options=_ALL, create=True, types="infer")
+    numbers_and_dates = ["integer", "numeric", "date", "timestamp without time zone"]
+    rows = [
+        (1000, Decimal("1.5"), date(2025, 12, 31), datetime.fromisoformat("2026-02-01 09:05"), "01067", "a"),
+        (2, Decimal("1234.50"), date(2026, 2, 1), datetime.fromisoformat("2026-02-01"), "12345", "7"),
+    ]
+    for mode in ("append", "replace"):
+        outcome = loads.run(replace(target, mode=mode))
+        assert (types_of(loads), outcome.warnings) == ([*numbers_and_dates, "text", "text"], ())
+        assert sorted(loads.rows(), reverse=True) == rows
+    assert outcome.load_id is not None
+    assert penstock.verify(outcome.load_id, to=loads.conninfo, values=True).is_verified
+
+
+def test_a_column_that_fits_only_in_part_stays_text_with_the_first_value_that_does_not(
+    loads: Loads, write: Write
+) -> None:
+    """A plain number is none with a decimal comma; a column of another order is told with its option."""
+    path = write("k;a;b;c;d\n1;1,5;1.5;2026-01-31;1.2.26\n2;k.A.;2.5;2026-02-01;1.3.26\n3;;2,5;;1.4.26 x\n")
+    outcome = loads.run(_target(path, options=_ALL, create=True, types="infer"))
+    assert types_of(loads) == ["integer", "text", "text", "text", "text"]
+    assert [(each.line, each.message) for each in outcome.warnings] == [
+        (3, 'column "a" of table "t" stays text: "k.A." is not written as 1.234,5'),
+        (2, 'column "b" of table "t" stays text: "1.5" is not written as 1.234,5'),
+        (4, 'column "d" of table "t" stays text: "1.4.26 x" is not written as dmy'),
+        (2, 'column "c" of table "t" stays text: its dates are written as ymd'),
+        (None, '--date-order applies to no column of table "t": none has a type of dates'),
+    ]
+    named = _ALL | {"date_order": ["dmy", "c=ymd"], "null": ["", "k.A."]}
+    loads.run(_target(path, options=named, create=True, types="infer", mode="replace"))
+    assert types_of(loads) == ["integer", "numeric", "text", "date", "text"]
+
+
+def test_an_option_that_names_a_column_of_numbers_goes_with_the_one_for_all(loads: Loads, write: Write) -> None:
+    """A decimal comma and what separates thousands may be given in two ways."""
+    path = write("a;b\n1.234,5;1 234,5\n")
+    options = {"decimal_comma": ["a", "*"], "thousands": [".", "b= "]}
+    loads.run(_target(path, options=options, create=True, types="infer"))
+    assert loads.rows() == [(Decimal("1234.5"), Decimal("1234.5"))]
+
+
+def test_an_option_for_all_columns_that_means_nothing_is_refused_after_inference(loads: Loads, write: Write) -> None:
+    """A point between thousands needs another decimal mark."""
+    target = _target(write("k;a\n1;1.5\n"), options={"thousands": "."}, create=True, types="infer")
+    assert loads.refuse(target).message == '--thousands of column "k" is its decimal mark, too'
+    assert not loads.has_table("t")
+
+
+def test_notations_for_all_columns_hold_from_the_first_night_to_the_next(loads: Loads, write: Write) -> None:
+    """A later file brings a new column, decimals, and a type."""
+    widen = {"types": "widen", "create": True, "add_columns": True}
+    loads.run(_target(write("n;sold\n1.000;1.1.26\n"), options=_ALL, **widen))
+    assert types_of(loads) == ["integer", "date"]
+    loads.run(_target(write("n;sold;new\n1,5;1.1.26 8:00;2.000,5\n", "2.csv"), options=_ALL, **widen))
+    assert types_of(loads) == ["numeric", "timestamp without time zone", "numeric"]
+    assert loads.execute("SELECT n, new FROM t ORDER BY n") == [(Decimal("1.5"), Decimal("2000.5")), (1000, None)]
+
+
 @pytest.mark.parametrize(
     ("options", "example"),
     [
@@ -217,8 +283,10 @@ def test_options_that_mean_nothing_are_refused(
 def test_all_columns_of_a_type_need_a_type(loads: Loads, write: Write, options: dict[str, Any], example: str) -> None:
     """The hint has an option that names a column."""
     with pytest.raises(UsageError, match="applies to no column") as caught:
-        loads.run(_target(write("price;sold\n1;\n"), options=options, create=True, types="infer"))
-    assert f"as in {example}; while types are inferred" in (caught.value.hint or "")
+        loads.run(_target(write("price;sold\n1;\n"), options=options, create=True))
+    assert (caught.value.hint or "").endswith(
+        f"Use --types infer, which finds such columns. Or name the columns, as in {example}."
+    )
 
 
 @pytest.mark.parametrize("value", ["dym", "price=", "=", 7, ["a=dmy", "a=mdy"]])
@@ -395,6 +463,27 @@ def test_an_error_has_a_command_with_the_options_of_all_warnings(
             hint = loader.plan(LoadJob(targets=(job,), sessions=2, rules=IMPATIENT)).notices[-1].hint or ""
         assert hint.partition("run: ")[2] == (error.hint or "").partition("run: ")[2]
     assert _run_hint(error.hint or "", loads, capfd) == _SOLVED
+
+
+@pytest.mark.parametrize("null", ["NULL", None])
+def test_no_command_is_shown_that_would_drop_a_null_string_of_the_user(
+    loads: Loads, write: Write, null: str | None
+) -> None:
+    """COPY has one null string for quoted fields, also if it is the default."""
+    path = write('a;b;c\n1;"NULL";1,5\n\\N;;2,5\n3;NULL;3,5\n')
+    options = {"null": null, "force_null": "b"} if null else {"force_null": "b"}
+    outcome = loads.run(make_target(path, dialect=DialectOptions(**options)))
+    hints = [notice.hint or "" for notice in outcome.warnings]
+    assert any("--null '\\N'" in hint for hint in hints)
+    assert [hint for hint in hints if "run: penstock load" in hint] == []
+
+
+def test_a_command_says_that_a_choice_is_left(loads: Loads, write: Write) -> None:
+    """1.234 may be a thousand times as large, and 01.02.2026 a day of February or of January."""
+    outcome = loads.run(make_target(write("a;n;d\n0,5;1.234;01.02.2026\n1,5;2;03.04.2026\n")))
+    (hint,) = [hint for notice in outcome.warnings if "run: penstock load" in (hint := notice.hint or "")]
+    assert " With the options of all warnings that leave no choice, run: " in hint
+    assert "--decimal-comma a " in hint.partition("run: ")[2]
 
 
 def test_a_command_has_the_other_options_of_the_load(loads: Loads, write: Write) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
+from penstock.core.values.names import (
+    MOST_COLUMNS,
+    NAME_LIMIT_BYTES,
+    SYSTEM_COLUMNS,
+    fold_name,
+    quote_table,
+    snake_name,
+)
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import Column, ColumnMap, TableFacts
 from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
@@ -402,17 +409,49 @@ def _find_notations(columns: Sequence[str], *, job: TargetJob, table: TableFacts
     given = (("--decimal-comma", commas, NUMBER_OIDS), ("--thousands", options.thousands, NUMBER_OIDS))
     for option, words, oids in (*given, ("--date-order", options.date_order, DATE_OIDS)):
         _refuse_unread(option, words, table)
-        if "*" in words and not any(column.base.oid in oids for column in table.columns):
+        if "*" in words and not _may_find_types(job, table) and not has_types(table, oids):
             name = "sold" if oids is DATE_OIDS else "price"
             example = name if words is commas else f"{name}={words['*']}"
-            yet, why = ("", "") if table.oid else (" yet", "; while types are inferred, columns have no type yet")
+            infer = "" if table.oid else "Use --types infer, which finds such columns. Or name"
             raise UsageError(
-                f'{option} applies to no column of table "{table.name}": none has a type of '
-                f"{'dates' if oids is DATE_OIDS else 'numbers'}{yet}",
-                hint=f"Name the columns, as in {option} {example!r}{why}.",
+                explain_unused(option, oids, table),
+                hint=f"{infer or 'Name'} the columns, as in {option} {example!r}.",
             )
     found = tuple(None if (column := table.column(name)) is None else _notation(column, options) for name in columns)
     return found if any(found) else ()
+
+
+def _may_find_types(job: TargetJob, table: TableFacts) -> bool:
+    """Return whether columns have a type that is found in files, or may get one."""
+    return (job.create and (table.oid != 0 or job.types != "text")) or job.add_columns
+
+
+def has_types(table: TableFacts, oids: Collection[int]) -> bool:
+    """Return whether a column of the table has one of these types."""
+    return any(column.base.oid in oids for column in table.columns)
+
+
+def explain_unused(option: str, oids: Collection[int], table: TableFacts) -> str:
+    """Return the message that an option for all columns of numbers, or of dates, applies to no column."""
+    kind = "dates" if oids is DATE_OIDS else "numbers"
+    return f'{option} applies to no column of table "{table.name}": none has a type of {kind}'
+
+
+def common_notations(options: DialectOptions) -> tuple[str, ...]:
+    """Return the notations that options give to all columns of numbers, and to all of dates, without naming a column.
+
+    >>> common_notations(DialectOptions(decimal_comma=["*"], thousands=".", date_order="dmy"))
+    ('1.234,5', 'dmy')
+    """
+    comma, separator = "," if "*" in options.decimal_comma else None, options.thousands.get("*")
+    is_given = (comma or separator) and separator != (comma or ".")
+    numbers = (f"1{separator or ''}234{comma or '.'}5",) if is_given else ()
+    return (*numbers, options.date_order["*"]) if "*" in options.date_order else numbers
+
+
+def named_notation(name: str, options: DialectOptions) -> str | None:
+    """Return the notation of a column whose type is not known, None if no option names the column."""
+    return _notation(Column(name=name, type_name="text"), options)
 
 
 def _refuse_unread(option: str, names: Iterable[str], table: TableFacts) -> None:
@@ -428,12 +467,15 @@ def _refuse_unread(option: str, names: Iterable[str], table: TableFacts) -> None
 
 
 def _notation(column: Column, options: DialectOptions) -> str | None:
-    def choose(words: Mapping[str, str], oids: frozenset[int]) -> str | None:
-        return words.get(column.name, words.get("*") if column.base.oid in oids else None)
+    # If an option of numbers names the column, the other one for all columns of numbers applies to it, too.
+    is_number = column.base.oid in NUMBER_OIDS or column.name in (*options.decimal_comma, *options.thousands)
 
-    order = choose(options.date_order, DATE_OIDS)
-    comma = choose(dict.fromkeys(options.decimal_comma, ","), NUMBER_OIDS)
-    separator = choose(options.thousands, NUMBER_OIDS)
+    def choose(words: Mapping[str, str], *, is_meant: bool) -> str | None:
+        return words.get(column.name, words.get("*") if is_meant else None)
+
+    order = choose(options.date_order, is_meant=column.base.oid in DATE_OIDS)
+    comma = choose(dict.fromkeys(options.decimal_comma, ","), is_meant=is_number)
+    separator = choose(options.thousands, is_meant=is_number)
     if separator is not None and separator == (comma or "."):
         hint = "Use --decimal-comma for the column." if comma is None else "Use another character."
         raise UsageError(f'--thousands of column "{column.name}" is its decimal mark, too', hint=hint)
@@ -515,9 +557,12 @@ def _refuse_unknown(
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
-        hint=_suggest(unknown[0], job, table)
-        or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it is"
-        " data, use --no-header.",
+        hint=(
+            _suggest(unknown[0], job, table)
+            or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it"
+            " is data, use --no-header."
+        )
+        + _suggest_anew(job, table),
     )
 
 
@@ -560,8 +605,16 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         raise TargetError(
             f'column "{missing[0]}" of table "{table.name}" is not in the file',
             detail=f"{uri} lacks {listed}, which {'has' if len(missing) == 1 else 'have'} no default.",
-            hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}.",
+            hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}."
+            + _suggest_anew(job, table),
         )
+
+
+def _suggest_anew(job: TargetJob, table: TableFacts) -> str:
+    """Return how the table gets the file's columns, for a load that replaces the table and may create it."""
+    if not (job.create and job.mode == "replace"):
+        return ""
+    return f" If the table is to have the file's columns, run: DROP TABLE {quote_table(table.name)}; and load again."
 
 
 def _suggest(name: str, job: TargetJob, table: TableFacts) -> str | None:

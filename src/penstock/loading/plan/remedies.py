@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The largest number of sources with which a hint shows a command.
 _SOURCES_SHOWN = 5
+# The warnings about values whose notation, or null, options decide.
+_ABOUT_VALUES = ("notation", "unclear-date", "literal-null")
 
 
 def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load: LoadJob) -> tuple[Notice, ...]:
@@ -35,8 +37,12 @@ def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load:
     if len(numbers) == 1 and not is_new:
         return tuple(notices)
     job = add_options(target, [notices[number].options or {} for number in numbers])
+    if job is None:
+        return tuple(notices)
     job = replace(job, mode="replace", key=(), keep="error") if is_new else job
-    head = "With the options of all warnings" if len(numbers) > 1 else "To load the table again"
+    is_open = any(not notice.options and notice.code in _ABOUT_VALUES for notice in notices)
+    head = f"With the options of all warnings{' that leave no choice' if is_open else ''}"
+    head = head if is_open or len(numbers) > 1 else "To load the table again"
     hint = f"{last.hint} {head}, {_compose(job, target, load)}"
     return (*notices[: numbers[-1]], replace(last, hint=hint), *notices[numbers[-1] + 1 :])
 
@@ -52,20 +58,21 @@ def add_command(
         return
     target, own = targets[0], [error.options]
     job = add_options(target, [*filter(None, noted), *own])
-    if job != add_options(target, own):
+    if job is not None and job != add_options(target, own):
         error.hint = f"{error.hint or ''} With the options of the warnings, too, {_compose(job, target, load)}".strip()
 
 
-def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> TargetJob:
+def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> TargetJob | None:
     """Return the target's job with more options of the files, given by the fields of DialectOptions.
 
-    A word for null is added to the null strings of the dialect, unless quoted fields are to be null too: COPY has only
-    one null string for them.
+    A word for null is added to the null strings of the dialect. If quoted fields are to be null too, COPY has only one
+    null string: return None if the user, or the added options, have another one, which would be lost.
     """
     found: dict[str, Any] = {"null": target.dialect.nulls}
-    job, forced = target.job, None
+    job = target.job
+    needed = dict.fromkeys(target.dialect.nulls if job.dialect.force_null else job.dialect.null or ())
     for options in added:
-        forced = options.get("null") if "force_null" in options else forced
+        needed |= dict.fromkeys(options.get("null", ()))
         for name, value in options.items():
             before = found.get(name, getattr(job.dialect, name))
             if isinstance(value, tuple):
@@ -73,7 +80,9 @@ def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> Targe
             else:
                 found[name] = {**before, **value} if isinstance(value, Mapping) else value
     if found.get("force_null", job.dialect.force_null) and len(found["null"]) > 1:
-        found["null"] = forced or found["null"][-1:]
+        if len(needed) > 1:
+            return None
+        found["null"] = tuple(needed)
     if found["null"] == target.dialect.nulls:
         del found["null"]
     return replace(job, dialect=replace(job.dialect, **found))

@@ -12,6 +12,7 @@ from penstock.loading.values.plan import TargetPlan
 from penstock.loading.values.types import (
     ALL_TYPES,
     GROUPED,
+    ORDERS,
     TYPE_OIDS,
     TYPES,
     ColumnChange,
@@ -22,6 +23,7 @@ from penstock.loading.values.types import (
     find_notations,
     is_grouped,
     is_zero_date,
+    may_override,
 )
 
 
@@ -38,19 +40,29 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)
+    first, common = found.first, [each for each in found.plain if each not in ORDERS]
+    found, misfit = found.read_plain()
     chosen = next((number for number in range(len(TYPES)) if found.fits & 1 << number), len(TYPES))
     lost = [found.lost[1 << number] for number in range(chosen) if 1 << number in found.lost]
-    decided: tuple[Position, DecidingValue] = max(lost, key=lambda seen: seen[0], default=found.first)
+    decided: tuple[Position, DecidingValue] = max(lost, key=lambda seen: seen[0], default=first)
     type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
     notations: tuple[str, ...] = ()
     if type_name == "text":
         notations = find_notations(found.fits)
+        notations = tuple(each for each in notations if all(may_override(each, other) for other in common))
     elif type_name == "numeric" and is_grouped(found.fits):
         notations = (GROUPED,)
     if found.word is not None and chosen < len(TYPES):
         type_name, decided = "text", found.word
     word = None if found.word is None else found.word[1]
-    return TypedColumn(name=name, type_name=type_name, decided_by=decided[1], notations=notations, word=word)
+    return TypedColumn(
+        name=name,
+        type_name=type_name,
+        decided_by=decided[1],
+        notations=notations,
+        word=word,
+        misfit=misfit if type_name == "text" and not notations and word is None else None,
+    )
 
 
 def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:

@@ -29,7 +29,13 @@ from penstock.loading.copy.payload import Encoder, make_form_encoder, python_cod
 from penstock.loading.files.listing import is_remote
 from penstock.loading.files.parallel import map_at_once
 from penstock.loading.formats import find_format, format_of
-from penstock.loading.formats.columns import find_stated, refuse_many_names, unknown_columns
+from penstock.loading.formats.columns import (
+    common_notations,
+    find_stated,
+    named_notation,
+    refuse_many_names,
+    unknown_columns,
+)
 from penstock.loading.formats.jsonl import fold as fold_json
 from penstock.loading.formats.jsonl import unite_names
 from penstock.loading.formats.probe.columnar import read_folder_values
@@ -48,7 +54,7 @@ from penstock.loading.plan.remedies import add_command
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types, zero_dates
-from penstock.loading.types.notations import notation_notices
+from penstock.loading.types.notations import notation_notices, unused_notices
 from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
@@ -169,16 +175,43 @@ class _FieldScan(_Scan):
         super().__init__(work, form, wanted=wanted)
         mapped = form.column_map
         self._columns = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-        own = replace(form, column_map=replace(mapped, columns=self._columns, constants=()))
-        encoder: Encoder = make_form_encoder(own, checks_width=True)
-        assert isinstance(encoder.rewriter, _native.Rewriter)
-        self._rewriter = encoder.rewriter
-        self._forced = [name in encoder.spec.force_null for name in self._columns]
+        given = dict(zip(self._columns, mapped.notations, strict=False))
+        options = work.target.job.dialect
+        named = {name: named_notation(name, options) for name in _find_open(work.target) if name in self._columns}
+        given |= named
+        # The types of these columns are not known, so a notation for all columns applies if their values fit.
+        self._open = [name for name, notation in named.items() if notation is None]
+        self._encoder = self._make_encoder(form, given)
+        common = common_notations(options) if self._open else ()
+        self._plain = {each: self._make_encoder(form, given | dict.fromkeys(self._open, each)) for each in common}
+
+    def _make_encoder(self, form: RecordForm, given: Mapping[str, str | None]) -> Encoder:
+        notations = tuple(given.get(name) for name in self._columns)
+        mapped = replace(form.column_map, columns=self._columns, constants=(), notations=notations)
+        return make_form_encoder(replace(form, column_map=mapped), checks_width=True)
 
     def find(self, block: Block) -> Findings:
         """Return which types the values of a block allow."""
-        columns = self._rewriter.find_types(block.segments, block.line_end, wanted=self._wanted, forced=self._forced)
+        found = self._find(block, self._encoder)
+        for notation, encoder in self._plain.items():
+            plain = self._find(block, encoder)
+            for name in self._open if found else ():
+                found[name].plain[notation] = plain[name]
+        return found
+
+    def _find(self, block: Block, encoder: Encoder) -> Findings:
+        assert isinstance(encoder.rewriter, _native.Rewriter)
+        forced = [name in encoder.spec.force_null for name in self._columns]
+        columns = encoder.rewriter.find_types(block.segments, block.line_end, wanted=self._wanted, forced=forced)
         return {name: self._note(block, types) for name, types in zip(self._columns, columns, strict=bool(columns))}
+
+
+def _find_open(target: TargetPlan) -> list[str]:
+    """Return the columns of a table that get the types of their values."""
+    table = table_after_creation(target)
+    if target.facts is None or target.takes_types:
+        return [column.name for column in table.columns if column.name not in target.job.set]
+    return [change.column for change in target.changes if change.was is None]
 
 
 def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
@@ -251,10 +284,12 @@ def find_columns(
             group, found = _name_columns(group, found)
         if found is not None:
             group = [_with_types(target, found, find_users, add_options) for target in group]
+        # How a value is sent depends on the type of its column: of JSON Lines, and if a notation is for all columns.
+        group = [replace(each, column_map=_map_again(each)) for each in group]
+        if found is not None:
             notices |= dict.fromkeys(notation_notices(group[0]))
             notices |= dict.fromkeys(null_notices(group[0]))
-        # Map the names of JSON Lines again, because how a value is sent depends on the type of its column.
-        group = [replace(each, column_map=_map_names(each)) if format_of(each).is_by_name else each for each in group]
+        notices |= dict.fromkeys(unused_notices(group[0]))
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
     return targets, list(notices)
@@ -334,8 +369,11 @@ def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
 # ---------------------------------------------------------------- types
 
 
-def _map_names(target: TargetPlan) -> ColumnMap:
-    if target.refusal is not None:
+def _map_again(target: TargetPlan) -> ColumnMap:
+    options = target.job.dialect
+    is_common = "*" in (*options.decimal_comma, *options.thousands, *options.date_order)
+    is_open = format_of(target).is_by_name or is_common
+    if target.refusal is not None or not is_open:
         return target.column_map
     return format_of(target).map_object(target.header, target, uri=target.objects[0].uri)
 
@@ -357,7 +395,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     if first.job.columns is None and (first.facts is None or first.job.add_columns):
         first = _extend(first, dict.fromkeys(unknown_columns(header, first.job, table, None), "text"))
     group = [replace(_follow(target, first), header=header) for target in group]
-    mapped = _map_names(group[0])
+    mapped = _map_again(group[0])
     exact = {name: index for name, index in mapped.names or () if index is not None}
     folded = {fold_json(name): index for name, index in reversed(exact.items())}
     by_column = dict[str, "ColumnFindings"]()

@@ -5,6 +5,7 @@ The warning names the option to give. Where two notations fit, it says that they
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -15,7 +16,14 @@ from penstock.core.values.table import Column
 from penstock.loading.copy.payload import make_encoder, python_codec
 from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
-from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS, UNREAD_DATE_OIDS, UNREAD_NUMBER_OIDS
+from penstock.loading.formats.columns import (
+    DATE_OIDS,
+    NUMBER_OIDS,
+    UNREAD_DATE_OIDS,
+    UNREAD_NUMBER_OIDS,
+    explain_unused,
+    has_types,
+)
 from penstock.loading.formats.probe.form import make_form
 from penstock.loading.plan.modes import notation_options, null_option, solve_notation, solve_null
 from penstock.loading.values.plan import TargetPlan, table_after_creation
@@ -27,6 +35,7 @@ from penstock.loading.values.types import (
     ORDERS,
     PLAIN,
     DecidingValue,
+    Misfit,
     find_notations,
     is_grouped,
 )
@@ -42,6 +51,9 @@ _OTHER_HINT: Final = (
 
 def notation_notices(target: TargetPlan) -> Iterator[Notice]:
     """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
+    for each in target.typed:
+        if each.misfit is not None:
+            yield _compose_misfit(target, each.name, each.misfit)
     noted = [each for each in target.typed if each.notations]
     found = {each.name: ("stays", each.decided_by, each.notations) for each in noted if each.type_name == "text"}
     given = _find_given(target)
@@ -67,9 +79,33 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
                 yield _compose(target, each.name, state, each.notations, each.decided_by, is_told=False)
 
 
+def _compose_misfit(target: TargetPlan, column: str, misfit: Misfit) -> Notice:
+    seen, notation = misfit.seen, misfit.notation
+    return Notice(
+        code="notation",
+        message=f'column "{column}" of table "{target.table}" stays text: {seen.shown} is not written as {notation}',
+        uri=seen.uri,
+        line=seen.line,
+        hint=f"Correct the value, use --null {shlex.quote(seen.value)} if it stands for null, or name the columns "
+        "that are written so in place of all.",
+    )
+
+
+def unused_notices(target: TargetPlan) -> Iterator[Notice]:
+    """Yield a warning for each option for all columns of numbers, or of dates, if the table has no such column."""
+    options, table = target.job.dialect, table_after_creation(target)
+    numbers = (("--decimal-comma", options.decimal_comma), ("--thousands", options.thousands))
+    dates = ("--date-order", options.date_order, DATE_OIDS)
+    for option, words, oids in (*((*each, NUMBER_OIDS) for each in numbers), dates):
+        if "*" in words and not has_types(table, oids):
+            yield Notice(code="notation", message=explain_unused(option, oids, table))
+
+
 def unread_notices(target: TargetPlan) -> Iterator[Notice]:
     """Yield a warning for each column of numbers or dates that an option for all columns passes by, such as money."""
     options, table = target.job.dialect, table_after_creation(target)
+    if target.job.types == "text" and not target.job.add_columns:
+        yield from unused_notices(target)
     numbers = (("--decimal-comma", options.decimal_comma), ("--thousands", options.thousands))
     dates = (("--date-order", options.date_order),)
     for given, oids in ((numbers, UNREAD_NUMBER_OIDS), (dates, UNREAD_DATE_OIDS)):

@@ -99,8 +99,12 @@ NOTATED: Final = PLAIN | sum(NOTATIONS.values())
 # The bit that a column of delimited text loses at the first of the NULL_WORDS. The column's other bits are those of the
 # values that are left if the word stands for null.
 NO_WORD: Final = 1 << 32
-# All bits of values, except notations. If a column has lost several types, a plan reports them in this order.
-BITS: Final = (*(1 << number for number in range(18)), NO_WORD)
+# All bits of values. If a column has lost several types, a plan reports them in this order.
+BITS: Final = (*(1 << number for number in range(18)), NO_WORD, *NOTATIONS.values())
+# The types of numbers, and of dates and timestamps, as bits.
+_NUMBERS: Final = sum(1 << TYPES.index(name) for name in ("integer", "bigint", "numeric", "double precision"))
+_DATES: Final = sum(1 << TYPES.index(name) for name in ("date", "timestamp", "timestamptz"))
+_WHOLE: Final = sum(1 << TYPES.index(name) for name in ("integer", "bigint"))
 # The ways in which a column may change a value without an error. Way n is bit n (rust/src/kept.rs).
 CHANGES: Final = ("form", "sign", "digits", "time", "zone", "day", "order", "blanks")
 ORDER: Final = 1 << CHANGES.index("order")
@@ -135,6 +139,16 @@ def find_notations(fits: int) -> tuple[str, ...]:
     if "1234,5" in found:
         return ("1234,5", "1,234.5") if "1,234.5" in found else ("1234,5",)
     return tuple(name for name in found if name in ORDERS) or found[-1:]
+
+
+def may_override(notation: str, common: str) -> bool:
+    """Return whether options can name a column for a notation although all columns of numbers have another one.
+
+    >>> may_override("1'234,5", "1.234,5"), may_override("1,234.5", "1.234,5"), may_override("dmy", "1.234,5")
+    (True, False, True)
+    """
+    separator, mark = notation[1:-5] or common[1:-5], notation[-2]
+    return notation in ORDERS or (separator != mark and (mark == "," or common[-2] == "."))
 
 
 # Words that other programs write for null.
@@ -190,6 +204,9 @@ class ColumnFindings:
     first: tuple[Position, DecidingValue] | None = None
     # For each other type, the first value that the type does not take.
     lost: dict[int, tuple[Position, DecidingValue]] = field(default_factory=dict)
+    # For each notation that options give without naming the column, the findings about the plain forms of the values
+    # that are written in it.
+    plain: dict[str, ColumnFindings] = field(default_factory=dict)
 
     @property
     def word(self) -> tuple[Position, DecidingValue] | None:
@@ -204,6 +221,46 @@ class ColumnFindings:
         for bit, seen in other.lost.items():
             if bit not in self.lost or seen[0] < self.lost[bit][0]:
                 self.lost[bit] = seen
+        for notation, each in other.plain.items():
+            if notation in self.plain:
+                self.plain[notation].add(each)
+            else:
+                self.plain[notation] = each
+
+    def read_plain(self) -> tuple[ColumnFindings, Misfit | None]:
+        """Return the findings with the types that the column has if the notations in `plain` apply to it.
+
+        A notation applies if all values are written in it. If only some are, or if the column has a type without it,
+        also return the first value that is not.
+        """
+        fits, lost, misfit = self.fits, dict(self.lost), None
+        for notation, plain in self.plain.items():
+            kind, bit = _DATES if notation in ORDERS else _NUMBERS, NOTATIONS[notation]
+            is_written = bool(self.fits & bit)
+            if not is_written and bit in self.lost and (self.fits & kind or plain.has_notated(kind)):
+                misfit = Misfit(notation=notation, seen=self.lost[bit][1])
+            # Dates in another order may still be told: an option that names the column prevails.
+            fits &= ~(kind | (0 if is_written or kind != _DATES or not self.fits & kind else PLAIN))
+            fits |= plain.fits & kind if is_written else 0
+            for each in BITS:
+                if each & kind:
+                    lost.pop(each, None)
+                    if (seen := plain.lost.get(each) if is_written else self.lost.get(bit)) is not None:
+                        lost[each] = seen
+        return ColumnFindings(fits=fits, first=self.first, lost=lost), misfit
+
+    def has_notated(self, kind: int) -> bool:
+        """Return whether these plain values have a type of `kind`, and not all were written with digits alone."""
+        is_coded = self.fits & _WHOLE and (self.first is None or self.first[1].value.strip().isdigit())
+        return self.first is not None and bool(self.fits & kind) and not is_coded
+
+
+@frozen
+class Misfit:
+    """The first value of a column that is not written in a notation that options give to all columns."""
+
+    notation: str
+    seen: DecidingValue
 
 
 @frozen
@@ -243,6 +300,8 @@ class TypedColumn:
     notations: tuple[str, ...] = ()
     # The word for null without which the column would have another type, or a notation.
     word: DecidingValue | None = None
+    # If the column is text, the value because of which it is not read in a notation that is meant for all columns.
+    misfit: Misfit | None = None
 
     @property
     def reason(self) -> str:

@@ -235,6 +235,69 @@ def test_invalid_utf8_names_line_column_and_guesses() -> None:
     assert "--encoding=WIN1252" in (caught.value.hint or "")
 
 
+_ROWS = b"kunde;betrag;ort\n1;1.234,50;Ulm\n2;99,00;Bonn\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "delimiter", "message"),
+    [
+        (b"Umsatz;;\n" + _ROWS, ";", "line 1 fills at most 1 of 3 fields, line 2 looks like the header"),
+        (b"Umsatz;;\n;;\n" + _ROWS, ";", "lines 1 to 2 fill at most 1 of 3 fields, line 3 looks like the header"),
+        (b"Umsatz\n;;\n" + _ROWS, ";", "lines 1 to 2 fill at most 1 of 3 fields, line 3 looks like the header"),
+        (b";;\n" + _ROWS, ";", "line 1 fills at most 1 of 3 fields, line 2 looks like the header"),
+        (b"a,b\nx,\nc,1\nd,2\ne,3\n", ",", None),
+        (
+            b"Umsatz,\nkunde,betrag\n1,1.5\n2,2.5\n",
+            ",",
+            "line 1 fills at most 1 of 2 fields, line 2 looks like the header",
+        ),
+        (
+            b"Umsatz, Januar\n\n" + _ROWS,
+            ";",
+            "lines 1 to 2 do not look like a header or records: 3 fields begin on line 3",
+        ),
+        (
+            b"Umsatz\nvon heute\n\nkunde;betrag\n1;1,5\n\n",
+            ";",
+            "lines 1 to 3 do not look like a header or records: 2 fields begin on line 4",
+        ),
+    ],
+)
+def test_title_lines_are_neither_data_nor_a_header_in_silence(head: bytes, delimiter: str, message: str | None) -> None:
+    """With or without separators. The delimiter is that of the lines below, and the hint skips the titles."""
+    result = probe(head)
+    found = [notice for notice in result.notices if notice.code == "preamble"]
+    assert (result.dialect.delimiter, [notice.message for notice in found]) == (delimiter, [message] if message else [])
+    for notice in found:
+        assert notice.hint is not None
+        skipped = int(notice.hint.removeprefix("Use --skip-lines ").split()[0])
+        below = probe(b"".join(head.splitlines(keepends=True)[skipped:]), options=DialectOptions(header=True))
+        assert (below.dialect.delimiter, (below.header or ("",))[0]) == (delimiter, "kunde")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"1;;\n2;x;y\n3;x;z\n",
+        b"Ann;;\nBob;x;1\nEve;y;2\n",
+        b"a\nb\nc|d\ne|f\n",
+        b"x,\nname,city\nann,rome\nbob,oslo\n",
+        b"\na\nb\nc\n",
+    ],
+)
+def test_sparse_first_records_are_no_titles(head: bytes) -> None:
+    """If no header follows them, and if columns of one field only are meant."""
+    assert [notice.code for notice in probe(head).notices if notice.code == "preamble"] == []
+
+
+def test_an_unknown_encoding_is_told_with_the_lines_to_skip() -> None:
+    """Both options are needed for the next attempt."""
+    with pytest.raises(DataError) as caught:
+        probe("Umsätze;;\n".encode("latin-1") + _ROWS)
+    for option in ("--encoding=LATIN1", "--skip-lines 1"):
+        assert option in (caught.value.hint or "")
+
+
 def test_a_character_cut_by_the_samples_end_is_valid() -> None:
     """The next block brings its other half; at the end of a whole file there is none."""
     assert probe("a,é".encode()[:-1], is_whole=False).dialect.encoding == "UTF8"

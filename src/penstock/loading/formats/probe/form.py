@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -146,6 +146,10 @@ _TRIAL_BYTES: Final = 32 * 1024
 # The share of the records that must have the same number of fields. If fewer have it, the delimiter is probably only
 # punctuation.
 _AGREEMENT: Final = 0.8
+# At most so many first lines are titles, and only if so many records after them are alike, or one less after a blank
+# line.
+_TITLE_FOLLOWERS: Final = 3
+_MOST_TITLE_LINES: Final = 20
 # The characters that COPY TO writes after a backslash in format text.
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
@@ -175,6 +179,8 @@ class _Trial:
     matches_table: bool
     # Whether there are several records, and each has at least two fields.
     divides_all: bool
+    # Whether all records after some title lines have that number of fields.
+    follows_title: bool
 
     @property
     def rank(self) -> tuple[bool, bool, bool, float, int]:
@@ -182,7 +188,8 @@ class _Trial:
 
     @property
     def is_likely(self) -> bool:
-        return self.field_count > 1 and (self.share >= _AGREEMENT or (self.matches_table and self.share > 0.5))
+        is_agreed = self.share >= _AGREEMENT or (self.matches_table and self.share > 0.5)
+        return self.field_count > 1 and (is_agreed or self.follows_title)
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
@@ -287,8 +294,12 @@ def _try_form(
 ) -> _Trial:
     found, is_spelled = (wanted, False) if wanted else _likely_format(delimiter, sample, is_whole=is_whole)
     form = make_form(found, delimiter, options)
-    counts = Counter(form.count_fields(text) for text in _usable(form.cut(sample, is_whole=is_whole)) if text)
+    texts = _usable(form.cut(sample, is_whole=is_whole))
+    counts = Counter(form.count_fields(text) for text in texts if text)
     field_count, agreeing = counts.most_common(1)[0] if counts else (1, 1)
+    if title_lines := count_title_lines(texts, form):
+        field_count = form.count_fields(texts[title_lines])
+        agreeing = counts[field_count]
     return _Trial(
         form=form,
         is_spelled=is_spelled,
@@ -296,7 +307,25 @@ def _try_form(
         share=agreeing / max(1, counts.total()),
         matches_table=field_count == column_count,
         divides_all=counts.total() > 1 and min(counts) > 1,
+        follows_title=title_lines > 0,
     )
+
+
+def count_title_lines(texts: Sequence[bytes], form: Form) -> int:
+    """Return how many first records have fewer than half as many fields as each of the others, such as titles.
+
+    If one of them is blank, the first ones may also have one field, and the others two.
+    """
+    counts = [form.count_fields(text) for text in texts]
+    usual = next((count for count, text in zip(reversed(counts), reversed(texts), strict=True) if text), 1)
+    lead = counts.index(usual) if usual in counts else 0
+    if usual == 1 or not 0 < lead <= _MOST_TITLE_LINES:
+        return 0
+    most, has_blank = max(counts[:lead]), b"" in texts[:lead]
+    is_short = 2 * most < usual or (most == 1 and has_blank)
+    following = [count for count, text in zip(counts[lead:], texts[lead:], strict=True) if text]
+    is_followed = len(following) >= _TITLE_FOLLOWERS - has_blank and set(following) == {usual}
+    return lead if is_short and is_followed else 0
 
 
 def _usable(records: Records) -> list[bytes]:

@@ -133,6 +133,7 @@ def _cut(text: str, at: int) -> str:
 # Matches texts that are probably values, not column names: numbers, dates, times, nulls.
 _VALUE: Final = re.compile(
     r"[-+]?[$€£]?(?:\d[\d,]*+(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?%?"
+    r"|[-+]?\d{1,3}(?:[. '\u00a0\u202f\u2019]\d{3})++(?:,\d++)?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|\d{1,2}:\d\d(?::.*)?"
     r"|null|none|nan|\\N|n/a",
     re.IGNORECASE,

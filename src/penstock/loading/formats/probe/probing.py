@@ -6,7 +6,6 @@ readings.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from penstock.loading.formats.probe.content import check_is_delimited
 from penstock.loading.formats.probe.form import (
     choose_form,
     complete_options,
+    count_title_lines,
     follows_copy_escapes,
     make_form,
     proves_copy_escapes,
@@ -35,8 +35,6 @@ from penstock.loading.formats.probe.mangling import RecordSample, find_mangling,
 if TYPE_CHECKING:
     from penstock._native import Record
 
-# A preamble is reported only if at least this many records follow it in the sample.
-_PREAMBLE_FOLLOWERS: Final = 3
 # The first record is compared with at most this many records after it, to find out whether it is a header.
 _COMPARED_RECORDS: Final = 100
 
@@ -91,7 +89,13 @@ def probe_dialect(
     records = form.cut(head, is_whole=is_whole, first_line=first_line)
     sample = RecordSample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
-        check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
+        try:
+            check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
+        except DataError as error:
+            latin = replace(dialect, encoding="LATIN1")
+            for notice in _preamble_notices(sample, latin, options=options, table_columns=table_columns):
+                error.hint = f"{error.hint} Also, {notice.message}. {notice.hint}"
+            raise
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     rows = _read_rows(sample, dialect, after=0 if header is None else 1)
     first = next((record.text for record in records.pieces), None)
@@ -107,7 +111,7 @@ def probe_dialect(
         notices=(
             *_header_notices(verdict, uri, first_line),
             *([separator_notice(uri, first_line - 1)] if first_line == options.skip_lines + 2 else []),
-            *_preamble_notices(sample, options),
+            *_preamble_notices(sample, dialect, options=options, table_columns=table_columns),
             *(() if rival is None else (rival,)),
             *find_mangling(sample, dialect, bom=bom),
         ),
@@ -153,21 +157,51 @@ def separator_notice(uri: str, line: int) -> Notice:
     return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
 
-def _preamble_notices(sample: RecordSample, options: DialectOptions) -> tuple[Notice, ...]:
-    """Return a warning if the first lines have fewer than half as many fields as each record after them."""
-    if options.header is not None or options.skip_lines:
+def _preamble_notices(
+    sample: RecordSample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
+) -> tuple[Notice, ...]:
+    """Return a warning if the first lines are no records: they have too few fields, or fill one field at most.
+
+    Lines with the right number of fields count only if the line after them looks like a header.
+    """
+    if options.header is not None:
         return ()
-    counts = [sample.form.count_fields(text) for text in sample.texts]
-    usual = Counter(counts).most_common(1)[0][0] if counts else 0
-    lead = next((at for at, count in enumerate(counts) if 2 * count >= usual), 0)
-    if not lead or len(counts) < lead + _PREAMBLE_FOLLOWERS or any(count != usual for count in counts[lead:]):
+    whole, lead = sample.records.whole[:_COMPARED_RECORDS], count_title_lines(sample.texts, sample.form)
+    filled = _find_filled(sample, dialect, after=lead, options=options, table_columns=table_columns)
+    if not lead and not filled:
         return ()
-    first, following = (sample.records.whole[at].line for at in (0, lead))
-    skipped = following - first
-    lines = f"line {first} does" if skipped == 1 else f"lines {first} to {following - 1} do"
-    message = f"{lines} not look like a header or records: {usual} fields begin on line {following}"
+    first, following = whole[0].line, whole[lead + filled].line
+    is_one = following - first == 1
+    lines = f"line {first}" if is_one else f"lines {first} to {following - 1}"
+    usual, verb = sample.form.count_fields(whole[lead + filled].text), "does" if is_one else "do"
+    message = f"{lines} {verb} not look like a header or records: {usual} fields begin on line {following}"
+    if filled:
+        verb = "fills" if is_one else "fill"
+        message = f"{lines} {verb} at most 1 of {usual} fields, line {following} looks like the header"
+    skipped = options.skip_lines + following - first
     hint = f"Use --skip-lines {skipped} to skip what stands before them, or --header or --no-header if it is data."
     return (Notice(code="preamble", message=message, uri=sample.uri, line=first, hint=hint),)
+
+
+def _find_filled(
+    sample: RecordSample,
+    dialect: Dialect,
+    *,
+    after: int,
+    options: DialectOptions,
+    table_columns: Sequence[str] | None,
+) -> int:
+    """Return how many records fill one field at most, if the next one looks like a header; otherwise 0."""
+    rows = _read_rows(sample, dialect, after=after)
+    lead = next((at for at, row in enumerate(rows) if sum(bool((field or "").strip()) for field in row) > 1), 0)
+    if not lead:
+        return 0
+    fields = rows[lead]
+    spelled = [options.spell(field or "") for field in fields]
+    verdict = judge_header(fields, rows[lead + 1 :], table_columns, spelled=spelled)
+    # Of two fields, one is often filled.
+    is_header = verdict == "certain" or (verdict == "likely" and len(fields) > 2)
+    return lead if is_header else 0
 
 
 def _header_notices(verdict: HeaderVerdict, uri: str, first_line: int) -> tuple[Notice, ...]:
