@@ -82,7 +82,8 @@ def load(
         raise UsageError("join cannot be used with file objects and tables", detail="No other host can read them.")
     copies: dict[str, str] = {}
     with ExitStack() as stack, _naming_copies(copies):
-        paths = [_path_of(each, stack, copies) for each in sources]
+        joins_levels = (options.get("names") or getattr(dialect, "names", None)) == "snake"
+        paths = [_path_of(each, stack, copies, joins_levels=joins_levels) for each in sources]
         request = _read_request(paths, into, {**options, "dialect": dialect, "to": to})
         loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
         return _run(loader, loader.plan(request.job), on_progress)
@@ -136,14 +137,16 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
         raise error from None
 
 
-def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
+def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_levels: bool) -> str:
     """Return the path or URL of a source. A file object or a table is copied to a temporary file first.
+
+    If `joins_levels` is true, a frame may have columns with names in several levels.
 
     The path of a temporary file is added to `copies`, with the name that error messages show instead of the path. The
     file is deleted when the stack is closed.
     """
     if hasattr(source, "__arrow_c_stream__"):
-        table = str(_copy_table(source, stack))
+        table = str(_copy_table(source, stack, joins_levels=joins_levels))
         copies[table] = type(source).__name__
         return glob.escape(table)
     if not hasattr(source, "read"):
@@ -158,13 +161,13 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
     return glob.escape(str(path))
 
 
-def _copy_table(source: Any, stack: ExitStack) -> Path:
+def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
     if find_spec("pyarrow") is None:
         raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
     from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
-    write_stream(source, path)
+    write_stream(source, path, joins_levels=joins_levels)
     return path
 
 
