@@ -12,10 +12,12 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
+from penstock.api.wording import reword_notice
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions
@@ -86,16 +88,23 @@ def load(
         paths = [_path_of(each, stack, copies, joins_levels=joins_levels) for each in sources]
         request = _read_request(paths, into, {**options, "dialect": dialect, "to": to})
         loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
-        return _run(loader, loader.plan(request.job), on_progress)
+        return _run(loader, loader.plan(request.job), on_progress, copies)
 
 
-def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
+def _run(
+    loader: Loader,
+    plan: LoadPlan,
+    on_progress: Callable[[LoadProgress], None] | None,
+    copies: Mapping[str, str] = MappingProxyType({}),
+) -> LoadOutcome:
     """Log the warnings of a plan, run the plan, and write the reject file if one is requested."""
     for notice in plan.notices:
-        log_warning(notice)
-    outcome = loader.run(plan, on_progress=on_progress)
+        log_warning(reword_notice(notice, copies))
+    outcome = loader.run(
+        plan, on_progress=on_progress, on_warning=lambda notice: log_warning(reword_notice(notice, copies))
+    )
     loader.write_rejects(outcome)
-    return outcome
+    return replace(outcome, warnings=tuple(reword_notice(notice, copies) for notice in outcome.warnings))
 
 
 def _read_request(
@@ -131,6 +140,7 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
             spelled = re.compile(rf"{re.escape(path)}(?: record batch \d+,(?= row))?")
             error.message = spelled.sub(name, error.message)
             error.detail = None if error.detail is None else spelled.sub(name, error.detail)
+            error.hint = None if error.hint is None else spelled.sub(name, error.hint)
             if error.location is not None and error.location.file == path:
                 error.location = replace(error.location, file=name, part=None)
         # "from None" hides the causes of the error, because they name the temporary file.
