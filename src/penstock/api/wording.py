@@ -26,30 +26,13 @@ OPTIONS: Mapping[str, Field[Any]] = {
 # A whole command of a load at the end of a hint; any other command; an option, perhaps with a value.
 _SPELLED = re.compile(
     r"run: penstock load (?P<load>.*)$|penstock [a-z][^,;.]*"
-    r"|--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])(?:(?P<sign>[= ])(?P<value>'[^']*'|(?!--)\S+?)(?=[.,;:)]*(?:\s|$)))?",
+    r"|(?<![\w./-])--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])"
+    r"(?:(?P<sign>[= ])(?P<value>'[^']*'|(?!--)\S+?)(?=[.,;:)]*(?:\s|$)))?",
     re.DOTALL,
 )
 # The words that follow an option in messages and are not its value.
-_NO_VALUES = frozenset(
-    [
-        *(
-            "adjust",
-            "and",
-            "cannot",
-            "creates",
-            "does",
-            "exclude",
-            "for",
-            "go",
-            "has",
-            "if",
-            "is",
-            "it",
-            "names",
-            "need",
-        ),
-        *("needs", "of", "once", "or", "out", "takes", "value", "with", "without"),
-    ]
+_NO_VALUE = re.compile(
+    "adjust|and|cannot|creates|does|exclude|for|go|has|if|is|it|names|needs?|of|once|or|out|takes|value|with|without"
 )
 # The blank between two arguments.
 _BETWEEN = re.compile(r'(?:(?<=")|(?<==True)|(?<==False)) (?=[a-z_]+=["\dTF])')
@@ -64,6 +47,8 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
     Use mode="upsert", key="a", changed="load" to update rows.
     >>> print(in_python("With the options of all, run: penstock load --null '' --null NA --create --into t f.csv"))
     With the options of all, run: penstock.load(..., null=["", "NA"], create=True)
+    >>> print(in_python("a--create.csv: --create needs --names snake."))
+    a--create.csv: create=True needs names="snake".
     >>> print(in_python("Use --partial; or run penstock loads forget 1f2e --keep-rows.", ["partial"]))
     Use partial=True; or run penstock loads forget 1f2e --keep-rows.
     """
@@ -83,7 +68,7 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
         words = option.kind.metavar.split("|")
         has_words = len(words) > 1 and "N" not in words
         is_plain = value is not None and sign == " " and not value.startswith("'")
-        if value is None or (is_plain and (value not in words if has_words else value in _NO_VALUES)):
+        if value is None or (is_plain and (value not in words if has_words else _NO_VALUE.fullmatch(value))):
             return f"{name}{sign or ''}{value or ''}"
         return f"{name}={_literal(name, value.strip(chr(39)))}"
 
