@@ -27,9 +27,10 @@ OPTIONS: Mapping[str, Field[Any]] = {
 _SPELLED = re.compile(
     r"run: penstock load (?P<load>.*)$|penstock [a-z][^,;.]*"
     r"|(?<![\w./-])--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])"
-    r"(?:(?P<sign>[= ])(?P<value>'[^']*'|(?!--)\S+?)(?=[.,;:)]*(?:\s|$)))?",
+    r"(?:(?P<sign>[= ])(?P<value>'[^']*'|\"[^\"]*\"|(?!--)\S+?)(?=[.,;:)]*(?:\s|$)))?",
     re.DOTALL,
 )
+_QUOTES = ("'", '"')
 # The words that follow an option in messages and are not its value.
 _NO_VALUE = re.compile(
     "adjust|and|cannot|creates|does|exclude|for|go|has|if|is|it|names|needs?|of|once|or|out|takes|value|with|without"
@@ -47,8 +48,8 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
     Use mode="upsert", key="a", changed="load" to update rows.
     >>> print(in_python("With the options of all, run: penstock load --null '' --null NA --create --into t f.csv"))
     With the options of all, run: penstock.load(..., null=["", "NA"], create=True)
-    >>> print(in_python("a--create.csv: --create needs --names snake."))
-    a--create.csv: create=True needs names="snake".
+    >>> print(in_python("a--create.csv: --create needs --names snake, or --role 'a b'."))
+    a--create.csv: create=True needs names="snake", or role="a b".
     >>> print(in_python("Use --partial; or run penstock loads forget 1f2e --keep-rows.", ["partial"]))
     Use partial=True; or run penstock loads forget 1f2e --keep-rows.
     """
@@ -67,10 +68,10 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
             return f"{name}={match['no'] is None}{sign or ''}{value or ''}"
         words = option.kind.metavar.split("|")
         has_words = len(words) > 1 and "N" not in words
-        is_plain = value is not None and sign == " " and not value.startswith("'")
+        is_plain = value is not None and sign == " " and value[0] not in _QUOTES
         if value is None or (is_plain and (value not in words if has_words else _NO_VALUE.fullmatch(value))):
             return f"{name}{sign or ''}{value or ''}"
-        return f"{name}={_literal(name, value.strip(chr(39)))}"
+        return f"{name}={_literal(name, value[1:-1] if value[0] in _QUOTES else value)}"
 
     return _BETWEEN.sub(", ", _SPELLED.sub(spell, text))
 
