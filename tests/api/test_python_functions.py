@@ -6,6 +6,7 @@ import gzip
 import io
 import logging
 import os
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def test_bad_value_of_a_frame_is_one_error_with_row_and_column(database18: str, 
     assert location is not None
     assert (location.file, location.line, location.column) == ("DataFrame", row, "b")
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("make", [lambda t: t, lambda t: t.to_pandas(), lambda t: __import__("polars").from_arrow(t)])
@@ -195,3 +196,61 @@ def test_error_is_of_a_kind_that_the_package_exports(database18: str) -> None:
     with pytest.raises(penstock.TargetError, match='table "none" does not exist') as caught:
         penstock.load(io.StringIO("a\n1\n"), "none", to=database18)
     assert isinstance(caught.value, penstock.PenstockError)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ("if_exists", "mode"),
+        ("if_table_exists", "mode"),
+        ("name", "into"),
+        ("con", "to"),
+        ("sep", "delimiter"),
+        ("na_values", "null"),
+        ("dtype", "types"),
+        ("dayfirst", "date_order"),
+    ],
+)
+def test_argument_of_another_library_is_answered_with_ours(given: str, ours: str) -> None:
+    """Those of pandas' to_sql and read_csv, and of polars' write_database."""
+    options: Any = {given: "x"}
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{given}'; did you mean '{ours}'"):
+        penstock.load("f.csv", **options)
+
+
+def test_hint_names_arguments_and_commands_as_they_are_typed(database18: str, tmp_path: Path) -> None:
+    """Options of the command line would be none that a Python program can give."""
+    path = write_to(tmp_path / "f.csv", "id\n1\n")
+    load_id = penstock.load(path, "t", to=database18, create=True).load_id
+    write_to(path, "id\n1\n2\n")
+    with pytest.raises(penstock.TargetError) as caught:
+        penstock.load(path, "t", to=database18)
+    hint = caught.value.hint or ""
+    assert "--" not in hint
+    for words in ('mode="replace"', 'mode="upsert", key="LIST", changed="load"', f"penstock undo {load_id}"):
+        assert words in hint
+    with pytest.raises(penstock.UsageError) as refused:
+        penstock.load(io.StringIO("id\n1\n"), "t", to=database18, mode="upsert")
+    assert refused.value.message == 'mode="upsert" needs key'
+    assert 'key="a,b"' in (refused.value.hint or "")
+
+
+def test_warnings_name_arguments_and_the_source(database18: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In the outcome and in the log; a copied file object has no file that its reader knows."""
+    text = io.StringIO("id,name\n1,NULL\n")
+    warnings = penstock.load(text, "t", to=database18, create=True).warnings
+    assert [warning.uri for warning in warnings] == ["StringIO"]
+    hints = " ".join(warning.hint or "" for warning in warnings)
+    assert "--" not in hints + caplog.text
+    assert 'run: penstock.load(..., create=True, mode="replace", null=["", "NULL"])' in hints
+
+
+def test_outcome_prints_the_first_line_of_the_command(database18: str, tmp_path: Path) -> None:
+    """With what was not loaded."""
+    path = write_to(tmp_path / "f.csv", "id\n1\nx\n")
+    Loads(database18).execute("CREATE TABLE t (id int)")
+    shown = [str(penstock.load(path, "t", to=database18, on_error="reject")) for _ in range(2)]
+    assert re.fullmatch(
+        r"loaded 1 row into public.t in .* \(.* MB/s, 1 session\) on .*, database .*, rejected 1 record", shown[0]
+    )
+    assert re.fullmatch("nothing to load: 1 object already loaded on .*, database .*", shown[1])

@@ -112,7 +112,7 @@ def test_load_of_another_role_is_refused(admin: Loads, loads: Loads, user_name: 
     with pytest.raises(TargetError) as caught:
         verify(admin, load_id)
     assert f'it belongs to role "{user_name}"' in caught.value.message
-    assert f'--role "{user_name}"' in str(caught.value.hint)
+    assert f'role="{user_name}"' in str(caught.value.hint)
 
 
 # ---------------------------------------------------------------- row security

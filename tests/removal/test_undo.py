@@ -133,7 +133,7 @@ def test_rows_that_were_changed_since_are_told_and_only_partial_removes_the_rest
     loads.execute(change)
     error = refuse(loads, load_id, "cannot be undone as a whole")
     assert "299" in str(error.detail)
-    assert "--partial" in str(error.hint)
+    assert "partial=True" in str(error.hint)
     (done,) = penstock.undo(load_id, to=loads.conninfo, partial=True).tables
     assert (done.stored, done.rows) == (300, 299)
     assert loads.rows() == sorted([*OLD, *left], key=repr)

@@ -178,7 +178,8 @@ class Loads:
     def check(self, *targets: TargetJob, sessions: int | None = 2, rules: LoadRules = IMPATIENT) -> CheckOutcome:
         """Plan a load of the targets and only check it."""
         with self.loader() as loader:
-            return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules)))
+            job = LoadJob(targets=targets, sessions=sessions, rules=rules)
+            return loader.check(loader.plan(job, refuses_changed=False))
 
     def plan(self, *targets: TargetJob, rules: LoadRules = IMPATIENT) -> None:
         """Plan a load as --plan does: with a look at every object's dialect."""

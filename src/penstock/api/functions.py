@@ -12,10 +12,12 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
+from penstock.api.wording import reword_notice
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions
@@ -82,19 +84,27 @@ def load(
         raise UsageError("join cannot be used with file objects and tables", detail="No other host can read them.")
     copies: dict[str, str] = {}
     with ExitStack() as stack, _naming_copies(copies):
-        paths = [_path_of(each, stack, copies) for each in sources]
+        joins_levels = (options.get("names") or getattr(dialect, "names", None)) == "snake"
+        paths = [_path_of(each, stack, copies, joins_levels=joins_levels) for each in sources]
         request = _read_request(paths, into, {**options, "dialect": dialect, "to": to})
         loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
-        return _run(loader, loader.plan(request.job), on_progress)
+        return _run(loader, loader.plan(request.job), on_progress, copies)
 
 
-def _run(loader: Loader, plan: LoadPlan, on_progress: Callable[[LoadProgress], None] | None) -> LoadOutcome:
+def _run(
+    loader: Loader,
+    plan: LoadPlan,
+    on_progress: Callable[[LoadProgress], None] | None,
+    copies: Mapping[str, str] = MappingProxyType({}),
+) -> LoadOutcome:
     """Log the warnings of a plan, run the plan, and write the reject file if one is requested."""
     for notice in plan.notices:
-        log_warning(notice)
-    outcome = loader.run(plan, on_progress=on_progress)
+        log_warning(reword_notice(notice, copies))
+    outcome = loader.run(
+        plan, on_progress=on_progress, on_warning=lambda notice: log_warning(reword_notice(notice, copies))
+    )
     loader.write_rejects(outcome)
-    return outcome
+    return replace(outcome, warnings=tuple(reword_notice(notice, copies) for notice in outcome.warnings))
 
 
 def _read_request(
@@ -130,20 +140,23 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
             spelled = re.compile(rf"{re.escape(path)}(?: record batch \d+,(?= row))?")
             error.message = spelled.sub(name, error.message)
             error.detail = None if error.detail is None else spelled.sub(name, error.detail)
+            error.hint = None if error.hint is None else spelled.sub(name, error.hint)
             if error.location is not None and error.location.file == path:
                 error.location = replace(error.location, file=name, part=None)
         # "from None" hides the causes of the error, because they name the temporary file.
         raise error from None
 
 
-def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
+def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_levels: bool) -> str:
     """Return the path or URL of a source. A file object or a table is copied to a temporary file first.
+
+    If `joins_levels` is true, a frame may have columns with names in several levels.
 
     The path of a temporary file is added to `copies`, with the name that error messages show instead of the path. The
     file is deleted when the stack is closed.
     """
     if hasattr(source, "__arrow_c_stream__"):
-        table = str(_copy_table(source, stack))
+        table = str(_copy_table(source, stack, joins_levels=joins_levels))
         copies[table] = type(source).__name__
         return glob.escape(table)
     if not hasattr(source, "read"):
@@ -158,13 +171,13 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str]) -> str:
     return glob.escape(str(path))
 
 
-def _copy_table(source: Any, stack: ExitStack) -> Path:
+def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
     if find_spec("pyarrow") is None:
         raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
     from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
-    write_stream(source, path)
+    write_stream(source, path, joins_levels=joins_levels)
     return path
 
 

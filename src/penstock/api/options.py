@@ -8,14 +8,14 @@ from dataclasses import MISSING
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
-from penstock.core.values.options import describe_value, option_fields
+from penstock.api.wording import OPTIONS, reword_error
+from penstock.core.errors import PenstockError
+from penstock.core.values.options import describe_value
 from penstock.core.words import suggest
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
 # The options that say how to connect to the server, and in which schema its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
 # The options that functions accept by name. keywords.py has the types of these options.
@@ -34,12 +34,13 @@ RESUME_KEYWORDS = ("pg_bin", *RESUME)
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
     """Return a decorator for a function with **options.
 
-    The function accepts only these names, and help() shows them.
+    The function accepts only these names, and help() shows them. Its errors name arguments instead of options.
     """
     fields = [OPTIONS[name] for name in names]
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+        switches = [each.name for each in own if each.default is False]
         added = []
         for field in fields:
             default = {} if field.default is MISSING else field.default
@@ -54,7 +55,11 @@ def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callabl
                     near = suggest(name, signature.parameters)
                     hint = f"; did you mean {near!r}?" if near else ""
                     raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
-            return function(*args, **options)
+            try:
+                return function(*args, **options)
+            except PenstockError as error:
+                reword_error(error, switches)
+                raise
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         lines = [f"    {field.name}: {describe_value(field)}" for field in fields]

@@ -39,9 +39,9 @@ def hide_secrets(text: str) -> str:
 
 # The names that other loaders and PostgreSQL's own tools have for each of penstock's options.
 _FOREIGN: Final[Mapping[str, str]] = {
-    "into": "table tables table_name tablename target relation dest destination t",
-    "to": "database db dbname dsn conn connection connection_string conninfo uri url host hostname port user username "
-    "password pg postgres server d u p",
+    "into": "name table tables table_name tablename target relation dest destination t",
+    "to": "database db dbname dsn con conn engine connection connection_string conninfo uri url host hostname port "
+    "user username password pg postgres server d u p",
     "role": "owner",
     "delimiter": "delim sep separator fs field_terminator fields_terminated_by field_separator",
     "quote": "quotechar quote_char enclosed_by",
@@ -50,8 +50,9 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "skip_lines": "skiprows skip_rows skip_leading_rows",
     "columns": "fields column_names cols",
     "set": "default defaults constant",
+    "date_order": "dayfirst day_first",
     "rename": "map mapping alias",
-    "mode": "overwrite append truncate replace upsert on_conflict if_exists write_mode conflict",
+    "mode": "overwrite append truncate replace upsert on_conflict if_exists if_table_exists write_mode conflict",
     "key": "keys primary_key pk unique_key conflict_columns on",
     "sessions": "jobs workers threads parallel parallelism concurrency processes connections j",
     "format": "file_format filetype file_type type f",
@@ -59,7 +60,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "create": "create_table",
     "types": "infer infer_types schema dtypes",
     "add_columns": "evolve merge_schema schema_evolution",
-    "on_error": "ignore_errors skip_errors max_errors errors store_rejects",
+    "on_error": "ignore_errors skip_errors max_errors errors on_bad_lines store_rejects",
     "max_rejects": "reject_limit maxerrors max_bad_records error_limit",
     "reject_file": "rejects bad_file badfile reject_path errors_file log_errors",
     "transform": "sql query",

@@ -94,14 +94,18 @@ class Loader(Closing):
             self._sources.close()
         self._connect.close()
 
-    def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
+    def plan(
+        self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None, refuses_changed: bool = True
+    ) -> LoadPlan:
         """Examine sources, table and server, and return what a load would do. Changes nothing. Raises PenstockError.
 
+        If an object has changed since it was loaded, that is an error before anything of it is read, unless the job
+        says what to do with it. A plan for `check` needs no such error: `refuses_changed` is then false.
         After the first successful connection, transient faults are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
-        plan = self._patiently(lambda: self._look(job))
+        plan = self._patiently(lambda: self._look(job, refuses_changed=refuses_changed))
         if (path := self._housekeeping.reject_file) is not None:
             objects = [source for target in plan.targets for source in target.objects]
             # Standard input (descriptor 0) may be the same file as the reject file.
@@ -123,7 +127,7 @@ class Loader(Closing):
 
         return self._patiently(run)
 
-    def _look(self, job: LoadJob) -> LoadPlan:
+    def _look(self, job: LoadJob, *, refuses_changed: bool) -> LoadPlan:
         if self._resumes is None:
             is_own_job = True
         else:
@@ -146,6 +150,7 @@ class Loader(Closing):
                 aws_timeout_s=self._housekeeping.aws_timeout,
                 warnings=heard,
                 on_notice=self._on_notice,
+                refuses_changed=refuses_changed,
             )
             return plan_load(job, tools)
 

@@ -24,7 +24,7 @@ from penstock.core.values.job import Housekeeping
 from penstock.core.values.mode import CLIENT_ROUTE
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
-from penstock.loading.claim.decide import refuse_joint
+from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
 from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
 from penstock.loading.imports.route import import_sessions
@@ -65,6 +65,8 @@ class PlanTools:
     warnings: WarningLog = field(default_factory=WarningLog)
     # Shows what the planning waits for.
     on_notice: Callable[[str], None] = log_notice
+    # Whether an object that has changed since it was loaded is an error of the plan. A check reads it all the same.
+    refuses_changed: bool = True
 
 
 def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
@@ -174,6 +176,7 @@ def _gather(
         ledger_schema=ledger_schema,
         is_embedded=tools.connect.is_embedded,
         stores=stores,
+        refuse_changed=partial(refuse_changed, rules=job.rules) if tools.refuses_changed else None,
     )
 
 

@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
 from penstock.cli.output import PROBLEMS, Messages, write_result
+from penstock.core.values.server import describe_server
 from penstock.loading.command.progress import showing_progress
-from penstock.loading.views.outcome import describe_server
 from penstock.proof.view import describe_verification
 
 Values = Annotated[

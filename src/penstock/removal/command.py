@@ -11,7 +11,7 @@ import typer
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
 from penstock.cli.output import write_result
 from penstock.core.units import count_nouns
-from penstock.loading.views.outcome import describe_server
+from penstock.core.values.server import describe_server
 
 if TYPE_CHECKING:
     from penstock.removal.values import UndoOutcome

@@ -14,8 +14,9 @@ from penstock.core.values.change import RepairStep, name_with_attached
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import pick, split_names
+from penstock.core.values.server import describe_server
 from penstock.core.words import line_up
-from penstock.loading.views.outcome import describe_server, server_object, staging_object
+from penstock.loading.views.outcome import server_object, staging_object
 from penstock.settings.view import describe_results
 from penstock.temp.view import describe_removed, report_object
 

@@ -16,7 +16,7 @@ from support.loads import IMPATIENT, Loads, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.values.job import Mode
+    from penstock.core.values.job import Mode, Types
     from penstock.loading.values.outcome import LoadProgress
 
 
@@ -182,3 +182,52 @@ def test_progress_counts_only_files_that_are_to_be_read(loads: Loads, path: Path
     loads.run(target(path.parent), on_progress=heard.append)
     assert {progress.size_bytes for progress in heard} == {new.stat().st_size}
     assert heard[0].bytes_read == 0
+
+
+@pytest.mark.parametrize("types", ["text", "widen"])
+@pytest.mark.parametrize(
+    "content",
+    [b"a,b\n1,2\n", b"c\n1\n", b"a\n\xff\n", b'a\n"open\n', b"a\nno number\n", b"", b"PAR1"],
+    ids=["new column", "other column", "not UTF-8", "open quote", "other type", "empty", "other format"],
+)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_corrected_file_has_changed_before_anything_of_its_content_matters(
+    loads: Loads, tmp_path: Path, content: bytes, types: Types, is_alone: bool
+) -> None:
+    """The hint has every way to correct the table; nothing of the file is looked at, nor warned of."""
+    folder = tmp_path / "nightly"
+    folder.mkdir()
+    write_to(folder / "1.csv", "a\n1\n2\n3\n")
+    if not is_alone:
+        write_to(folder / "2.csv", "a\n4\n")
+    loads.execute("CREATE TABLE u (a int)")
+    job = replace(target(folder, into="u", header=True), types=types, create=types != "text")
+    load_id = loads.run(job).load_id
+    (folder / "1.csv").write_bytes(content)
+    with pytest.raises(TargetError, match="has changed since it was loaded") as caught:
+        loads.plan(job)
+    for way in (f"penstock undo {load_id}", "--mode replace", "--mode upsert --key", "--changed load"):
+        assert way in (caught.value.hint or "")
+
+
+def test_corrected_file_may_be_checked_before_it_is_loaded(loads: Loads, tmp_path: Path) -> None:
+    """A check stores nothing, so it asks nobody what to do with the former version."""
+    path = write_to(tmp_path / "f.csv", "a\n1\n")
+    loads.execute("CREATE TABLE u (a int)")
+    loads.run(target(path, into="u"))
+    write_to(path, "a\n1\nx\n")
+    assert loads.check(target(path, into="u")).problem_count == 1
+
+
+def test_corrected_file_is_upserted_or_replaces_the_rows(loads: Loads, tmp_path: Path) -> None:
+    """As the hint says, into a table that the file was appended to."""
+    path = write_to(tmp_path / "f.csv", "a,b\n1,x\n2,y\n")
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
+    loads.run(target(path, into="u"))
+    write_to(path, "a,b\n1,corrected\n2,y\n")
+    upsert = replace(target(path, into="u"), mode="upsert", key=("a",))
+    assert loads.run(upsert, rules=LoadRules(retry_for=0.0, changed="load")).updated > 0
+    assert loads.rows("u") == [(1, "corrected"), (2, "y")]
+    write_to(path, "a,b\n1,again\n")
+    loads.run(replace(target(path, into="u"), mode="replace"))
+    assert loads.rows("u") == [(1, "again")]

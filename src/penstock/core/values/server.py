@@ -133,3 +133,12 @@ class Unread:
 
     what: str
     why: str
+
+
+def describe_server(server: str, database: str) -> str:
+    """Return the end of a result's first line: the server and the database.
+
+    >>> describe_server("embedded PostgreSQL 18", "postgres")
+    ' on embedded PostgreSQL 18, database postgres'
+    """
+    return f" on {server}, database {database}" if server else ""

@@ -242,14 +242,43 @@ def _is_loaded(
         return False
     if rules.changed == "skip":
         return True
-    is_named = item.version is not None
-    kept = "; its rows update those of the version before" if is_updating else " too; rows of the version before stay"
-    raise TargetError(
+    raise _changed_since_it_was_loaded(item, known[-1], is_updating=is_updating)
+
+
+def refuse_changed(
+    items: Sequence[LedgerObject], known: Sequence[KnownObject], *, rules: LoadRules, is_updating: bool
+) -> None:
+    """Raise TargetError if a loaded object has another size now, unless the rules say what to do with it.
+
+    The sizes are known before anything is read. An object that still has its size may have its content too, which
+    `decide_objects` finds out when the load begins.
+    """
+    if rules.again or rules.changed != "error":
+        return
+    for item, indexes in zip(items, find_known(items, known), strict=True):
+        found = [known[index] for index in indexes if known[index].target_oid == item.target_oid]
+        is_loaded = bool(found) and all(each.state == "complete" for each in found)
+        if is_loaded and item.size_bytes is not None:
+            sizes = {each.size_bytes for each in found}
+            if None not in sizes and item.size_bytes not in sizes:
+                raise _changed_since_it_was_loaded(item, found[-1], is_updating=is_updating)
+
+
+def _changed_since_it_was_loaded(item: LedgerObject, found: KnownObject, *, is_updating: bool) -> TargetError:
+    is_named, load_id = item.version is not None, found.load_id
+    ways = "Use --changed load to load the new version; its rows update those of the version before."
+    if not is_updating:
+        ways = (
+            f"Run penstock undo {load_id} and load again, use --mode replace to load all files anew, or use "
+            "--mode upsert --key LIST --changed load to update rows by a key. With --changed load alone, the rows of "
+            "the version before stay."
+        )
+    return TargetError(
         f'"{item.uri}" {"has" if is_named else "may have"} changed since it was loaded into table "{item.target}"',
-        detail=f"Load {known[-1].load_id} loaded another version of it."
+        detail=f"Load {load_id} loaded another version of it."
         if is_named
-        else f"Load {known[-1].load_id} loaded it. Its server names no version, neither by ETag nor by Last-Modified.",
-        hint=f"Use --changed load to load the new version{kept}. Use --changed skip to skip it.",
+        else f"Load {load_id} loaded it. Its server names no version, neither by ETag nor by Last-Modified.",
+        hint=f"{ways} Use --changed skip to skip it.",
     )
 
 

@@ -10,7 +10,8 @@ from penstock.cli.options import LEDGER, Json, open_ledger, takes
 from penstock.cli.output import write_result
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.options import pick, split_names
-from penstock.loading.views.outcome import describe_server, server_object
+from penstock.core.values.server import describe_server
+from penstock.loading.views.outcome import server_object
 
 Grant = Annotated[
     str | None, typer.Option("--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it.")

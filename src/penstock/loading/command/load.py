@@ -197,7 +197,7 @@ class LoadCommand:
         remember_target(asdict(access) | {"ledger_schema": house.ledger_schema, "load": more})
         connect = connect_to(**asdict(request.access))
         with Loader(connect, request.housekeeping, resumes=resumes) as loader:
-            plan = loader.plan(request.job, on_notice=self.messages.note)
+            plan = loader.plan(request.job, on_notice=self.messages.note, refuses_changed=action != "check")
             if action == "plan":
                 self._plan(loader, plan, connect)
                 return

@@ -15,13 +15,13 @@ from penstock.cli.options import LEDGER, Json, LoadId, open_ledger, tables, take
 from penstock.cli.output import Messages, write_result
 from penstock.core.errors import UsageError
 from penstock.core.values.options import parse_duration
+from penstock.core.values.server import describe_server
 from penstock.loading.views.outcome import (
     describe_load,
     describe_loads,
     describe_metrics,
     describe_missing,
     describe_pruned,
-    describe_server,
     describe_staging,
     load_object,
     server_object,

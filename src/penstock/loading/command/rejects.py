@@ -12,6 +12,7 @@ from penstock.cli.options import LEDGER, Json, RejectingId, open_ledger, takes
 from penstock.cli.output import REJECTS, Messages, write_result
 from penstock.core.errors import UsageError
 from penstock.core.values.names import parse_table_name
+from penstock.core.values.server import describe_server
 from penstock.loading.command.records import (
     cause_object,
     describe_causes,
@@ -19,7 +20,7 @@ from penstock.loading.command.records import (
     describe_retry,
     note_reject_files,
 )
-from penstock.loading.views.outcome import describe_server, server_object
+from penstock.loading.views.outcome import server_object
 
 Discard = Annotated[bool, typer.Option("--discard", help="Delete them: they will not be loaded.")]
 

@@ -62,13 +62,15 @@ def gather_inputs(
     ledger_schema: str | None = None,
     is_embedded: bool = False,
     stores: bool = True,
+    refuse_changed: Callable[..., None] | None = None,
 ) -> Inputs:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
     `on_notice` is called for targets without objects and with empty files. For each target, a few hundred KiB of one
     object are read: the first object with text that is not loaded according to the ledger in `ledger_schema`, which is
     None if there is no ledger. Unless `stores` is false, it is checked whether the server and the tables can be loaded
-    into. Raises TargetError, ServerError, and SourceError if no target can be read.
+    into. `refuse_changed` is called with what the ledger knows of the objects, before anything of them is read. Raises
+    TargetError, ServerError, and SourceError if no target can be read.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server) if stores else ():
@@ -83,6 +85,7 @@ def gather_inputs(
             server=server,
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
+            refuse_changed=refuse_changed,
             stores=stores,
             failed=failed,
         )
@@ -109,6 +112,7 @@ def _gather_target(
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
+    refuse_changed: Callable[..., None] | None,
     stores: bool,
     failed: list[tuple[UnreadableObject, SourceError]],
 ) -> TargetInput | None:
@@ -128,9 +132,10 @@ def _gather_target(
     unknown, may_be_loaded = objects, False
     depends_on_files = target.types != "text" or target.add_columns
     if facts is not None and ledger_schema is not None and not target.landing.is_fresh:
-        # If there is only one object, it is the sample. Whether it is loaded is looked up when the load begins.
+        found = _find_unknown(target, objects, facts, connection, ledger_schema, refuse_changed)
+        # If there is only one object, it is the sample. Whether it is loaded is decided when the load begins.
         if len(objects) > 1 or depends_on_files:
-            unknown = _find_unknown(objects, facts, connection, ledger_schema)
+            unknown = found
         may_be_loaded = not unknown or (len(objects) == 1 and not depends_on_files and not objects[0].is_pipe)
     try:
         sample = _sample_first(unknown or objects, objects, target.dialect, sources)
@@ -182,23 +187,31 @@ def _count_lines(
 
 
 def _find_unknown(
-    objects: tuple[SourceObject, ...], facts: TableFacts, connection: Connection, ledger_schema: str
+    target: TargetJob,
+    objects: tuple[SourceObject, ...],
+    facts: TableFacts,
+    connection: Connection,
+    ledger_schema: str,
+    refuse_changed: Callable[..., None] | None,
 ) -> tuple[SourceObject, ...]:
     """Return the objects that no complete load has loaded with their present size.
 
-    Returns all objects if the role may not read the ledger.
+    Returns all objects if the role may not read the ledger. Raises TargetError.
     """
+    items = [
+        ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
+        for number, source in enumerate(objects)
+    ]
     try:
-        items = [
-            ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
-            for number, source in enumerate(objects)
-        ]
         known = look_up(connection, ledger_schema, "", items, lock="").known
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise
         # A role that may not read the ledger cannot load, and the load reports that later.
         return objects
+    if refuse_changed is not None:
+        files = [item for source, item in zip(objects, items, strict=True) if not source.is_pipe]
+        refuse_changed(files, known, is_updating=target.landing.updates)
     loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}
     return tuple(
         source

@@ -6,6 +6,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.frozen import frozen
+from penstock.core.units import MB, count_nouns, format_duration
+from penstock.core.values.server import describe_server
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
@@ -137,6 +139,35 @@ class LoadOutcome:
     diagnoses: tuple[Diagnosis, ...] = ()
     # What this process has done if several hosts loaded (--join), otherwise None.
     share: LoadShare | None = None
+
+    @property
+    def transformed(self) -> frozenset[str]:
+        """The tables of transforms, which have stored the rows in tables that penstock does not know."""
+        return frozenset(statement.table for statement in self.statements)
+
+    @property
+    def headline(self) -> str:
+        """What was loaded, in one line: the first one that the command prints."""
+        on_server = describe_server(self.server, self.database)
+        if self.load_id is None:
+            skipped = self.objects_skipped
+            why = f"{count_nouns(skipped, 'object')} already loaded" if skipped else "no files"
+            return f"nothing to load: {why}{on_server}"
+        tables = list(dict.fromkeys(file.table for file in self.files if file.table not in self.transformed))
+        # If only the last transaction of an interrupted load remained, the outcome has no files.
+        into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
+        what = f"loaded {count_nouns(self.rows, 'row')}{into}"
+        if self.statements and not tables:
+            what = f"staged {count_nouns(sum(statement.records for statement in self.statements), 'record')}"
+        rate = self.bytes_copied / self.seconds / MB if self.seconds > 0 else 0.0
+        pace = f"{rate:.{0 if rate >= 100 else 1}f} MB/s, {count_nouns(self.sessions, 'session')}"
+        return f"{what} in {format_duration(self.seconds)} ({pace}){on_server}"
+
+    def __str__(self) -> str:
+        """Return what was loaded, and how much was not, in one line."""
+        rejected = [f"rejected {count_nouns(self.rejected, 'record')}"] if self.rejected else []
+        unreadable = [f"{count_nouns(len(self.unreadable), 'object')} not readable"] if self.unreadable else []
+        return ", ".join([self.headline, *rejected, *unreadable])
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
         """Return the outcome together with what one step did."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.accounts import FileOutcome, Rows, StepPart
+from penstock.core.values.server import describe_server
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
@@ -24,24 +25,8 @@ _SLOWEST_SHOWN = 10
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
     """Return in one line what was loaded. If there are several files, a line for each file follows."""
-    # Do not name the tables of transforms, because penstock does not know into which tables a transform stored rows.
-    transformed = {statement.table for statement in outcome.statements}
-    tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
-    # If only the last transaction of an interrupted load remained, the outcome has no files.
-    into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
-    pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {count_nouns(outcome.sessions, 'session')}"
-    what = f"loaded {count_nouns(outcome.rows, 'row')}{into}"
-    if outcome.statements and not tables:
-        what = f"staged {count_nouns(sum(statement.records for statement in outcome.statements), 'record')}"
-    on_server = describe_server(outcome.server, outcome.database)
-    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace}){on_server}"]
+    lines = [outcome.headline]
     if outcome.load_id is None:
-        why = (
-            f"{count_nouns(outcome.objects_skipped, 'object')} already loaded"
-            if outcome.objects_skipped
-            else "no files"
-        )
-        lines = [f"nothing to load: {why}{on_server}"]
         if outcome.objects_skipped:
             lines.append("to load them again, also with other options: --again")
     elif outcome.objects_skipped:
@@ -67,7 +52,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     lines += describe_rejected(outcome)
     if len(outcome.files) > 1:
         is_merged = _is_merged(outcome) or bool(outcome.statements)
-        lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
+        lines += _describe_files(outcome.files, outcome.transformed, counted="records" if is_merged else "rows")
     lines += describe_steps(outcome.steps) + describe_verdict(outcome.diagnoses)
     if outcome.load_id is not None and not outcome.statements:
         lines.append(f"to compare the table with the files: penstock verify {outcome.load_id} --values")
@@ -129,15 +114,6 @@ def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], 
         for file in shown
     ]
     return lines + line_up([heads, *rows], align="<<>>", indent="  ")
-
-
-def describe_server(server: str, database: str) -> str:
-    """Return the end of a result's first line: the server and the database.
-
-    >>> describe_server("embedded PostgreSQL 18", "postgres")
-    ' on embedded PostgreSQL 18, database postgres'
-    """
-    return f" on {server}, database {database}" if server else ""
 
 
 def server_object(server: ServerFacts) -> dict[str, object]:
@@ -207,11 +183,6 @@ def describe_check(outcome: CheckOutcome) -> str:
 def check_object(outcome: CheckOutcome) -> dict[str, object]:
     """Return what --json prints of a check."""
     return {"state": "checked", **asdict(outcome)}
-
-
-def _rate(length_bytes: int, seconds: float) -> str:
-    rate = length_bytes / seconds / MB if seconds > 0 else 0.0
-    return f"{rate:.0f} MB/s" if rate >= 100 else f"{rate:.1f} MB/s"
 
 
 # The metrics of a table: the field of TableTotals, the metric's name, and its help.

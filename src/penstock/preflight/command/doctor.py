@@ -40,9 +40,9 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     """
     if sources and "into" not in options:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
-    from penstock.api.functions import doctor as examine
+    from penstock.api.functions import examine
 
-    found = examine(source=sources or (), **options)
+    found = examine(options.get("into"), sources or (), to=options.get("to"), options=options)
     planned = found.planned
     if as_json:
         write_result(as_object(found))

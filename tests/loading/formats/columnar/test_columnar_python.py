@@ -73,22 +73,3 @@ def test_index_of_pandas_with_a_name_is_data(loads: Loads, keys: list[str]) -> N
     frame = pandas.DataFrame({"id": [1, 2, 3], "t": ["a", "b", "c"], "n": [7, 8, 9]})
     penstock.load(frame.set_index(keys), "t", to=loads.conninfo, create=True, no_record=True)
     assert loads.execute("SELECT id, t, n FROM t ORDER BY id") == [(1, "a", 7), (2, "b", 8), (3, "c", 9)]
-
-
-def test_index_of_pandas_without_a_name_is_no_data(loads: Loads) -> None:
-    """It numbers the rows, also of a part of a frame."""
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": [1, 2, 3]})
-    penstock.load(frame[frame.id > 1], "t", to=loads.conninfo, create=True, no_record=True)
-    assert loads.execute("SELECT * FROM t ORDER BY id") == [(2,), (3,)]
-
-
-def test_index_of_pandas_that_is_a_column_too_is_stored_once(loads: Loads) -> None:
-    """If the values differ, the frame is refused: a table has one column of the name."""
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": [1, 2, 3]})
-    penstock.load(frame.set_index("id", drop=False), "t", to=loads.conninfo, create=True, no_record=True)
-    assert loads.execute("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
-    other = frame.set_index("id", drop=False).assign(id=[3, 2, 1])
-    with pytest.raises(penstock.PenstockError, match="could not copy a table of type DataFrame"):
-        penstock.load(other, "t", to=loads.conninfo, no_record=True)

@@ -127,6 +127,9 @@ def name_sql_type(kind: Any) -> str | None:
     """
     if is_encoded(kind) and not _can_take(kind.value_type):
         return None
+    # The storage of pandas' own extensions is something else than the value: a period is the number of one.
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith("pandas."):
+        return None
     kind = plain_type(kind)
     if types.is_decimal(kind):
         # Before PostgreSQL 15, a scale cannot be negative.
