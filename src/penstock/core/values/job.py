@@ -180,11 +180,17 @@ class TargetJob:
         texts("COLUMN"),
         "Skip a column of the file. A name that no file has is an error. May be given several times.",
     )
+    only: tuple[str, ...] = _columns(
+        (),
+        NAMES,
+        "Columns of the file that are loaded, as in a,b,c; all others are skipped. A name that no file has is an "
+        "error. May be given several times.",
+    )
     missing: OnMissing = _columns(
         "error",
         words(OnMissing),
-        "What to do if a file lacks a column of the table, or one of --skip: error; or default: the column gets its "
-        "default or null, which a NOT NULL column without a default cannot (default: error).",
+        "What to do if a file lacks a column of the table, or one of --skip or --only: error; or default: the column "
+        "gets its default or null, which a NOT NULL column without a default cannot (default: error).",
     )
 
     copy_format: CopyFormat = _server(
@@ -203,6 +209,11 @@ class TargetJob:
         if self.columns is not None and option is not None:
             raise UsageError(
                 f"{option} and --columns exclude each other", hint="--columns has the names of the table's columns."
+            )
+
+        if self.only and self.skip:
+            raise UsageError(
+                "--only and --skip exclude each other", hint="All columns but those of --only are skipped."
             )
 
     @property

@@ -19,6 +19,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.options import quote_name
 from penstock.core.values.table import TableFacts
+from penstock.core.words import list_names
 
 _COMMA = sql.SQL(", ")
 
@@ -271,10 +272,12 @@ def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[st
         if column is None:
             raise TargetError(
                 f'column "{name}" of --key does not exist in table "{target.name}"',
-                detail=f"The table has: {', '.join(column.name for column in target.columns)}.",
+                detail=f"The table has: {list_names([column.name for column in target.columns], quote='')}.",
             )
         if name not in columns:
-            reason = "The table computes it." if column.is_generated else f"The file fills: {', '.join(columns)}."
+            reason = (
+                "The table computes it." if column.is_generated else f"The file fills: {list_names(columns, quote='')}."
+            )
             raise TargetError(
                 f'column "{name}" of --key is not in the file',
                 detail=reason,

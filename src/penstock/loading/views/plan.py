@@ -258,7 +258,12 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         ],
         align="<<",
     )
-    lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    uses = field_uses(target)
+    shown = [use for use in uses if use.column is not None or not target.job.only]
+    rows = [_field_row(use) for use in shown]
+    if len(shown) < len(uses):
+        rows.append((f"{format_count(len(uses) - len(shown))} others", "", "skipped", ""))
+    lines += line_up(rows, align="<<<<", indent="  ")
     if target.typed and target.create_columns is not None:
         lines += describe_creation(target)
     others = [(name, "<-", "folder", f"{value} (first file)") for name, value in folder_columns(target).items()]

@@ -14,6 +14,7 @@ from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import TargetJob
 from penstock.core.values.source import FORMAT_NAMES, ColumnarSample
 from penstock.core.values.table import ColumnMap
+from penstock.core.words import list_names
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult
 
@@ -41,7 +42,7 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
     if job.columns is not None and len(job.columns) != len(sample.fields):
         raise UsageError(
             f"--columns names {len(job.columns)} columns, and the file has {len(sample.fields)}",
-            detail=f"{uri} has: {', '.join(sample.names)}.",
+            detail=f"{uri} has: {list_names(sample.names, quote='')}.",
             hint="Leave it out: the file names its columns.",
         )
     return ProbeResult(
