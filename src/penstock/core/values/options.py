@@ -8,7 +8,7 @@ values unread to the dataclass, and `read_options` reads them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -234,6 +234,15 @@ def split_names(text: str) -> tuple[str, ...]:
     import csv  # noqa: PLC0415 (few loads name columns)
 
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def join_lists(texts: Sequence[str] | None) -> str | None:
+    """Return the comma-separated lists of an option that may be given several times as one; None if there is none.
+
+    >>> join_lists(["a,b", "c"])
+    'a,b,c'
+    """
+    return ",".join(texts) if texts else None
 
 
 def quote_name(name: str) -> str:
