@@ -32,6 +32,7 @@ from penstock.loading.formats.probe.form import validate_options
 from penstock.loading.plan.modes import (
     added_changes,
     check_changes,
+    check_key_names,
     check_mode,
     check_types,
     choose_landing,
@@ -121,6 +122,8 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
     )
     column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
     target = replace(target, column_map=column_map, refusal=refusal)
+    if target.created_key and not job.merge_key:
+        check_key_names(table, target.created_key, column_map.columns)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target))
     notices = (*_name_notices(probe, target, uri=uri), *_table_notices(table, gathered))
