@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import TargetError, UsageError
+from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, snake_name
 from penstock.core.values.notice import Notice
@@ -520,7 +521,7 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
     more = ",..." if len(header) > _NAMES_SHOWN else ""
     raise TargetError(
         "the header has no name for the first field, which has row names",
-        detail=f"{uri}: the header has {len(header)} names, and each record {len(header) + 1} fields.",
+        detail=f"{uri}: the header has {count_nouns(len(header), 'name')}, and each record {len(header) + 1} fields.",
         hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {ROW_NAME}.",
     )
 

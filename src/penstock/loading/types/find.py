@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
 from penstock.core.host.machine import cpu_count
-from penstock.core.units import format_bytes, format_count
+from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import SourceObject
@@ -406,7 +406,7 @@ def _look(group: _Targets, works: Sequence[PlannedObject], tools: LoadTools, *, 
         return found
     size = total_size(work.source for work in left)
     length = "size unknown" if size is None else format_bytes(size)
-    count = f"{format_count(len(left))} object{'' if len(left) == 1 else 's'}"
+    count = count_nouns(len(left), "object")
     tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
     # Ignore the warnings of this check, because the load checks the objects again.
     refuse_other_dialects(left, tools.sources, WarningLog())
