@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.api.functions import retry
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadRules
@@ -144,6 +145,19 @@ def test_chosen_name_without_a_column_is_never_ignored(loads: Loads, write: Writ
         assert caught.value.message == 'name "late" of the file belongs to no column of table "public.t"'
     loads.run(make_target(path, only="id,late", create=False, types="text", add_columns=True))
     assert loads.execute("SELECT late FROM t WHERE id = -2") == [("7",)]
+
+
+def test_rejected_record_with_other_names_is_retried(loads: Loads, write: Write) -> None:
+    """The ledger knows that they are passed over."""
+    loads.execute("CREATE TABLE t (id int)")
+    padding = [{"id": number, "pad": "x" * 200} for number in range(5_000)]
+    path = write(_lines(*padding, {"id": "x", "late": 7}), "1.jsonl")
+    given = make_target(path, only="id", create=False, types="text")
+    outcome = loads.run(given, rules=LoadRules(on_error="reject", retry_for=0.0))
+    assert (outcome.rows, outcome.rejected) == (5_000, 1)
+    loads.execute("ALTER TABLE t ALTER COLUMN id TYPE text")
+    assert outcome.load_id is not None
+    assert retry(outcome.load_id, to=loads.conninfo).rows == 1
 
 
 def test_renamed_name_is_chosen_by_either_name(loads: Loads, write: Write) -> None:

@@ -119,7 +119,7 @@ def _show_usage(context: Context) -> str:
 def _list_params(context: Context, params: Sequence[Parameter], *, is_whole: bool = False) -> Table:
     # Arguments come first, without a heading; then the headings that most need, so that both helps have one order.
     needed = [param for param in params if param.name in _NEEDED]
-    found: Table = {"": []} | {_name_heading(param): [] for param in needed}
+    found: Table = {heading: [] for heading in ("", *map(_name_heading, needed))}
     for param in params:
         record = param.get_help_record(context)
         assert record is not None

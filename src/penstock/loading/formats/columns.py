@@ -233,7 +233,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     )
 
 
-def name_records(header: Sequence[str], job: TargetJob) -> Sequence[str]:
+def name_records(header: Sequence[str], job: TargetJob) -> tuple[str, ...]:
     """Return the names of records of JSON Lines: those known beforehand, and those of --only that may come later."""
     if job.columns is not None:
         return job.columns
@@ -298,7 +298,7 @@ def unknown_columns(
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
         return {}
-    names = name_records(names, job) if is_by_name else names
+    names = name_records(names, job) if is_by_name else tuple(names)
     created = job.dialect.name_columns(names)
     return {created[index]: index for index, column in _find_columns(names, job, table).items() if column is None}
 

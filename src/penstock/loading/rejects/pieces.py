@@ -377,6 +377,7 @@ def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
         field_count=fields["field_count"],
         ends_empty=fields.get("ends_empty", False),
         names=None if (names := fields.get("names")) is None else tuple((name, index) for name, index in names),
+        skips_others=fields.get("skips_others", False),
         takes_json=tuple(fields.get("takes_json", ())),
         notations=tuple(fields.get("notations", ())),
     )
