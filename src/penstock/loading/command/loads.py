@@ -106,8 +106,8 @@ def list_loads(
 ) -> None:
     """List the loads of a database: state, rows, rate, missing objects.
 
-    With an id, show that load; with a command, show or forget one of them, or prune the ledger. Options must come after
-    the command or id.
+    With an id or latest, show that load; with a command, show or forget one of them, or prune the ledger. Options must
+    come after the command or id.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
