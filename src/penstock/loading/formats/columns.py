@@ -590,12 +590,14 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         and (column.is_not_null or not (job.landing.is_keyed or job.missing == "default" or job.add_columns))
     ]
     if missing:
-        fault = "is skipped" if is_skipped(missing[0], missing[0], job) else "is not in the file"
+        is_left_out = is_skipped(missing[0], missing[0], job)
+        fault, lacks = ("is skipped", "does not fill") if is_left_out else ("is not in the file", "lacks")
+        have = "has" if len(missing) == 1 else "have"
         is_nullable = not all(column.is_not_null for column in table.columns if column.name in missing)
         null = f", or use --missing default, which stores null (or --set '{missing[0]}={NULL_PLACEHOLDER}')"
         raise TargetError(
             f'column "{missing[0]}" of table "{table.name}" {fault}',
-            detail=f"{uri} does not fill {list_names(missing)}, without a default.",
+            detail=f"{uri} {lacks} {list_names(missing)}, which {have} no default.",
             hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}.",
         )
 
