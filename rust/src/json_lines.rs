@@ -4,7 +4,7 @@
 //! record.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use memchr::{memchr, memchr3};
 
@@ -19,6 +19,7 @@ use crate::types::{fitting, ColumnTypes, BOOLEAN, FLAGS, JSONB, KEPT};
 const NULL: &[u8] = b"\\N";
 
 /// Writes records for COPY. Several names may belong to one column. Names that are given without a column are skipped.
+/// Names that are not given are errors, unless others are skipped.
 #[derive(Clone, Debug)]
 pub struct JsonRewriter {
     names: Names,
@@ -29,6 +30,7 @@ pub struct JsonRewriter {
     /// Whether each column has type json or jsonb. Such a column gets values as they are in the file.
     takes_json: Vec<bool>,
     is_whole: bool,
+    skips_others: bool,
     /// Writes the constants that end each record.
     tail: Rewriter,
 }
@@ -100,7 +102,14 @@ impl JsonRewriter {
             columns.push(column.filter(|&column| column < takes_json.len()));
         }
         let tail = Rewriter::new(Format::Text, b'\t', vec![NULL.to_vec()], None, constants, None)?;
-        Ok(Self { names: known, columns, folded, takes_json, is_whole, tail })
+        Ok(Self { names: known, columns, folded, takes_json, is_whole, skips_others: false, tail })
+    }
+
+    /// Returns this rewriter. If `skips_others`, it skips the values of all names that it was not given.
+    #[must_use]
+    pub fn skipping_others(mut self, skips_others: bool) -> Self {
+        self.skips_others = skips_others;
+        self
     }
 
     /// Returns how each record of a block ends. `extra` are constants of this block, which follow those of all blocks.
@@ -199,7 +208,9 @@ impl JsonRewriter {
         let (mut guess, mut skipped) = (0, Vec::new());
         read_object(record, |name, value| {
             let number = self.names.find(name, guess).or_else(|| self.folded.get(&fold(name)).copied());
-            let number = number.ok_or_else(|| JsonFault::Unknown { name: show_name(name) })?;
+            let Some(number) = number else {
+                return if self.skips_others { Ok(()) } else { Err(JsonFault::Unknown { name: show_name(name) }) };
+            };
             guess = number + 1;
             let was_seen = match self.columns[number] {
                 Some(column) => values[column].replace(value).is_some(),
@@ -285,9 +296,9 @@ fn write_text(text: &[u8], output: &mut Vec<u8>) {
 /// Finds all names in the records of a block, in the order in which they first appear, and the types of their values.
 ///
 /// The type of a string is that of its text. Only objects and arrays are jsonb. Records that cannot be read are
-/// skipped.
+/// skipped, and so are names that are not in `only`, which has names in lower case without blanks around them.
 #[must_use]
-pub fn find_types(block: &[u8], wanted: u64) -> Vec<(Vec<u8>, ColumnTypes)> {
+pub fn find_types(block: &[u8], wanted: u64, only: Option<&BTreeSet<Vec<u8>>>) -> Vec<(Vec<u8>, ColumnTypes)> {
     let mut names = Names::default();
     let mut columns: Vec<ColumnTypes> = Vec::new();
     let mut found: Vec<(usize, Value)> = Vec::new();
@@ -295,7 +306,11 @@ pub fn find_types(block: &[u8], wanted: u64) -> Vec<(Vec<u8>, ColumnTypes)> {
         let (mut guess, known) = (0, names.list.len());
         found.clear();
         let is_read = read_object(record, |name, value| {
-            let number = names.find(name, guess).unwrap_or_else(|| names.add(name.to_vec()));
+            let known = names.find(name, guess);
+            if known.is_none() && only.is_some_and(|only| !only.contains(&fold(name))) {
+                return Ok(());
+            }
+            let number = known.unwrap_or_else(|| names.add(name.to_vec()));
             guess = number + 1;
             found.push((number, value));
             Ok(())
@@ -391,7 +406,7 @@ mod tests {
         let block = b"{\"n\":1,\"d\":\"2024-01-01\",\"j\":[1],\"z\":null}\n[]\n{\"y\":1,\"x\":}\n\
                       {\"j\":{},\"n\":\"3000000000\",\"m\":{}}\n{\"m\":\"{}\",\"b\":true}\n";
         let all = (1 << 10) - 1;
-        let found = find_types(block, all);
+        let found = find_types(block, all, None);
         let of = |name: &str| &found.iter().find(|(each, _)| each == name.as_bytes()).unwrap().1;
         let names: Vec<_> = found.iter().map(|(name, _)| String::from_utf8(name.clone()).unwrap()).collect();
         assert_eq!(names.join(""), "ndjzmb");
@@ -400,5 +415,15 @@ mod tests {
         assert_eq!((lost.last().unwrap().0 & INTEGER, lost.last().unwrap().1.line), (INTEGER, 3));
         assert_eq!((of("j").fits, of("m").fits, of("b").fits), (JSONB, 0, BOOLEAN));
         assert_eq!((of("z").fits, &of("z").first), (all, &None));
+    }
+
+    #[test]
+    fn names_that_are_not_wanted_are_neither_written_nor_reported() {
+        let block = "{\"x\":[1],\"a\":1,\"x\":2}\n{\"y\":1,\"A \":3}\n";
+        let skipping = rewriter(&[]).skipping_others(true);
+        assert_eq!(written(&skipping, block).unwrap(), "1\t\\N\t\\N\n3\t\\N\t\\N\n");
+        assert!(written(&skipping, "{\"a\":1,\"A\":2}").is_err());
+        let found = find_types(block.as_bytes(), 0, Some(&BTreeSet::from([b"a".to_vec()])));
+        assert_eq!(found.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>(), [&b"a"[..], b"A "]);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -277,14 +278,15 @@ struct JsonRewriter(NativeJsonRewriter);
 #[pymethods]
 impl JsonRewriter {
     #[new]
-    #[pyo3(signature = (*, names, takes_json, constants=None))]
+    #[pyo3(signature = (*, names, takes_json, constants=None, skips_others=false))]
     fn new(
         names: Vec<(Vec<u8>, Option<usize>)>,
         takes_json: Vec<bool>,
         constants: Option<Vec<Option<Vec<u8>>>>,
+        skips_others: bool,
     ) -> PyResult<Self> {
         let rewriter = NativeJsonRewriter::new(names, takes_json, constants.unwrap_or_default());
-        rewriter.map(Self).map_err(to_value_error)
+        rewriter.map(|rewriter| Self(rewriter.skipping_others(skips_others))).map_err(to_value_error)
     }
 
     fn fits_any(
@@ -345,16 +347,18 @@ fn join<'a>(runs: &[&'a [u8]]) -> Cow<'a, [u8]> {
 }
 
 /// Returns the names in records of JSON Lines, and the types of their values. `segments` are (buffer, start, end) runs.
+/// If `only` is given, names that it does not have in lower case are skipped.
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
 #[pyfunction]
-#[pyo3(signature = (segments, *, wanted))]
+#[pyo3(signature = (segments, *, wanted, only=None))]
 fn find_json_types<'py>(
     py: Python<'py>,
     segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
     wanted: u64,
+    only: Option<BTreeSet<Vec<u8>>>,
 ) -> PyResult<Vec<(Bound<'py, PyBytes>, Types<'py>)>> {
     let runs = to_runs(&segments)?;
-    let found = py.detach(|| json_lines::find_types(&join(&runs), wanted));
+    let found = py.detach(|| json_lines::find_types(&join(&runs), wanted, only.as_ref()));
     Ok(found.iter().map(|(name, column)| (PyBytes::new(py, name), to_types(py, column))).collect())
 }
 

@@ -162,8 +162,11 @@ class JsonRewriter:
         names: Sequence[tuple[bytes, int | None]],
         takes_json: Sequence[bool],
         constants: Sequence[bytes | None] | None = None,
+        skips_others: bool = False,
     ) -> JsonRewriter:
         """Return a rewriter. `names` have the index of their column, None if their values are skipped.
+
+        If `skips_others`, the values of all other names are skipped, too; otherwise a record with one is an error.
 
         Without names, the whole record is the value of the only column. `takes_json` says for each column whether it
         gets its values as JSON.
@@ -197,10 +200,13 @@ class JsonRewriter:
     ) -> list[Change]:
         """Return the values that columns would change, as Rewriter does. Records that cannot be read are skipped."""
 
-def find_json_types(segments: Sequence[tuple[bytes, int, int]], *, wanted: int) -> list[tuple[bytes, Types]]:
+def find_json_types(
+    segments: Sequence[tuple[bytes, int, int]], *, wanted: int, only: set[bytes] | None = None
+) -> list[tuple[bytes, Types]]:
     """Return the names in records of JSON Lines, in the order in which they first appear, and what their values allow.
 
-    Records that cannot be read are skipped.
+    Records that cannot be read are skipped. If `only` is given, names are skipped that it does not have in lower case
+    without blanks around them.
     """
 
 def find_json_end(text: bytes) -> int | None:

@@ -48,13 +48,15 @@ def _login(admin: Loads, role: str) -> tuple[str, ...]:
     return ("--to", make_conninfo(admin.conninfo, user=role))
 
 
-@pytest.mark.parametrize("mode", [(), ("--mode", "upsert", "--key", "a")])
+@pytest.mark.parametrize(
+    ("mode", "grants"), [((), "--grant|{}, {}"), (("--mode", "upsert", "--key", "a"), "--grant|{}|--grant|{}")]
+)
 def test_ledger_is_shared_and_loads_are_not(
-    penstock: Run, admin: Loads, roles: tuple[str, str], files: list[str], mode: tuple[str, ...]
+    penstock: Run, admin: Loads, roles: tuple[str, str], files: list[str], mode: tuple[str, ...], grants: str
 ) -> None:
     """Both load, also by a merge; each sees the other's load, and cannot forget it."""
     ann, bob = roles
-    assert penstock("init", "--grant", f"{ann}, {bob}", "--to", admin.conninfo).code == 0
+    assert penstock("init", *grants.format(ann, bob).split("|"), "--to", admin.conninfo).code == 0
     for role, path in zip(roles, files, strict=True):
         assert penstock("doctor", "--into", "t", *_login(admin, role)).code == 0
         finished = penstock("load", path, "--into", "t", *mode, *_login(admin, role))

@@ -59,7 +59,10 @@ def test_loads_can_be_chosen(penstock: Run, loads: Loads, tmp_path: Path) -> Non
     shown = penstock("loads", "--to", loads.conninfo, "--limit", "2").out
     assert "earlier loads are not shown" in shown
     assert shown.startswith("loads on PostgreSQL ")
-    assert penstock("loads", "--to", loads.conninfo, "--since", "soon").code == 2
+    for since in ("soon", "2026", "29.11.2026"):
+        refused = penstock("loads", "--to", loads.conninfo, "--since", since)
+        assert (refused.code, f'"{since}" for --since' in refused.err) == (2, True)
+        assert "2026-11-29" in refused.err
 
 
 def test_prune_keeps_what_prevents_loading_twice(penstock: Run, loads: Loads, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -25,7 +26,6 @@ from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import LoadJob
@@ -274,6 +274,19 @@ def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, peo
     assert penstock(*command).object["rows"] == 3
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
+
+
+def test_latest_is_the_newest_load_that_is_shown_or_forgotten(penstock: Run, database18: str, people: str) -> None:
+    """Complete or not, as of verify and undo; one row is not told as rows."""
+    write_to(Path(people), "name,age\nAnn,1\n")
+    done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
+    for words in (["loads", "latest"], ["loads", "show", "latest"]):
+        shown = penstock(*words, "--to", database18).out
+        assert shown.startswith(f"load {done['load_id']}: complete")
+        assert "  1 row, " in shown
+    forgotten = penstock("loads", "forget", "latest", "--keep-rows", "--to", database18)
+    assert f"forgot load {done['load_id']}" in forgotten.err
+    assert '1 row of it remains in "public.people"' in forgotten.err
 
 
 @pytest.mark.parametrize("empty", ["DROP TABLE people", "a load"])

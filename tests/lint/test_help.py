@@ -145,11 +145,27 @@ def test_brief_help_has_a_whole_sentence_on_one_line_for_each_command(
 
 
 def test_brief_help_of_a_load_has_what_most_loads_need(show: Callable[..., str]) -> None:
-    """Fifteen options below their headings, each with its default."""
+    """Nineteen options below their headings, each with its default."""
     lines = show("load", "-h").splitlines()
-    assert len([line for line in lines if line.startswith("  --")]) == 15
+    assert len([line for line in lines if line.startswith("  --")]) == 19
+    messy = ("--skip-lines", "--only", "--skip", "--rename", "--set", "--add-columns")
+    assert {option for option in messy if any(line.startswith(f"  {option} ") for line in lines)} == {*messy}
     assert "Bad records" in lines
     assert "(default: stop)" in " ".join(" ".join(lines).split())
+
+
+def test_whole_help_of_a_load_has_the_headings_of_the_brief_one(
+    show: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same order, with every option, on at most 300 lines of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    whole, short = (show("load", option).splitlines() for option in ("--help", "-h"))
+    assert len(whole) <= 300
+    assert max(map(len, whole)) <= 80
+    headings = [line for line in short[2:-1] if line[:1].isalpha() and not line.endswith(".")]
+    assert [line for line in whole if line in headings] == headings
+    shown = {line.split()[0] for line in whole if line.startswith("  --")}
+    assert {param.opts[0] for param in _WALKED["penstock load"][0].params if param.opts[0].startswith("--")} == shown
 
 
 def test_brief_help_names_options_that_it_leaves_out(show: Callable[..., str]) -> None:

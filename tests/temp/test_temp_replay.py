@@ -245,7 +245,7 @@ def test_replay_of_which_every_statement_failed_is_no_success(
     path.write_text("SELECT pg_sleep(60)")
     argv = ["temp", "replay", "--sql", str(path), "--timeout", "200ms", "--place", place, "--concurrency", "1"]
     assert main([*argv, "--to", user_conninfo]) == 7
-    assert "failed with 1 sessions: canceling statement due to statement timeout" in capsys.readouterr().out
+    assert "failed with 1 session: canceling statement due to statement timeout" in capsys.readouterr().out
 
 
 def test_more_sessions_than_there_is_room_for_lose_nothing_that_was_measured(
@@ -275,7 +275,7 @@ def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(
     assert found.failure is None
     assert [each.is_elsewhere for each in (*found.first, *found.second)] == [False] * 3 + [True] * 3
     assert found.verdict == "was full"
-    assert any("penstock_small was full in 3 of 3 rounds with 1 sessions" in line for line in describe_replay(result))
+    assert any("penstock_small was full in 3 of 3 rounds with 1 session" in line for line in describe_replay(result))
 
 
 @pytest.mark.part("rest")

@@ -25,6 +25,7 @@ class LoadKeywords(TypedDict, total=False):
     columns: str | list[str] | tuple[str, ...] | None
     set: Mapping[str, str] | str | list[str] | tuple[str, ...]
     skip: str | list[str] | tuple[str, ...]
+    only: str | list[str] | tuple[str, ...]
     missing: Literal["error", "default"]
     copy_format: Literal["auto", "text", "binary"]
     format: Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"] | None

@@ -25,7 +25,7 @@ import typer.core
 from typer.main import get_command
 
 from penstock import __version__
-from penstock.cli.brief import add_brief_help
+from penstock.cli.help import add_help
 from penstock.cli.output import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -155,10 +155,6 @@ _QUOTED_OPTION = re.compile(r"'(--?[a-z][a-z-]*)'")
 # A line end within a paragraph.
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
-# Text that rich would read as markup, with the backslashes before it. The expression is that of rich.markup.escape,
-# copied because importing rich takes time.
-_MARKUP = re.compile(r"(\\*)(\[[a-z#/@][^[]*?\])")
-
 # The variable that the shell's completion sets, by typer's naming.
 _COMPLETION = "_PENSTOCK_COMPLETE"
 
@@ -198,19 +194,6 @@ def _join_lines(command: Command) -> None:
     command.help = _LINE_END.sub(" ", command.help or "")
     for below in getattr(command, "commands", {}).values():
         _join_lines(below)
-
-
-def _escape_help(command: Command) -> None:
-    """Have --help print the brackets of help texts, such as those of pg-penstock[report].
-
-    rich would read them as markup.
-    """
-    command.help = _MARKUP.sub(r"\1\1\\\2", command.help or "")
-    for param in command.params:
-        if isinstance(param, typer.core.TyperOption | typer.core.TyperArgument):
-            param.help = _MARKUP.sub(r"\1\1\\\2", param.help or "") or None
-    for below in getattr(command, "commands", {}).values():
-        _escape_help(below)
 
 
 class _LazyGroup(typer.core.TyperGroup):
@@ -331,9 +314,7 @@ def _run(arguments: list[str]) -> int:
         else:
             # The parser removes the words that it has read.
             command, path, rest = get_command(app), "penstock", [*arguments]
-        add_brief_help(command)
-        if "-h" not in rest:
-            _escape_help(command)
+        add_help(command)
         # -h, --help and --version print here.
         with naming_output_failure():
             context = command.make_context(path, rest)

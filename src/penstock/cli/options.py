@@ -200,12 +200,6 @@ def _annotate(field: Field[Any]) -> Any:
     return Annotated[kind | None, shown]
 
 
-LoadId = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID", show_default=False, help="The load's id, or its first characters.", autocompletion=loads
-    ),
-]
 NewestId = Annotated[
     str,
     typer.Argument(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 # Matches the user and password of a URL. In a PostgreSQL URI they may contain slashes, because people forget to encode
@@ -70,6 +71,9 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "retry_for": "retries retry timeout",
 }
 _MEANT = {foreign: ours for ours, names in _FOREIGN.items() for foreign in names.split()}
+
+# How many names a message lists.
+_NAMES_SHOWN = 5
 
 # How similar a mistyped name must be to one of penstock's names, and to a name of another tool. The first limit is just
 # above the likeness of --table and --role, which agree in two thirds of their letters and dashes.
@@ -140,6 +144,17 @@ def visible_page(text: str) -> str:
     </p>
     """
     return text.translate(_ON_LINES)
+
+
+def list_names(names: Collection[object], *, quote: str = '"') -> str:
+    """Return the first five of some names, and how many more there are.
+
+    >>> list_names(["a", "b"]), list_names(range(297), quote="")
+    ('"a", "b"', '0, 1, 2, 3, 4 and 292 more')
+    """
+    shown = ", ".join(f"{quote}{name}{quote}" for name in islice(names, _NAMES_SHOWN))
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def width_of(text: str) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.connect.errors import find_hint, is_passing
 from penstock.core.errors import PenstockError, ServerError
+from penstock.core.units import count_nouns
 from penstock.core.values.accounts import BackendIo, Stopwatch
 from penstock.loading.backend_io import read_backend_io
 from penstock.loading.copy.copy import CopyFailed
@@ -165,7 +166,7 @@ class LoadAttempt:
             connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
         except ServerError as error:
             # Continue with the sessions that are open. Other clients use the remaining connections.
-            self._tools.notice(f"continuing with {number} sessions: {error.message}")
+            self._tools.notice(f"continuing with {count_nouns(number, 'session')}: {error.message}")
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return

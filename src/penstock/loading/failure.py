@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
+from penstock.core.units import count_nouns
 from penstock.loading.files.local import STDIN_LOCATION
 from penstock.loading.plan.modes import compose_alter
 from penstock.loading.plan.remedies import add_command
@@ -69,9 +70,10 @@ def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: S
     `rows` is the number of rows that this process has seen committed to `tables`.
     """
     names = ", ".join(f'"{table}"' for table in tables)
+    stored = f"{count_nouns(rows, 'row')} {'was' if rows == 1 else 'were'}"
     stays = (
         f"The ledger does not have load {load_id} any more, so what it stored is not known: "
-        f"at least {rows:,} rows were committed to {names} and may still exist."
+        f"at least {stored} committed to {names} and may still exist."
     )
     extended = add_detail(error, stays)
     # Replace the error's own hint, which is for loads that can be resumed.
@@ -89,10 +91,11 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
         verb = "is" if len(emptied) == 1 else "are"
         return f"No rows were loaded; {names} {verb} empty." if names else "No rows were loaded."
     if plan.fills_tables:
-        return f"{rows:,} rows are committed in load {load_id}."
+        return f"{count_nouns(rows, 'row')} {'is' if rows == 1 else 'are'} committed in load {load_id}."
     is_altered = any(target.changes for target in plan.targets)
     return (
-        f"No {'row of a table' if is_altered else 'table'} was changed; {rows:,} records are staged in load {load_id}."
+        f"No {'row of a table' if is_altered else 'table'} was changed; {count_nouns(rows, 'record')} "
+        f"{'is' if rows == 1 else 'are'} staged in load {load_id}."
     )
 
 

@@ -13,7 +13,7 @@ from penstock.core.units import format_bytes, format_duration
 from penstock.core.values.change import RepairStep, name_with_attached
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import pick, split_names
+from penstock.core.values.options import join_lists, pick, split_names
 from penstock.core.values.server import describe_server
 from penstock.core.words import line_up
 from penstock.loading.views.outcome import server_object, staging_object
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 Plan = Annotated[bool, typer.Option("--plan", help="Print what would be restored, and do nothing else.")]
 ForgetMissing = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="NAME[,NAME]",
         help="Forget these indexes and keys, which a failed rebuild has left missing; print the statements "
-        "that create them by hand, and do nothing else.",
+        "that create them by hand, and do nothing else. May be given several times.",
     ),
 ]
 
@@ -58,8 +58,9 @@ def repair(
     with repairer:
         server = repairer.server()
         on_server = describe_server(server.name, server.database)
-        if plan or forget_missing is not None:
-            names = None if forget_missing is None else split_names(forget_missing) or ("",)
+        forgotten = join_lists(forget_missing)
+        if plan or forgotten is not None:
+            names = None if forgotten is None else split_names(forgotten) or ("",)
             steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
             planned = server_object(server) | {"steps": steps}
             write_result(planned if as_json else describe_steps(steps, on_server))

@@ -13,7 +13,7 @@ from penstock.cli.options import SERVER, Json, Quiet, open_target, takes
 from penstock.cli.output import PROBLEMS, Messages, show_warning, write_message, write_result
 from penstock.core.errors import Interrupted, ServerError, UsageError
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import parse_counts, parse_duration, split_names
+from penstock.core.values.options import join_lists, parse_counts, parse_duration, split_names
 from penstock.core.values.temp_place import parse_name, parse_scope
 from penstock.temp.view import (
     check_object,
@@ -78,9 +78,11 @@ ScopeOption = Annotated[
     str, typer.Option("--scope", metavar="SCOPE", help="Whose temporary work: server, database:NAME or role:NAME.")
 ]
 Grant = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        metavar="ROLE[,ROLE]", help="Let only these roles use it (default: the role of --scope, or else every role)."
+        metavar="ROLE[,ROLE]",
+        help="Let only these roles use it. May be given several times (default: the role of --scope, or else every "
+        "role).",
     ),
 ]
 SameDevice = Annotated[bool, typer.Option("--same-device", help="Place it there though the data is on the same disk.")]
@@ -110,7 +112,7 @@ def place(
     request = PlaceRequest(
         directory=directory,
         scope=parse_scope(scope),
-        granted=() if grant is None else tuple(map(parse_name, split_names(grant))),
+        granted=tuple(map(parse_name, split_names(join_lists(grant) or ""))),
         allows_same_device=same_device,
     )
     with closing(_open(options, is_quiet=quiet)) as keeper:
@@ -197,8 +199,13 @@ def replay(
         typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
     ] = None,
     concurrency: Annotated[
-        str, typer.Option("--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once.")
-    ] = "1,2,4",
+        list[str] | None,
+        typer.Option(
+            "--concurrency",
+            metavar="LIST",
+            help="Numbers of sessions that run a statement at once (default: 1,2,4).",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")] = 5,
     timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
         "10min"
@@ -231,7 +238,7 @@ def replay(
         sql=sql,
         top=top,
         setup=setup,
-        concurrencies=parse_counts(concurrency, option="--concurrency"),
+        concurrencies=parse_counts(join_lists(concurrency) or "1,2,4", option="--concurrency"),
         rounds=rounds,
         timeout_s=parse_duration(timeout, option="--timeout"),
         place=place,

@@ -268,7 +268,7 @@ def _describe_replayed(number: int, found: Sequence[Comparison], result: ReplayR
         yield from line_up([heads, *map(_row, measured)], align=">" * 10 + "<", indent="  ")
     for each in found:
         if each.failure is not None:
-            yield f"  failed with {each.sessions} sessions: {each.failure}"
+            yield f"  failed with {count_nouns(each.sessions, 'session')}: {each.failure}"
     last = measured[-1] if measured else None
     if last is None or last.verdict == "does not spill":
         return
@@ -280,12 +280,12 @@ def _describe_replayed(number: int, found: Sequence[Comparison], result: ReplayR
     if last.trial is not None:
         left = "nothing" if not last.trial.written_bytes else format_bytes(last.trial.written_bytes)
         yield (
-            f"  cheapest remedy, tried once with {last.sessions} sessions: work_mem = "
+            f"  cheapest remedy, tried once with {count_nouns(last.sessions, 'session')}: work_mem = "
             f"'{last.trial.work_mem_bytes // 1024}kB' took {last.trial.elapsed_s:.2f} s and spilled {left}"
         )
     for each in measured:
         if full := sum(run.is_elsewhere for run in each.second):
-            rounds = f"{full} of {len(each.second)} rounds with {each.sessions} sessions"
+            rounds = f"{full} of {len(each.second)} rounds with {count_nouns(each.sessions, 'session')}"
             yield f"  {result.second_place} was full in {rounds}: they ran in the server's default place"
 
 
@@ -340,10 +340,11 @@ def _times(runs: Sequence[StatementRun], median_s: float) -> tuple[str, str, str
 
 
 def _describe_places(each: Comparison, result: ReplayResult) -> Iterator[str]:
+    sessions = count_nouns(each.sessions, "session")
     for name, runs in ((result.first_place, each.first), (result.second_place, each.second)):
         if runs and (rates := runs[-1].device) is not None:
             yield (
-                f"  device below {name} with {each.sessions} sessions: {rates.busy:.0%} busy, queue {rates.queue:.1f}, "
+                f"  device below {name} with {sessions}: {rates.busy:.0%} busy, queue {rates.queue:.1f}, "
                 f"{rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} writes/s, "
                 f"{format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s"
             )

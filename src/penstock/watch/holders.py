@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.core.units import format_count, format_duration
+from penstock.core.units import count_nouns, format_duration
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -55,7 +55,7 @@ def describe_holder(row: CounterRow) -> str:
     else:
         who = f"{'prepared transaction' if kind == 'prepared' else 'slot'} {name}"
     state = row.get("state") if kind in ("backend", "slot") else None
-    parts = [who, *([str(state)] if state else []), f"{format_count(read_int(row, 'xid_age'))} transactions old"]
+    parts = [who, *([str(state)] if state else []), f"{count_nouns(read_int(row, 'xid_age'), 'transaction')} old"]
     return ", ".join(parts) + (f" ({format_duration(age_s)})" if isinstance(age_s, int | float) else "")
 
 

@@ -255,7 +255,7 @@ def _describe_rates(rates: Rates) -> list[str]:
 
 def _describe_work(work: RunningCommand) -> str:
     parts = [work.phase, "" if work.fraction is None else f"{work.fraction:.0%}"]
-    parts.append("" if work.rows is None else f"{work.rows:,} rows")
+    parts.append("" if work.rows is None else count_nouns(work.rows, "row"))
     parts.append("" if work.left_s is None else f"{format_duration(work.left_s)} left in this phase")
     return visible(f"{work.command} {work.table}: {', '.join(part for part in parts if part)} ({work.pid})")
 

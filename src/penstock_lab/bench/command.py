@@ -20,7 +20,7 @@ from penstock.cli.output import JSON_FORMAT, PROBLEMS, write_message, write_resu
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.values.job import Access
-from penstock.core.values.options import parse_counts, pick, spell_options
+from penstock.core.values.options import join_lists, parse_counts, pick, spell_options
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ Plot = Annotated[
 
 
 def choose_shapes(
-    text: str | None, known: Sequence[Shape], *, default: tuple[Shape, ...], volume: str | None
+    lists: Sequence[str] | None, known: Sequence[Shape], *, default: tuple[Shape, ...], volume: object
 ) -> tuple[Shape, ...]:
-    """Return the known topologies that a comma-separated list names, in the order of `known`.
+    """Return the known topologies that comma-separated lists name, in the order of `known`.
 
     If there is no list, they are `default`. Raises UsageError for an unknown name, and for a volume without a topology.
     """
+    text = join_lists(lists)
     names = default if text is None else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -64,7 +65,7 @@ def bulk_load(
         bool, typer.Option("--quick", help="Load fewer rows, on topology single by default, in one round.")
     ] = False,
     topology: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az, cluster (default: all)."
         ),
@@ -75,7 +76,7 @@ def bulk_load(
     ] = None,
     to: To = None,
     volume: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--volume",
             metavar="LIST",
@@ -105,7 +106,7 @@ def bulk_load(
     shapes = choose_shapes(topology, _BULK_LOAD_SHAPES, default=default, volume=volume)
     result = measure_bulk_load(
         QUICK if quick else FULL,
-        steps=choose_steps(None if volume is None else volume.split(",")),
+        steps=choose_steps(None if not volume else ",".join(volume).split(",")),
         shapes=shapes,
         files_from=files,
         open_target=None if to is None else lambda found: _open(to, found),
@@ -235,7 +236,7 @@ _COMMITS_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster"
 def commits(
     quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--topology",
             metavar="LIST",
@@ -352,13 +353,13 @@ def optimized_reads(
         bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, and two rounds.")
     ] = False,
     topology: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: single)."
         ),
     ] = None,
     sessions: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--sessions", metavar="LIST", help="Numbers of sessions (default: 1,2,4,8; with --quick 1,2,4)."),
     ] = None,
     to: ToReads = None,
@@ -391,8 +392,8 @@ def optimized_reads(
     default = () if to is not None else _READS_SHAPES[:1]
     shapes = choose_shapes(topology, _READS_SHAPES, default=default, volume=None)
     experiment = QUICK if quick else FULL
-    if sessions is not None:
-        experiment = replace(experiment, sessions=parse_counts(sessions, option="--sessions"))
+    if sessions:
+        experiment = replace(experiment, sessions=parse_counts(",".join(sessions), option="--sessions"))
     result = measure_reads(
         experiment,
         shapes=shapes,

@@ -16,7 +16,7 @@ from penstock.cli.options import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import NOT_RUNNING, write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import format_bytes, format_count
-from penstock.core.values.options import parse_duration
+from penstock.core.values.options import join_lists, parse_duration
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def imdb(
         typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files (default: 1)."),
     ] = None,
     tables: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--tables",
             metavar="LIST",
@@ -302,7 +302,8 @@ def imdb(
     r"""Write files shaped like IMDb's seven data files. They are gzip, tab separated, with a header and \N for null."""
     from penstock_lab.datasets.writer import write_imdb
 
-    chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
+    named = join_lists(tables)
+    chosen = None if named is None else [name.strip() for name in named.split(",") if name.strip()]
     if files is not None:
         _upload_files(files, out, tables=chosen, has_other_options=(scale, seed) != (None, None))
         return

@@ -175,9 +175,9 @@ def test_options_that_cannot_go_together_are_refused() -> None:
     with pytest.raises(UsageError, match="--against needs --to"):
         optimized_reads(against="host=x")
     with pytest.raises(UsageError, match='unknown topology "quorum"'):
-        optimized_reads(topology="quorum")
+        optimized_reads(topology=["quorum"])
     with pytest.raises(UsageError, match='invalid value "1,none" for --sessions'):
-        optimized_reads(sessions="1,none")
+        optimized_reads(sessions=["1,none"])
 
 
 def _missing() -> str | None:

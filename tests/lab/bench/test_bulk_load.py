@@ -187,11 +187,11 @@ def test_given_volumes_take_the_place_of_the_articles() -> None:
 def test_options_that_cannot_go_together_are_refused() -> None:
     """A server of the user has its own volumes; a volume has a form, and limits."""
     with pytest.raises(UsageError, match="--volume needs a topology"):
-        bulk_load(to="host=x", volume="gp2:250GiB")
+        bulk_load(to="host=x", volume=["gp2:250GiB"])
     with pytest.raises(UsageError, match="not a valid volume"):
-        bulk_load(volume="gp9")
+        bulk_load(volume=["gp9"])
     with pytest.raises(UsageError, match='unknown topology "quorum"'):
-        bulk_load(topology="quorum")
+        bulk_load(topology=["quorum"])
 
 
 def test_missing_rows_are_an_error_that_names_the_file() -> None:

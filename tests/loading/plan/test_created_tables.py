@@ -360,6 +360,38 @@ def test_killed_upsert_into_a_created_table_is_resumed(loads: Loads, path: Path)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
 
 
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace"])
+def test_key_is_the_primary_key_of_a_created_table_in_modes_without_merge(
+    loads: Loads, tmp_path: Path, mode: Mode
+) -> None:
+    """The same command loads the next file, and a row with a key that the table has is refused."""
+    names = ("1.csv", "2.csv", "3.csv")
+    for name, text in zip(names, ("id,v\n1,a\n", "id,v\n2,b\n", "id,v\n3,c\n3,d\n"), strict=True):
+        (tmp_path / name).write_text(text)
+        job = replace(target(tmp_path / name, create=True), mode=mode, key=("id",), types="infer")
+        if name == "3.csv":
+            with pytest.raises(DataError, match="unique"):
+                loads.run(job)
+        else:
+            loads.run(job)
+    keys = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'p'"
+    assert loads.execute(keys) == [("PRIMARY KEY (id)",)]
+
+
+@pytest.mark.parametrize("key", [("nope",), ("id", "id")])
+def test_key_of_an_append_that_the_created_table_lacks_is_refused(
+    loads: Loads, path: Path, key: tuple[str, ...]
+) -> None:
+    """Before anything is created; and without --create there is no table to give it to."""
+    path.write_text("id,v\n1,a\n")
+    with pytest.raises((TargetError, UsageError), match="--key"):
+        loads.run(replace(target(path, create=True), key=key))
+    assert not loads.has_table("t")
+    loads.execute("CREATE TABLE t (id int, v text)")
+    with pytest.raises(UsageError, match="--key"):
+        loads.run(replace(target(path), key=("id",)))
+
+
 def test_created_key_holds_for_other_formats(loads: Loads, path: Path) -> None:
     """JSON Lines, and values of --set; concurrent loads create the table once."""
     path.write_text('{"id": 1, "v": "a"}\n{"v": "b", "id": 2}\n')

@@ -227,7 +227,7 @@ def test_rejects_of_unlike_files_are_written_to_files_of_their_own(
     paths[1].write_text("parent,id\n,7\n")
     done = ledger.retry(run_id(outcome), paths[1])
     assert (done.rows, done.left, loads.rows("child")) == (1, 1, [(7, None)])
-    with pytest.raises(TargetError, match="has 1 records, and the load has 0"):
+    with pytest.raises(TargetError, match="has 1 record, and the load has 0"):
         ledger.retry(run_id(outcome), paths[1])
     paths[0].write_text("id,parent\n8,\n")
     assert (ledger.retry(run_id(outcome), paths[0]).left, loads.count("child")) == (0, 2)

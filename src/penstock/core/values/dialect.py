@@ -104,7 +104,7 @@ class DialectOptions:
         "born=dmy. 31.12.2025 and 31/12/25 10:00 are dmy. By default DateStyle decides. May be given several times.",
     )
     skip_lines: int = _files(
-        0, COUNT, "Skip so many lines of each file before its header or first record (default: 0)."
+        0, COUNT, "Skip the first N lines of each file. The next one is its header or first record (default: 0)."
     )
     header: bool | None = _files(None, SWITCH, "Whether each file's first line names columns.")
     encoding: str | None = _files(
@@ -123,8 +123,7 @@ class DialectOptions:
     rename: Mapping[str, str] = _columns(
         {},
         RENAMES,
-        "Load column OLD of the file into column NEW of the table. A name that no file has is an error. May be given "
-        "several times.",
+        "Load column OLD of the file into column NEW. A name that no file has is an error. May be given several times.",
     )
 
     def __post_init__(self) -> None:

@@ -105,12 +105,12 @@ class TargetJob:
         False,
         SWITCH,
         "Create the table if it does not exist. Its columns are named by the header (or --columns), and are of type "
-        "text unless --types is given. Parquet and Arrow files have types.",
+        "text unless --types is given. Parquet and Arrow have types.",
     )
     types: Types = _columns(
         "text",
         words(Types),
-        "Types of the columns that --create makes. text: all are text. infer: every value of every file is read before "
+        "Types of new columns. text: all are text. infer: every value of every file is read before "
         "the first row is loaded, and each column gets the first of boolean, integer, bigint, numeric, double "
         "precision, date, timestamp, timestamptz, uuid and jsonb that takes all its values, else text. widen: infer "
         "for a new table; of a table that exists, a column whose type does not keep the values is altered first, from "
@@ -119,8 +119,8 @@ class TargetJob:
     add_columns: bool = _columns(
         False,
         SWITCH,
-        "Add the columns of the files that the table lacks, of type text unless --types is given. Files that lack a "
-        "column that may be null are then loaded too.",
+        "Add the columns of the files that the table lacks. They are of type text unless --types is given. Files "
+        "that lack a column that may be null are then loaded too.",
     )
     mode: Mode = _what(
         "append",
@@ -134,8 +134,9 @@ class TargetJob:
     key: tuple[str, ...] = _what(
         (),
         NAMES,
-        "Key columns of upsert, insert-new and sync, as in a,b. They find the row of a record, and need a unique "
-        "index. Of a table that --create makes, they become the primary key. May be given several times.",
+        "Key columns, as in a,b. With upsert, insert-new and sync they find the row of a record, and need a unique "
+        "index. Of a table that --create makes, they become the primary key, in every mode. May be given several "
+        "times.",
     )
     keep: Keep = _what(
         "error",
@@ -166,8 +167,8 @@ class TargetJob:
     columns: tuple[str, ...] | None = _columns(
         None,
         NAMES,
-        "Columns of the table for the file's fields, as in a,b,c. They are in the file's order, and replace a header's "
-        "names. Of JSON Lines, names that its records have. May be given several times.",
+        "Columns for the file's fields, as in a,b,c. They are columns of the table, in the file's order, and "
+        "replace a header's names. Of JSON Lines, names that its records have. May be given several times.",
     )
     set: Mapping[str, str] = _columns(
         {},
@@ -180,11 +181,17 @@ class TargetJob:
         texts("COLUMN"),
         "Skip a column of the file. A name that no file has is an error. May be given several times.",
     )
+    only: tuple[str, ...] = _columns(
+        (),
+        NAMES,
+        "Columns of the file to load, as in a,b,c. All others are skipped. A name that no file has is an error. May "
+        "be given several times.",
+    )
     missing: OnMissing = _columns(
         "error",
         words(OnMissing),
-        "What to do if a file lacks a column of the table, or one of --skip: error; or default: the column gets its "
-        "default or null, which a NOT NULL column without a default cannot (default: error).",
+        "What to do if a file lacks a column of the table, or one of --skip or --only: error; or default: the column "
+        "gets its default or null, which a NOT NULL column without a default cannot (default: error).",
     )
 
     copy_format: CopyFormat = _server(
@@ -205,10 +212,20 @@ class TargetJob:
                 f"{option} and --columns exclude each other", hint="--columns has the names of the table's columns."
             )
 
+        if self.only and self.skip:
+            raise UsageError(
+                "--only and --skip exclude each other", hint="All columns but those of --only are skipped."
+            )
+
     @property
     def landing(self) -> Landing:
         """Return how records get into the table."""
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
+
+    @property
+    def merge_key(self) -> tuple[str, ...]:
+        """Return the columns by which records find their rows, none in modes that look for no rows."""
+        return self.key if self.landing.is_keyed else ()
 
     @property
     def used_keep(self) -> Keep | None:
@@ -261,7 +278,7 @@ class LoadRules:
         "first leads. If a host dies, the others take its objects. Local files must be on a file system that all hosts "
         "share. By default a second process waits for the first.",
     )
-    wait: bool = _ledger(True, SWITCH, "Fail if another process works on the same load, and do not wait for it.")
+    wait: bool = _ledger(True, SWITCH, "Fail, do not wait, if another process works on the load.")
     retry_for: float = _ledger(
         300.0,
         TIME,
@@ -282,7 +299,7 @@ class LoadRules:
     max_rejects: int | None = _rejects(
         None,
         COUNT,
-        "With --on-error reject, stop when more than N records were rejected.",
+        "With --on-error reject, stop if more than N are rejected.",
     )
     max_record: int = _rejects(
         MAX_RECORD_BYTES,
@@ -462,7 +479,7 @@ class Housekeeping:
         False,
         SWITCH,
         "Copy standard input and pipes to a temporary file first, so that several sessions can load it, and "
-        "retry. By default a pipe is loaded by one session in one transaction.",
+        "retry. By default one session loads a pipe in one transaction.",
     )
     reject_file: Path | None = _rejects(
         None,

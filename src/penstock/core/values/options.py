@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -233,6 +233,15 @@ def read_names(value: Any) -> tuple[str, ...]:
 def split_names(text: str) -> tuple[str, ...]:
     """Return the names in a comma-separated list, without folding their case."""
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def join_lists(texts: Sequence[str] | None) -> str | None:
+    """Return the comma-separated lists of an option that may be given several times as one; None if there is none.
+
+    >>> join_lists(["a,b", "c"])
+    'a,b,c'
+    """
+    return ",".join(texts) if texts else None
 
 
 def quote_name(name: str) -> str:

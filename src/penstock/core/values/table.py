@@ -122,6 +122,8 @@ class ColumnMap:
     # JSON Lines only, None for other formats: the names of values, each with the index of its column, or None if the
     # value is skipped. If there are no names, the whole record is the value of the first column.
     names: tuple[tuple[str, int | None], ...] | None = None
+    # JSON Lines only: whether names that are not in `names` are skipped. Otherwise a record that has one is refused.
+    skips_others: bool = False
     # JSON Lines only: the indexes of the columns that are sent their values as JSON.
     takes_json: tuple[int, ...] = ()
     # The notation of each column's values in the file. For dates it is dmy, mdy or ymd. For numbers it is 1234.5 as the

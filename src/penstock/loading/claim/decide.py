@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import LeftOutError, SourceError, TargetError, UsageError
 from penstock.core.frozen import frozen
+from penstock.core.units import count_nouns
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable
@@ -321,7 +322,7 @@ def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[i
     if found.rows and item.target_oid in emptied and rules.emptied != "skip":
         raise TargetError(
             f'table "{item.target}" was emptied after a part of this load was committed',
-            detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',
+            detail=f'Load {found.load_id} has committed {count_nouns(found.rows, "row")} of "{item.uri}".',
             hint="Use --emptied skip to load only what is missing; or run penstock loads forget "
             f"{found.load_id} --keep-rows, and load everything again.",
         )

@@ -9,12 +9,15 @@ import typer
 from penstock.cli.options import LEDGER, Json, open_ledger, takes
 from penstock.cli.output import write_result
 from penstock.core.values.job import Housekeeping
-from penstock.core.values.options import pick, split_names
+from penstock.core.values.options import join_lists, pick, split_names
 from penstock.core.values.server import describe_server
 from penstock.loading.views.outcome import server_object
 
 Grant = Annotated[
-    str | None, typer.Option("--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it.")
+    list[str] | None,
+    typer.Option(
+        "--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it. May be given several times."
+    ),
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing.")]
 
@@ -33,7 +36,8 @@ def init(
     role, a role must be a member of it. Run it as the database's owner, a member of that role, or a superuser.
     """
     house = Housekeeping(**pick(Housekeeping, options))
-    roles = () if grant is None else split_names(grant)
+    granted = join_lists(grant)
+    roles = () if granted is None else split_names(granted)
     with open_ledger(options) as view:
         statements = view.share(roles, is_publishing_allowed=house.publish_ledger, upgrades=upgrade, only_planned=plan)
         server = view.server()
@@ -43,6 +47,6 @@ def init(
     elif plan:
         write_result(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"])
     else:
-        granted = f", granted to {', '.join(roles)}" if roles else ""
+        receivers = f", granted to {', '.join(roles)}" if roles else ""
         on_server = describe_server(server.name, server.database)
-        write_result(f"the ledger is ready in schema {house.ledger_schema}{on_server}{granted}")
+        write_result(f"the ledger is ready in schema {house.ledger_schema}{on_server}{receivers}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from penstock.cli.options import LEDGER, Json, LoadId, open_ledger, tables, takes
+from penstock.cli.options import LEDGER, Json, NewestId, open_ledger, tables, takes
 from penstock.cli.output import Messages, write_result
 from penstock.core.errors import UsageError
-from penstock.core.values.options import parse_duration
+from penstock.core.units import count_nouns
+from penstock.core.values.options import OptionError, parse_duration, read_duration
 from penstock.core.values.server import describe_server
 from penstock.loading.views.outcome import (
     describe_load,
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     # typer contains its own copy of click, and the types in it have no public name.
     from typer._click import Command, Context
 
-# The beginning of a load's id. No command's name matches this pattern.
-_ID = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
+# The beginning of a load's id, or the word for the newest. No command's name matches this pattern.
+_ID = re.compile(r"[0-9a-f-]+|latest", re.IGNORECASE)
 
 
 class _LoadsGroup(typer.core.TyperGroup):
@@ -56,7 +58,11 @@ KeepRows = Annotated[
 
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only loads begun in that time, such as 12h or 7d, or since a date."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only loads begun in that time, such as 12h or 7d, or since a date such as 2026-11-29.",
+    ),
 ]
 Into = Annotated[
     str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
@@ -100,8 +106,8 @@ def list_loads(
 ) -> None:
     """List the loads of a database: state, rows, rate, missing objects.
 
-    With an id, show that load; with a command, show or forget one of them, or prune the ledger. Options must come after
-    the command or id.
+    With an id or latest, show that load; with a command, show or forget one of them, or prune the ledger. Options must
+    come after the command or id.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
@@ -147,11 +153,16 @@ def _write_metrics(options: Mapping[str, Any], path: Path | None) -> None:
 
 
 def _read_since(text: str, *, now: datetime) -> datetime:
-    """Return the time of --since, which is a date, or a duration before `now`. Raises UsageError."""
-    try:
+    """Return the time of --since, which is a date, or a duration before `now`. Raises UsageError.
+
+    A number without a unit is refused: it may be meant as a year.
+    """
+    with suppress(ValueError):
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        return now - timedelta(seconds=parse_duration(text, option="since"))
+    with suppress(ValueError):
+        if not text.strip().isdecimal():
+            return now - timedelta(seconds=read_duration(text))
+    raise OptionError("--since", text, "a time such as 12h or 7d, or a date such as 2026-11-29 or 2026-11-29T08:30")
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -167,10 +178,10 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 @app.command()
 @takes(LEDGER)
-def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
+def show(load_id: NewestId, as_json: Json = False, **options: Any) -> None:
     """Show a load's objects, what is missing of each, and who loads them."""
     with open_ledger(options) as view:
-        record, objects = view.load(view.find(load_id))
+        record, objects = view.load(view.find_newest(load_id))
         members = view.members(record.load_id)
     if as_json:
         write_result(load_object(record, objects) | {"members": members})
@@ -186,7 +197,7 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
     Staging tables of failed merges are removed, too. One small row of each object stays, so that it is not loaded
     twice. Loads with rejected records are kept: see penstock rejects --discard.
     """
-    age_s = parse_duration(older_than, option="older-than")
+    age_s = parse_duration(older_than, option="--older-than")
     with open_ledger(options) as view:
         pruned = view.prune(age_s=age_s)
     if as_json:
@@ -198,14 +209,16 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
 
 @app.command()
 @takes(LEDGER)
-def forget(load_id: LoadId, keep_rows: KeepRows = False, **options: Any) -> None:
+def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> None:
     """Remove a load from the ledger, and the tables created for it. Its objects then count as not loaded.
 
     A running load is refused. A load that has rows in its tables is refused without --keep-rows.
     """
     with open_ledger(options) as view:
-        whole_id = view.find(load_id)
+        whole_id = view.find_newest(load_id)
         staying = view.forget(whole_id, keeps_rows=keep_rows)
     Messages().note(f"forgot load {whole_id}")
     for each in staying:
-        Messages().note(f'{each.rows:,} rows of it remain in "{each.table}"')
+        Messages().note(
+            f'{count_nouns(each.rows, "row")} of it {"remains" if each.rows == 1 else "remain"} in "{each.table}"'
+        )

@@ -276,6 +276,7 @@ def _make_json_encoder(
         names=[(name.encode(), index) for name, index in names],
         takes_json=[index in column_map.takes_json for index in range(fed)],
         constants=[None if value is None else value.encode() for value in column_map.constants],
+        skips_others=column_map.skips_others,
     )
     return Encoder(
         spec=CopySpec(

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from penstock.core.errors import SourceError, naming_file
-from penstock.core.units import KIB, MIB
+from penstock.core.units import KIB, MIB, count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import MAX_RECORD_BYTES
 from penstock.core.values.notice import Notice
@@ -75,13 +75,15 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
             return chain((bytes(taken[ends[-1].end() :]),), text)
         if len(taken) > _SKIPPED_BYTES:
             raise SourceError(
-                "the lines to skip do not end", detail=f"{uri}: {lines} lines.", hint="Check --skip-lines."
+                "the lines to skip do not end",
+                detail=f"{uri}: {count_nouns(lines, 'line')}.",
+                hint="Check --skip-lines.",
             )
     # The last line of the file may have no line end.
     if taken and (found := len(taken.splitlines())) < lines:
         raise SourceError(
             "file has fewer lines than are to be skipped",
-            detail=f"{uri}: {found} of {lines} lines.",
+            detail=f"{uri}: {found} of {count_nouns(lines, 'line')}.",
             hint="Check --skip-lines.",
         )
     return iter(())

@@ -16,6 +16,7 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import ColumnarFormat, ColumnarSample, ObjectSample
 from penstock.loading.files.signatures import Signature
+from penstock.loading.formats.columns import find_loaded
 from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 
@@ -106,7 +107,8 @@ class Columnar(Format):
     ) -> Sequence[Notice]:
         """Return a warning for each bytea column of a new table if all its values in the file are text."""
         own = _described(sample.own)
-        untold = [field.name for field in own.fields if field.is_untold and field.name not in job.skip]
+        loaded = set(find_loaded(own.names, job).values())
+        untold = [field.name for index, field in enumerate(own.fields) if field.is_untold and index in loaded]
         if facts is not None or not untold:
             return ()
         file, opened = sources.open_columnar(sample.source, own.format)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import TargetError, UsageError
+from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.names import (
     MOST_COLUMNS,
@@ -20,6 +21,7 @@ from penstock.core.values.names import (
 )
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import Column, ColumnMap, TableFacts
+from penstock.core.words import list_names
 from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
         raise TargetError(
             f'cannot create table "{job.into}": {len(columns)} columns are too many',
             detail=f"A table has {MOST_COLUMNS} columns at most; {uri} has {len(header)} fields.",
-            hint="Check --delimiter, or skip columns with --skip.",
+            hint="Check --delimiter, or name the columns to load with --only.",
         )
     return columns
 
@@ -112,10 +114,9 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
     return Notice(code="empty-field", message=message, uri=uri, hint="Use --columns with one name more to load it.")
 
 
-def naming_notice(
-    header: Sequence[str] | None, field_count: int, options: DialectOptions, *, uri: str
-) -> Notice | None:
+def naming_notice(header: Sequence[str] | None, field_count: int, job: TargetJob, *, uri: str) -> Notice | None:
     """Return a warning about columns to be created whose names differ from the header's."""
+    options = job.dialect
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
         hint = "Use --header if the first line names the columns; if it is data, name them with --columns."
@@ -123,18 +124,20 @@ def naming_notice(
         return Notice(code="column-names", message=message, uri=uri, hint=hint)
     pairs = zip(header, options.name_columns(header), strict=True)
     changed = [
-        f'"{field.strip()}" is {name}' for field, name in pairs if fold_name(options.spell(field).strip()) != name
+        f'"{field.strip()}" is {name}'
+        for field, name in pairs
+        if fold_name(options.spell(field).strip()) != name and not is_skipped(field, name, job)
     ]
     if not changed:
         return None
-    more = f" and {len(changed) - _NAMES_SHOWN:,} more" if len(changed) > _NAMES_SHOWN else ""
-    message = f"created columns are not named as in the header: {', '.join(changed[:_NAMES_SHOWN])}{more}"
+    message = f"created columns are not named as in the header: {list_names(changed, quote='')}"
     return Notice(code="column-names", message=message, uri=uri, hint="Name the columns with --columns.")
 
 
 def is_skipped(field: str, name: str, job: TargetJob) -> bool:
-    """Return whether --skip names a field, by its name in the header or by the name of its column."""
-    return field in job.skip or name in job.skip
+    """Return whether --skip names a field, or --only does not, by its name in the header or that of its column."""
+    names = {field, field.strip(), name}
+    return not names.isdisjoint(job.skip) or (bool(job.only) and names.isdisjoint(job.only))
 
 
 def map_columns(
@@ -203,10 +206,10 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if (whole := find_whole_column(job, table)) is not None:
         return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
-    names = header if job.columns is None else job.columns
+    names = name_records(header, job)
     names = (*names, *(name for name in job.dialect.rename if name not in names))
-    refuse_many_names(len(names), uri=uri)
     found = _find_columns(names, job, table)
+    refuse_many_names(len(found), uri=uri)
     named = {names[index]: column.name for index, column in found.items() if column is not None}
     others = [
         column.name
@@ -233,7 +236,17 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
         takes_json=tuple(
             columns.index(column.name) for column in table.columns if column.is_json and column.name in columns
         ),
+        skips_others=bool(job.only),
     )
+
+
+def name_records(header: Sequence[str], job: TargetJob) -> tuple[str, ...]:
+    """Return the names of records of JSON Lines: those known beforehand, and those of --only that may come later."""
+    if job.columns is not None:
+        return job.columns
+    known = {*header, *(name.strip() for name in header), *job.dialect.name_columns(header)}
+    old = {new: name for name, new in job.dialect.rename.items()}
+    return (*header, *(old.get(name, name) for name in job.only if name not in known))
 
 
 def refuse_many_names(count: int, *, uri: str) -> None:
@@ -249,7 +262,7 @@ def refuse_many_names(count: int, *, uri: str) -> None:
 def _is_fed(column: Column, job: TargetJob) -> bool:
     """Return whether a column may be missing in records, because it gets its value elsewhere or must get none."""
     has_value = column.is_generated or column.has_default or bool(column.identity)
-    return has_value or column.name in job.set or column.name in job.skip
+    return has_value or column.name in job.set or is_skipped(column.name, column.name, job)
 
 
 def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
@@ -258,7 +271,7 @@ def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
     A column gets whole records if it is the only one without a default, and if no option names columns. A table that an
     interrupted run of the load has created gets values by name.
     """
-    if table.oid == 0 or job.create or job.columns is not None or job.add_columns or job.dialect.rename:
+    if table.oid == 0 or job.create or job.columns is not None or job.only or job.add_columns or job.dialect.rename:
         return None
     unfed = [column for column in table.columns if not _is_fed(column, job)]
     return unfed[0].name if len(unfed) == 1 and unfed[0].is_json else None
@@ -269,36 +282,41 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
     if find_whole_column(job, table) is not None:
         return
     _check_renames(job, table, names=header)
-    names = header if job.columns is None else job.columns
-    refuse_many_names(len(names), uri=uri)
-    unknown = [names[index] for index, column in _find_columns(names, job, table).items() if column is None]
+    names = name_records(header, job)
+    found = _find_columns(names, job, table)
+    refuse_many_names(len(found), uri=uri)
+    unknown = [names[index] for index, column in found.items() if column is None]
     if unknown:
-        listed = ", ".join(f'"{name}"' for name in unknown)
         raise TargetError(
             f'name "{unknown[0]}" of the file belongs to no column of table "{table.name}"',
-            detail=f"{uri}: {len(unknown)} of its names are unknown to the table: {listed}.",
+            detail=f"{uri}: {len(unknown)} of its names are unknown to the table: {list_names(unknown)}.",
             hint=_suggest(unknown[0], job, table)
-            or "Skip it with --skip, add it to the table with --add-columns, or use --on-error reject.",
+            or f"{_tell_skip(job)}, add it to the table with --add-columns, or use --on-error reject.",
         )
 
 
 def unknown_columns(
-    header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None
+    header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None, *, is_by_name: bool
 ) -> dict[str, int]:
-    """Return the names and indexes of the fields for which a table has no column, in the file's order."""
+    """Return the names and indexes of the fields for which a table has no column, in the file's order.
+
+    `is_by_name` says whether records name their fields, so that a name of --only may come later.
+    """
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
         return {}
+    names = name_records(names, job) if is_by_name else tuple(names)
     created = job.dialect.name_columns(names)
     return {created[index]: index for index, column in _find_columns(names, job, table).items() if column is None}
 
 
 def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:
-    for name in (*job.skip, *job.dialect.rename):
-        raise UsageError(
-            f'cannot {"skip" if name in job.skip else "rename"} column "{name}" of a file without a header',
-            hint="Name the file's fields with --columns.",
-        )
+    for verb, names in (("skip", job.skip), ("choose", job.only), ("rename", job.dialect.rename)):
+        for name in names:
+            raise UsageError(
+                f'cannot {verb} column "{name}" of a file without a header',
+                hint="Name the file's fields with --columns.",
+            )
     return tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
 
 
@@ -487,12 +505,22 @@ def _notation(column: Column, options: DialectOptions) -> str | None:
     return f"1{separator or ''}234{comma or '.'}5"
 
 
-def find_absent(names: Collection[str], job: TargetJob) -> list[tuple[str, str]]:
-    """Return the options --rename and --skip that name columns of the file, if the name is not among `names`."""
-    known = {*names, *(name.strip() for name in names)}
+def find_absent(
+    names: Collection[str], job: TargetJob, *, columns: Collection[str] | None = None
+) -> list[tuple[str, str]]:
+    """Return the options --rename, --skip and --only that name columns of the file, if `names` does not have the name.
+
+    If records name their fields, `columns` are the table's, which --rename and --skip may name, too. --only then names
+    what records name, because its names in any other form would not be found in records that are not known yet.
+    """
+    own = {*names, *(name.strip() for name in names)}
+    created = {*job.dialect.name_columns([*names])}
+    known = own | {*(columns or ())}
     absent = [("--rename", name) for name in job.dialect.rename if name not in known]
-    known |= {*job.dialect.name_columns([*names])}
-    return absent + [("--skip", name) for name in job.skip if name not in known]
+    absent += [("--skip", name) for name in job.skip if name not in known | created]
+    if columns is not None:
+        created = {job.dialect.rename.get(name, fold_name(name)) for name in own}
+    return absent + [("--only", name) for name in job.only if name not in own | created]
 
 
 def refuse_absent(
@@ -505,10 +533,11 @@ def refuse_absent(
     for option, name in absent:
         near = {each.strip().lower(): each.strip() for each in names}
         alike = difflib.get_close_matches(name.lower(), near, n=1)
+        shown = list_names([*names], quote="")
         hint = f'Perhaps you meant "{near[alike[0]]}".' if alike else None
         raise UsageError(
             f'column "{name}" of {option} is not in {"any file of the load" if is_all else "the file"}',
-            detail=f"{uri} has: {', '.join(names)}." if uri else f"The files have: {', '.join(names)}.",
+            detail=f"{uri} has: {shown}." if uri else f"The files have: {shown}.",
             hint=hint if is_all or hint else "If another file of the load has it, use --missing default.",
         )
 
@@ -518,7 +547,9 @@ def _refuse_none(columns: Sequence[str], names: Sequence[str], *, table: TableFa
     if not columns:
         raise TargetError(
             f'no column of table "{table.name}" gets a value from the file',
-            detail=f"{uri} has: {', '.join(names)}. All of them are skipped." if names else f"{uri} has no header.",
+            detail=f"{uri} has: {list_names(names, quote='')}. All of them are skipped."
+            if names
+            else f"{uri} has no header.",
             hint="Leave out a --skip, or give a column a value with --set."
             if names
             else "Give a column that is not generated a value with --set.",
@@ -532,7 +563,7 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
     more = ",..." if len(header) > _NAMES_SHOWN else ""
     raise TargetError(
         "the header has no name for the first field, which has row names",
-        detail=f"{uri}: the header has {len(header)} names, and each record {len(header) + 1} fields.",
+        detail=f"{uri}: the header has {count_nouns(len(header), 'name')}, and each record {len(header) + 1} fields.",
         hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {ROW_NAME}.",
     )
 
@@ -542,7 +573,7 @@ def _refuse_unknown(
 ) -> None:
     if not unknown:
         return
-    listed = ", ".join(f'"{name}"' for name in unknown)
+    listed = list_names(unknown)
     is_trailed = not names[-1].strip() and not unknown[-1].strip()
     if is_trailed or not unknown[0].strip():
         raise TargetError(
@@ -559,11 +590,16 @@ def _refuse_unknown(
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
         hint=(
             _suggest(unknown[0], job, table)
-            or "Skip it with --skip, add it to the table with --add-columns, or name the fields with --columns; if it"
-            " is data, use --no-header."
+            or f"{_tell_skip(job)}, add it to the table with --add-columns, or name the fields with"
+            " --columns; if it is data, use --no-header."
         )
         + _suggest_anew(job, table),
     )
+
+
+def _tell_skip(job: TargetJob, name: str = "") -> str:
+    """Return the hint to load a file without a column, without a full stop."""
+    return "Remove it from --only" if job.only else f"Skip it with --skip {name}".rstrip()
 
 
 def _name_all(names: Sequence[str]) -> str:
@@ -581,14 +617,14 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if name in job.set:
             raise TargetError(
                 f'column "{name}" is both in the file and in --set',
-                hint=f"Skip the file's with --skip {name}.",
+                hint=f"{_tell_skip(job, name)}, or leave out --set.",
             )
         column = table.column(name)
         if column is not None and column.is_generated:
             raise TargetError(
                 f'column "{name}" is generated and cannot be loaded',
                 detail=f'Table "{table.name}" computes it.',
-                hint=f"Skip it with --skip {name}.",
+                hint=f"{_tell_skip(job, name)}.",
             )
     missing = [
         column.name
@@ -599,12 +635,14 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         and (column.is_not_null or not (job.landing.is_keyed or job.missing == "default" or job.add_columns))
     ]
     if missing:
-        listed = ", ".join(f'"{name}"' for name in missing)
+        is_left_out = is_skipped(missing[0], missing[0], job)
+        fault, lacks = ("is skipped", "does not fill") if is_left_out else ("is not in the file", "lacks")
+        have = "has" if len(missing) == 1 else "have"
         is_nullable = not all(column.is_not_null for column in table.columns if column.name in missing)
         null = f", or use --missing default, which stores null (or --set '{missing[0]}={NULL_PLACEHOLDER}')"
         raise TargetError(
-            f'column "{missing[0]}" of table "{table.name}" is not in the file',
-            detail=f"{uri} lacks {listed}, which {'has' if len(missing) == 1 else 'have'} no default.",
+            f'column "{missing[0]}" of table "{table.name}" {fault}',
+            detail=f"{uri} {lacks} {list_names(missing)}, which {have} no default.",
             hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}."
             + _suggest_anew(job, table),
         )

@@ -24,6 +24,7 @@ from penstock.core.errors import DataError
 from penstock.core.frozen import frozen
 from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
 from penstock.core.values.source import ObjectSample, Range
+from penstock.core.words import list_names
 from penstock.ledger.values import CommittedRange, Coverage, LedgerUnit
 from penstock.loading.formats.columns import map_columns
 from penstock.loading.formats.probe.columnar import read_folder_values
@@ -316,10 +317,12 @@ class Format(ABC):
         )
         others = set(target.column_map.columns)
         if target.is_staged and others and set(column_map.columns) != others:
-            here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
+            here = [name for name in column_map.columns if name not in others]
+            first = [name for name in target.column_map.columns if name not in column_map.columns]
+            pairs = ((f"{uri} alone fills", here), ("the first file alone fills", first))
             raise DataError(
                 "the file has different columns from the first one",
-                detail=f"{uri} fills {here}; the first file {first}.",
+                detail=f"{'; '.join(f'{who} {list_names(names)}' for who, names in pairs if names)}.",
                 hint=f"Skip columns with --skip, or {target.landing.alone}.",
             )
         return column_map

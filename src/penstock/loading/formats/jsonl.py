@@ -17,7 +17,14 @@ from penstock.core.values.dialect import Dialect, DialectOptions
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import Compression, ObjectSample
 from penstock.loading.files.encodings import client_encoding, iconv_name
-from penstock.loading.formats.columns import find_whole_column, map_names, refuse_many_names, refuse_unknown_names
+from penstock.loading.formats.columns import (
+    find_loaded,
+    find_whole_column,
+    map_names,
+    name_records,
+    refuse_many_names,
+    refuse_unknown_names,
+)
 from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
 from penstock.loading.formats.probe.header import check_is_utf8
 from penstock.loading.formats.probe.probing import ProbeResult
@@ -200,10 +207,10 @@ class JsonLines(Textual):
             rejects=rejects,
             compression=sample.compression,
         )
-        names = job.columns if job.columns is not None else found.header or ()
+        names = name_records(found.header or (), job)
         if facts is not None and job.transform is None:
             return replace(found, notices=_find_whole_notices(names, job, facts, uri=uri))
-        refuse_many_names(len(names), uri=uri)
+        refuse_many_names(len(find_loaded(names, job)), uri=uri)
         if not names:
             raise DataError(
                 "no record names a column",
@@ -216,7 +223,8 @@ class JsonLines(Textual):
         """Check nothing: each record of JSON Lines may omit any of the names."""
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
-        if not rejects:
+        # With --only, records have no unknown names that could be rejected.
+        if not rejects or target.job.only:
             table = table_after_creation(target)
             refuse_unknown_names(target.header or (), job=target.job, table=table, uri=sample.source.uri)
         return super().map_first(sample, target, rejects=rejects)

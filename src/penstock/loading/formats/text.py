@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.core.connect.errors import find_hint
 from penstock.core.errors import DataError, FileLocation, TargetError
+from penstock.core.units import count_nouns
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.files.encodings import client_encoding, normalize_encoding
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
@@ -281,7 +282,7 @@ def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap
     )
     location = FileLocation(file=sample.source.uri, line=sample.first_line + record.line - 1)
     raise DataError(
-        f"a record has {count} field{'' if count == 1 else 's'}, and {field_count} are expected",
+        f"a record has {count_nouns(count, 'field')}, and {field_count} are expected",
         detail=f"{location}.",
         hint=hint or find_hint("22P04"),
         location=location,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.frozen import frozen
+from penstock.core.units import count_nouns
 from penstock.core.values.finding import Finding, refusal, refuse
 from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
 from penstock.core.values.names import quote_name
@@ -86,7 +87,7 @@ def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFa
     objects = sum(len(target.objects) for target in targets)
     if (near := _why_near(facts.link, objects, sessions)) is not None:
         return keep_client(near)
-    return _import(facts, f"auto: {_describe_link(facts.link)}, {objects} objects")
+    return _import(facts, f"auto: {_describe_link(facts.link)}, {count_nouns(objects, 'object')}")
 
 
 def keep_client(reason: str) -> RoutePlan:
@@ -106,14 +107,14 @@ def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> Ses
     objects = sum(len(target.objects) for target in targets)
     count, reason = sessions.initial, sessions.reason
     if objects < count:
-        count, reason = objects, f"{objects} object{'' if objects == 1 else 's'}, one in each session"
+        count, reason = objects, f"{count_nouns(objects, 'object')}, one in each session"
     return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
 
 
 def _why_near(link: Link | None, objects: int, sessions: int) -> str | None:
     """Return why the client's route is chosen, or None if the loader is far from the server and objects are many."""
     if objects < max(2, sessions):
-        return f"{objects} object{'' if objects == 1 else 's'}, fewer than sessions"
+        return f"{count_nouns(objects, 'object')}, fewer than sessions"
     if link is None:
         return "the link to the server was not measured"
     if link.round_trip_s < FAR_ROUND_TRIP_S or link.bytes_per_s > FAST_LINK_BYTES_PER_S:

@@ -194,7 +194,7 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: IndexPlanFacts) 
     if row is None or not index.is_valid:
         return "it is not valid"
     is_identity = row.is_replica_identity or (index.is_primary and table.replica_identity == "d")
-    is_merge_key = row.is_unique and bool(job.key) and set(index.key_columns) == set(job.key)
+    is_merge_key = row.is_unique and bool(job.merge_key) and set(index.key_columns) == set(job.merge_key)
     return _first(
         (not table.is_owner, f'partition {table.quoted_name} is owned by "{table.owner}"'),
         (bool(index.dependents), f"{', '.join(index.dependents)} depends on it"),

@@ -211,7 +211,8 @@ def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> 
     """Yield the records whose rows are known. The rows that a transform's statement stores are not."""
     for landing in landings:
         if landing.table is not None and landing.target.landing.statement == "merge":
-            key = find_key(connection, landing.facts, landing.target.job.key) if landing.target.job.key else None
+            merge_key = landing.target.job.merge_key
+            key = find_key(connection, landing.facts, merge_key) if merge_key else None
             yield _TargetRecords(landing=landing, staging=landing.table, key=key)
 
 

@@ -14,11 +14,12 @@ from psycopg import sql
 from penstock.core.catalogue.staging import SEQUENCE_COLUMN
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
-from penstock.core.errors import TargetError, UsageError
+from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.options import quote_name
 from penstock.core.values.table import TableFacts
+from penstock.loading.plan.modes import check_key_names
 
 _COMMA = sql.SQL(", ")
 
@@ -258,28 +259,6 @@ def _collate(column: KeyColumn) -> sql.Composed:
 
 
 # ---------------------------------------------------------------- errors about a key
-
-
-def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise UsageError or TargetError if a key's columns are not all in the table and in the file (`columns`)."""
-    if not key:
-        raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
-    for position, name in enumerate(key):
-        if name in key[:position]:
-            raise UsageError(f'column "{name}" is named twice in --key')
-        column = target.column(name)
-        if column is None:
-            raise TargetError(
-                f'column "{name}" of --key does not exist in table "{target.name}"',
-                detail=f"The table has: {', '.join(column.name for column in target.columns)}.",
-            )
-        if name not in columns:
-            reason = "The table computes it." if column.is_generated else f"The file fills: {', '.join(columns)}."
-            raise TargetError(
-                f'column "{name}" of --key is not in the file',
-                detail=reason,
-                hint="Choose a key whose columns the file has, or give the column a value with --set.",
-            )
 
 
 def _check_identities(target: TableFacts, updated: Iterable[str]) -> None:

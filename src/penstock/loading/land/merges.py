@@ -50,10 +50,11 @@ from penstock.loading.land.merge_errors import (
     name_by_number,
     refuse_duplicates,
 )
-from penstock.loading.land.merge_key import check_key, check_key_names
+from penstock.loading.land.merge_key import check_key
 from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
 from penstock.loading.land.refusals import check_statements
 from penstock.loading.land.sync import read_assignments
+from penstock.loading.plan.modes import check_key_names
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
 from penstock.loading.rejects.pieces import form_to_json
 from penstock.loading.rejects.sorting import find_hindrance
@@ -166,7 +167,7 @@ class Merge(MergeStatement):
         facts, job = target.facts, target.job
         if facts is not None:
             check_statements(connection, facts, job)
-        if not job.key:
+        if not job.merge_key:
             return
         if facts is None:
             # The key becomes the primary key of the table that the load creates.
@@ -194,7 +195,7 @@ class Merge(MergeStatement):
             staging=staged.staging,
             target=staged.facts,
             columns=staged.columns,
-            key=job.key,
+            key=job.merge_key,
             updates=job.landing.updates,
             keep=job.keep,
         )

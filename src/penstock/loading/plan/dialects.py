@@ -1,6 +1,6 @@
 """Compares the beginning of every object with the format and dialect of the first, before any row is loaded.
 
-Also finds names of --rename and --skip that no object has.
+Also finds names of --rename, --skip and --only that no object has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def refuse_other_dialects(
     Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
     header does not fit the table. With depth "records", these errors are also raised if one of an object's first
     records does not fit the table. Warns of each object, except the first, in which the first line names a separator.
-    Raises UsageError if --rename or --skip of the load's `targets` names a column that no object has.
+    Raises UsageError if --rename, --skip or --only of the load's `targets` names a column that no object has.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
@@ -66,12 +66,13 @@ def refuse_other_pipe(work: PlannedObject, sources: SourceReader, warnings: Warn
         _look_at([work], sources, warnings, depth="dialect")
 
 
-# The names in --rename and --skip that no object of a target has, each with its option; then the names that it has.
+# The names in --rename, --skip and --only that no object of a target has, each with its option; then the names that it
+# has.
 _Absent: TypeAlias = tuple[list[tuple[str, str]], dict[str, None]]
 
 
 def _refuse_absent(found: dict[int, _Absent], targets: Sequence[TargetPlan], sources: SourceReader) -> None:
-    """Raise UsageError if --rename or --skip names a column that no target with this option has.
+    """Raise UsageError if --rename, --skip or --only names a column that no target with this option has.
 
     The targets of an export have the same options. Those that are not in `found` are loaded already.
     """
@@ -89,7 +90,7 @@ def _refuse_absent(found: dict[int, _Absent], targets: Sequence[TargetPlan], sou
 def _find_absent(
     target: TargetPlan, works: Sequence[PlannedObject], names: dict[str, None], sources: SourceReader
 ) -> _Absent:
-    """Return the names in --rename and --skip that no object of a target has, and the names that were found.
+    """Return the names in --rename, --skip and --only that no object of a target has, and the names that were found.
 
     `works` are the objects to be loaded, and `names` the names in the beginnings of those that can be read again. The
     other objects are loaded already. They are looked at only if a name is in none of these. Records of JSON Lines may
@@ -101,13 +102,13 @@ def _find_absent(
         return [], names
     given = {work.source for work in works}
     others = [source for source in target.objects if source not in given and (not source.is_pipe or source.is_spooled)]
-    columns = [column.name for column in table_after_creation(target).columns] if first.is_by_name else []
+    columns = [column.name for column in table_after_creation(target).columns] if first.is_by_name else None
     looks: Iterator[Collection[str]] = chain(
         (_find_names(sample, target) for sample in (sources.sample_all(others, job.dialect) if others else ())),
         chain.from_iterable(_read_names(work, sources) for work in works if first.is_by_name and not _is_unseen(work)),
     )
     # Of JSON Lines, --skip may also name a column of the table, which then gets no value of that name.
-    while (absent := find_absent([*names, *columns], job)) and (found := next(looks, None)) is not None:
+    while (absent := find_absent(names, job, columns=columns)) and (found := next(looks, None)) is not None:
         names |= dict.fromkeys(found)
     return absent, names
 
@@ -152,6 +153,6 @@ def _look_at(
                 hint=f"{target.landing.alone[0].upper()}{target.landing.alone[1:]}.",
             )
         first.check_sample(sample, target, warnings, depth=depth)
-        if target.job.skip or options.rename:
+        if target.job.skip or target.job.only or options.rename:
             names |= dict.fromkeys(_find_names(sample, target))
     return names

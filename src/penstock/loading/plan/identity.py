@@ -78,7 +78,8 @@ def describe_changes(before: str, now: str) -> list[str]:
             changes.append(f'Table "{table}" is not the one that the load began with.')
         if was.get("numbers") != target["numbers"]:
             changes.append(f'Columns of table "{table}" were added, dropped or renamed.')
-        others = [name for name in target if name not in ("oid", "numbers") and was.get(name) != target[name]]
+        others = [name for name in {**target, **was} if was.get(name) != target.get(name)]
+        others = [name for name in others if name not in ("oid", "numbers")]
         if others:
             changes.append(f'Of table "{table}" other: {", ".join(others)}.')
     return changes
@@ -110,6 +111,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
         "set": dict(target.job.set),
         "skip": target.job.skip,
         **_describe_given(target.job.dialect),
+        **({"only": sorted(target.job.only)} if target.job.only else {}),
     }
 
 

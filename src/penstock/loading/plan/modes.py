@@ -17,6 +17,7 @@ from penstock.core.values.notice import Notice
 from penstock.core.values.options import quote_name, spell_options
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import Column, TableFacts, TableName
+from penstock.core.words import list_names
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 from penstock.loading.values.types import (
@@ -44,8 +45,11 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
         )
     if landing.is_keyed and not job.key:
         raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
-    if not landing.is_keyed and job.key:
-        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert, insert-new and sync.")
+    if not landing.is_keyed and job.key and not job.create:
+        raise UsageError(
+            f"--key cannot be used with --mode {job.mode}",
+            hint="It is for upsert, insert-new and sync. With --create it becomes the primary key of the new table.",
+        )
     if job.keep not in ("error", job.used_keep):
         raise UsageError(
             f"--keep cannot be used with --mode {job.mode}",
@@ -61,6 +65,30 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
             detail="Rows of the new table would not be checked against the policies.",
             hint="Load as a role that has BYPASSRLS, or with --mode truncate.",
         )
+
+
+def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise UsageError or TargetError if a key's columns are not all in the table and in the file (`columns`)."""
+    if not key:
+        raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
+    for position, name in enumerate(key):
+        if name in key[:position]:
+            raise UsageError(f'column "{name}" is named twice in --key')
+        column = target.column(name)
+        if column is None:
+            raise TargetError(
+                f'column "{name}" of --key does not exist in table "{target.name}"',
+                detail=f"The table has: {list_names([column.name for column in target.columns], quote='')}.",
+            )
+        if name not in columns:
+            reason = (
+                "The table computes it." if column.is_generated else f"The file fills: {list_names(columns, quote='')}."
+            )
+            raise TargetError(
+                f'column "{name}" of --key is not in the file',
+                detail=reason,
+                hint="Choose a key whose columns the file has, or give the column a value with --set.",
+            )
 
 
 def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> TargetError:

@@ -16,11 +16,10 @@ from penstock.core.values.job import LoadRules
 from penstock.core.values.notice import Notice
 from penstock.core.values.server import ServerFacts
 from penstock.core.values.table import TableFacts
+from penstock.core.words import list_names
 from penstock.loading.plan.space import text_bytes
 from penstock.loading.values.plan import CheckpointDecision, LoadPlan, Relation, TargetPlan, VacuumPlan, VacuumStep
 from penstock.loading.values.work import all_objects
-
-_NAMES_SHOWN = 3
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
@@ -86,13 +85,6 @@ def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
         detail="Only the owner may alter a table.",
         hint="Load as the owner (--role), or do not use the option.",
     )
-
-
-def list_names(names: Sequence[object]) -> str:
-    """Return the first names, quoted, and how many more there are."""
-    shown = ", ".join(f'"{name}"' for name in names[:_NAMES_SHOWN])
-    more = len(names) - _NAMES_SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def estimate_records(target: TargetPlan) -> int | None:

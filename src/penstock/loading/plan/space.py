@@ -11,7 +11,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk, measure_files
-from penstock.core.units import format_bytes
+from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.notice import Notice
 from penstock.loading.formats import format_of
@@ -76,7 +76,7 @@ def _estimate_targets(
 
 
 def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
-    indexes = f", {storage.index_count} index{'' if storage.index_count == 1 else 'es'}" if storage.index_count else ""
+    indexes = f", {count_nouns(storage.index_count, 'index', 'indexes')}" if storage.index_count else ""
     return f"table {target.table}{indexes}{', staging table' if target.is_staged else ''}"
 
 

@@ -15,6 +15,7 @@ from penstock.core.values.notice import Notice
 from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import ColumnMap, TableFacts
+from penstock.core.words import list_names
 from penstock.loading.formats import find_format
 from penstock.loading.formats.columns import (
     edge_notice,
@@ -22,6 +23,7 @@ from penstock.loading.formats.columns import (
     find_loaded,
     name_created_columns,
     name_folder_columns,
+    name_records,
     naming_notice,
     unknown_columns,
 )
@@ -30,6 +32,7 @@ from penstock.loading.formats.probe.form import validate_options
 from penstock.loading.plan.modes import (
     added_changes,
     check_changes,
+    check_key_names,
     check_mode,
     check_types,
     choose_landing,
@@ -94,7 +97,7 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     added: dict[str, str] = {}
     if facts is not None and job.add_columns and not gathered.may_be_loaded:
-        unknown = unknown_columns(probe.header, job, facts, edge)
+        unknown = unknown_columns(probe.header, job, facts, edge, is_by_name=found.is_by_name)
         added = found.type_columns(sample.own, unknown, uri=uri)
         table = facts = with_columns(facts, added)
     target = TargetPlan(
@@ -119,6 +122,8 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
     )
     column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
     target = replace(target, column_map=column_map, refusal=refusal)
+    if target.created_key and not job.merge_key:
+        check_key_names(table, target.created_key, column_map.columns)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target))
     notices = (*_name_notices(probe, target, uri=uri), *_table_notices(table, gathered))
@@ -183,6 +188,7 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
 def _created_columns(found: Format, probe: ProbeResult, gathered: TargetInput, edge: Edge | None) -> tuple[str, ...]:
     job, uri = gathered.job, gathered.sample.source.uri
     names = job.columns if job.columns is not None else name_fields(probe.header, edge) or [""] * probe.field_count
+    names = name_records(names, job) if found.is_by_name else names
     if found.names_folders:
         stated = (read_folder_values(source.uri) for source in gathered.objects)
         names = (*names, *name_folder_columns(stated, names, job))
@@ -209,7 +215,7 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
         if notice.code == "preamble" and is_new:
             raise DataError(notice.message, detail=notice.location, hint=notice.hint)
         if notice.code == "first-line" and probe.header is not None and job.columns is None:
-            names = ", ".join(f'"{name}"' for name in probe.header)
+            names = list_names(probe.header)
             raise DataError(
                 "the first line may be a header or a record",
                 detail=f"{notice.location}\nWith --header, columns are named {names}.\n"
@@ -220,7 +226,7 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -
 
 def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[Notice, ...]:
     names = name_fields(probe.header, edge)
-    notice = None if job.columns is not None else naming_notice(names, probe.field_count, job.dialect, uri=uri)
+    notice = None if job.columns is not None else naming_notice(names, probe.field_count, job, uri=uri)
     return () if notice is None else (notice,)
 
 

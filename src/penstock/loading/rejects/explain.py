@@ -19,6 +19,7 @@ from penstock.core.connect.errors import (
     is_passing,
 )
 from penstock.core.errors import DataError, FileLocation, PenstockError
+from penstock.core.units import count_nouns
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
@@ -75,7 +76,7 @@ def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
 def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
     """Return the error for a COPY command whose reported number of rows differs from the number of records sent."""
     return DataError(
-        f"COPY reported {reported} rows for {records} records",
+        f"COPY reported {count_nouns(reported, 'row')} for {count_nouns(records, 'record')}",
         detail=f"{uri}: the server and penstock do not agree on where records end.",
         hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import SourceError, TargetError
 from penstock.core.newfile import NewFile, could_not_write
+from penstock.core.units import count_nouns
 from penstock.core.values.table import TableName
 from penstock.ledger.listing import list_objects
 from penstock.ledger.rejects import RecordForm, RejectStore, StoredForm
@@ -72,7 +73,7 @@ def read_reject_file(
     records = _cut(data, forms[numbers[0]], [reject.raw for reject in rejects], path, tools)
     if len(records) != len(rejects):
         raise TargetError(
-            f"the file has {len(records)} records, and the load has {len(rejects)} rejected ones",
+            f"the file has {count_nouns(len(records), 'record')}, and the load has {len(rejects)} rejected ones",
             detail="Each record of the file takes the place of the rejected one in the same place. One that is not"
             " corrected yet stays in the file as it is, and stays rejected.",
             hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and edit that.",

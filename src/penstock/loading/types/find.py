@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
 from penstock.core.host.machine import cpu_count
-from penstock.core.units import format_bytes, format_count
+from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import SourceObject
@@ -160,11 +160,17 @@ class _Scan:
 
 
 class _NameScan(_Scan):
-    """Finds the names in blocks of JSON Lines, and the types of their values."""
+    """Finds the names in blocks of JSON Lines, and the types of their values. Only those that are loaded, if named."""
+
+    def __init__(self, work: PlannedObject, form: RecordForm, *, wanted: int) -> None:
+        super().__init__(work, form, wanted=wanted)
+        job = work.target.job
+        named = (*job.only, *(old for old, new in job.dialect.rename.items() if new in job.only))
+        self._only = {fold_json(name).encode() for name in named} if job.only else None
 
     def find(self, block: Block) -> Findings:
         """Return which types the values of a block allow."""
-        found = _native.find_json_types(block.segments, wanted=self._wanted)
+        found = _native.find_json_types(block.segments, wanted=self._wanted, only=self._only)
         return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
 
 
@@ -321,7 +327,8 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
         for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
             here, table = find_format(sample, target.job.dialect), table_after_creation(first)
             header = here.find_header(sample, target)
-            unknown = unknown_columns(header, target.job, table, target.edge)
+            is_by_name = format_of(target).is_by_name
+            unknown = unknown_columns(header, target.job, table, target.edge, is_by_name=is_by_name)
             types = here.type_columns(sample.own, unknown, uri=sample.source.uri)
             missing |= {name: type_name for name, type_name in types.items() if name not in missing}
             if format_of(target).is_by_name:
@@ -393,7 +400,7 @@ def _name_columns(group: _Targets, found: Findings) -> tuple[_Targets, Findings]
     in_order = sorted(found, key=lambda name: last if (seen := found[name].first) is None else seen[0])
     header = unite_names(first.header or (), in_order, table_columns=_names(first))
     if first.job.columns is None and (first.facts is None or first.job.add_columns):
-        first = _extend(first, dict.fromkeys(unknown_columns(header, first.job, table, None), "text"))
+        first = _extend(first, dict.fromkeys(unknown_columns(header, first.job, table, None, is_by_name=True), "text"))
     group = [replace(_follow(target, first), header=header) for target in group]
     mapped = _map_again(group[0])
     exact = {name: index for name, index in mapped.names or () if index is not None}
@@ -437,7 +444,7 @@ def _look(group: _Targets, works: Sequence[PlannedObject], tools: LoadTools, *, 
         return found
     size = total_size(work.source for work in left)
     length = "size unknown" if size is None else format_bytes(size)
-    count = f"{format_count(len(left))} object{'' if len(left) == 1 else 's'}"
+    count = count_nouns(len(left), "object")
     tools.notice(f'looking at every value for the types of table "{group[0].table}": {count}, {length}')
     # Ignore the warnings of this check, because the load checks the objects again.
     refuse_other_dialects(left, tools.sources, WarningLog())

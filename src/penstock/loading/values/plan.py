@@ -107,7 +107,7 @@ class TargetPlan:
 
     @property
     def created_key(self) -> tuple[str, ...]:
-        """Return the columns of the primary key of a table that the load creates: the key by which it merges."""
+        """Return the columns of the primary key of a table that the load creates."""
         return () if self.create_columns is None else self.job.key
 
     @property

@@ -245,12 +245,12 @@ def describe_load(
     """Return lines that describe one load, with a line for each process if there are several, and for each object."""
     took = format_duration(record.seconds)
     staged = sum(item.rows for item in objects if item.is_staged)
-    waiting = f"{format_count(staged)} records staged, " if staged and record.state == "running" else ""
+    waiting = f"{count_nouns(staged, 'record')} staged, " if staged and record.state == "running" else ""
     lines = [
         f"load {record.load_id}: {_state(record)}",
         f"  into {', '.join(record.tables)}",
         f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
-        f"  {waiting}{format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
+        f"  {waiting}{count_nouns(record.rows, 'row')}, {format_bytes(record.bytes_committed)} committed within {took}",
     ]
     if len({member.client for member in members}) > 1:
         lines += _describe_members(members)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.frozen import frozen
-from penstock.core.units import format_bytes, format_count
+from penstock.core.units import count_nouns, format_bytes, format_count
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.words import line_up
 from penstock.loading.values.plan import ForeseenLoad, LoadPlan, SessionPlan, TargetPlan, name_fields
@@ -129,9 +129,9 @@ def describe_outlook(outlook: LedgerOutlook) -> str:
     skipped, count = outlook.actions.count("skip"), len(outlook.actions)
     words = [] if outlook.resumes is None else [f"resumes load {outlook.resumes}"]
     if skipped:
-        words.append(f"skips {format_count(skipped)} of {format_count(count)} objects, which are loaded already")
+        words.append(f"skips {format_count(skipped)} of {count_nouns(count, 'object')}, which are loaded already")
     if left := outlook.actions.count("left"):
-        words.append(f"leaves {format_count(left)} of {format_count(count)} objects, which are not part of it")
+        words.append(f"leaves {format_count(left)} of {count_nouns(count, 'object')}, which are not part of it")
     return ", ".join(words) or "has none of the objects"
 
 
@@ -225,8 +225,8 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     """Return how rows get into a table, and what other sessions see of the table during the load."""
     job = target.job
     what: str = job.mode
-    if job.key:
-        what += f" by {', '.join(job.key)}"
+    if job.merge_key:
+        what += f" by {', '.join(job.merge_key)}"
     if job.used_keep is not None:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if target.landing.deletes:
@@ -258,7 +258,12 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         ],
         align="<<",
     )
-    lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    uses = field_uses(target)
+    shown = [use for use in uses if use.column is not None or not target.job.only]
+    rows = [_field_row(use) for use in shown]
+    if len(shown) < len(uses):
+        rows.append((count_nouns(len(uses) - len(shown), "other"), "", "skipped", ""))
+    lines += line_up(rows, align="<<<<", indent="  ")
     if target.typed and target.create_columns is not None:
         lines += describe_creation(target)
     others = [(name, "<-", "folder", f"{value} (first file)") for name, value in folder_columns(target).items()]

@@ -27,6 +27,7 @@ from penstock.core.host.disks import find_device, read_counters
 from penstock.core.host.machine import memory_bytes
 from penstock.core.host.process import holding_interrupts
 from penstock.core.sql import fetch_rows, run_query
+from penstock.core.units import count_nouns
 from penstock.core.values.device import Device, rates
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
@@ -273,7 +274,7 @@ def replay(
     is_interrupted = False
     order = random.Random(request.seed)  # noqa: S311 (draws an order, no secret)
     for (number, statement), sessions in product(enumerate(request.statements, start=1), request.concurrencies):
-        say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
+        say(f"statement {number} of {len(request.statements)}, {count_nouns(sessions, 'session')}")
         comparing = _Comparing(request, (first, second), sessions, order)
         try:
             with comparing:

@@ -12,6 +12,8 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import TargetJob
+from penstock.core.values.table import TableName
 from penstock.loading.formats.columns import naming_notice
 from penstock.loading.formats.probe.form import make_form, split_record
 from penstock.loading.formats.probe.probing import probe_dialect, refuse_unclear_escapes
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Rows = list[list[str | None]]
 
+_JOB = TargetJob(sources=("f",), into=TableName(schema=None, name="t"))
 _HEADER = ["id", "name", "note"]
 _CONTENTS: dict[str, Rows] = {
     "plain": [["1", "Ann", "one"], ["2", "Bob", "two"], ["3", "Eve", "three"]],
@@ -97,7 +100,7 @@ def _is_told(head: bytes, wanted: Rows, *, table_columns: list[str] | None, has_
         return True
     if found.notices or records.open_quote is not None or records.odd_line is not None:
         return True
-    if table_columns is None and naming_notice(found.header, found.field_count, DialectOptions(), uri="f") is not None:
+    if table_columns is None and naming_notice(found.header, found.field_count, _JOB, uri="f") is not None:
         return True
     width = found.field_count if table_columns is None else len(table_columns)
     rows = read[1:] if found.dialect.has_header else read

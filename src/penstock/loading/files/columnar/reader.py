@@ -18,7 +18,7 @@ from pyarrow import types
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError
 from penstock.core.frozen import frozen
-from penstock.core.units import KIB, MIB
+from penstock.core.units import KIB, MIB, count_nouns
 from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample, Range
 from penstock.loading.files.columnar.types import (
     check_values,
@@ -316,7 +316,9 @@ class ColumnarFile:
             while at < last:
                 found = self._take(decoded)
                 if found is None:
-                    raise self._refuse(f"{part.name} has {at - part.start} rows, and its metadata says {part.rows}")
+                    raise self._refuse(
+                        f"{part.name} has {count_nouns(at - part.start, 'row')}, and its metadata says {part.rows}"
+                    )
                 yield RecordBatch(at, part.name, [self._column(found, name) for name in names])
                 at += found.num_rows
 

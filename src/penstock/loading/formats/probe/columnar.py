@@ -10,10 +10,12 @@ from typing import Final
 from urllib.parse import unquote
 
 from penstock.core.errors import DataError, SourceError, UsageError
+from penstock.core.units import count_nouns
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import TargetJob
 from penstock.core.values.source import FORMAT_NAMES, ColumnarSample
 from penstock.core.values.table import ColumnMap
+from penstock.core.words import list_names
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult
 
@@ -40,8 +42,8 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
         )
     if job.columns is not None and len(job.columns) != len(sample.fields):
         raise UsageError(
-            f"--columns names {len(job.columns)} columns, and the file has {len(sample.fields)}",
-            detail=f"{uri} has: {', '.join(sample.names)}.",
+            f"--columns names {count_nouns(len(job.columns), 'column')}, and the file has {len(sample.fields)}",
+            detail=f"{uri} has: {list_names(sample.names, quote='')}.",
             hint="Leave it out: the file names its columns.",
         )
     return ProbeResult(
