@@ -18,7 +18,6 @@ _MODES = {
     "replace": "it has replaced the table, and the former one does not exist any more",
     "upsert": "it has updated rows, and their former values do not exist any more",
     "sync": "it has updated or deleted rows, and their former values do not exist any more",
-    "insert-new": "its rows were merged, and the ledger has no transactions of merges",
 }
 _FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
 
@@ -29,7 +28,7 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None) -> None:
     whys = [_MODES[each["mode"]] for each in targets if each.get("mode") in _MODES]
     if any(each.get("transform") for each in targets):
         whys.append("the statement of its transform may have changed any row")
-    elif not whys and any(each.get("landing") != "table" for each in targets):
+    elif not whys and any(each.get("landing") != "table" and each.get("mode") != "insert-new" for each in targets):
         whys.append("its rows were moved from a staging table, and the ledger has no transactions of such moves")
     if job is not None and json.loads(job).get("rules", {}).get("on_error") == "reject":
         whys.append("with --on-error reject its rows were stored under savepoints, which the ledger does not have")

@@ -12,7 +12,7 @@ found in their objects (locate.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, islice
 from operator import attrgetter
@@ -23,7 +23,7 @@ import psycopg
 from penstock.changes.records import find_changed
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import rolled_back, translate_errors
-from penstock.core.connect.search_path import users_settings
+from penstock.core.connect.search_path import TO_OWN_SETTINGS, users_settings
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.sql import table_identifier
 from penstock.ledger.rejects import Correction, Reject, RejectStore
@@ -70,22 +70,32 @@ _log = logging.getLogger(__name__)
 _PORTION_BYTES = 1024 * 1024
 
 
-def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameRecord = name_by_number) -> MergeCounts:
+def _ignore() -> None:
+    pass
+
+
+def merge_whole(
+    connection: Connection,
+    parts: MergeParts,
+    *,
+    name_record: NameRecord = name_by_number,
+    note_stored: Callable[[], None] = _ignore,
+) -> MergeCounts:
     """Store all staged records in the table; without a key, in file order.
 
     Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DuplicateKey,
-    DataError, TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the
-    columns.
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. `note_stored` is called
+    in the savepoint that has stored the rows. Raises DuplicateKey, DataError, TargetError, ServerError. Needs the
+    rights that check_key checks; without a key, only INSERT on the columns.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
-        inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
+        inserted = _run(connection, parts, parts.compose(), name_record, note_stored).rowcount
         staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
         return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
     if parts.refuses_duplicates:
         refuse_duplicates(connection, parts.staging, parts.key, name_record=name_record)
-    row = _run(connection, parts, COUNTING + parts.compose(), name_record=name_record).fetchone()
+    row = _run(connection, parts, COUNTING + parts.compose(), name_record, note_stored).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     _log.debug("merged by plan %s", plan)
@@ -93,7 +103,11 @@ def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameR
 
 
 def _run(
-    connection: Connection, parts: MergeParts, statement: sql.Composed, *, name_record: NameRecord
+    connection: Connection,
+    parts: MergeParts,
+    statement: sql.Composed,
+    name_record: NameRecord,
+    note_stored: Callable[[], None],
 ) -> psycopg.Cursor[Any]:
     with (
         explain_merge(
@@ -106,7 +120,11 @@ def _run(
         ),
         users_settings(connection),
     ):
-        return connection.execute(statement)
+        result = connection.execute(statement)
+        # The savepoint of the user's settings has stored the rows, so this must be called within it.
+        connection.execute(TO_OWN_SETTINGS)
+        note_stored()
+        return result
 
 
 def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPosition | None:
@@ -129,7 +147,8 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
 class MergeStatement:
     """Stores the staged records of one target in its table. Methods raise PenstockError.
 
-    `number` is the target's number in the job. `columns` are the columns of the staging table.
+    `number` is the target's number in the job. `columns` are the columns of the staging table. `note_stored` is called
+    in the savepoint in which a merge has stored the rows.
     """
 
     def __init__(
@@ -141,6 +160,7 @@ class MergeStatement:
         facts: TableFacts,
         columns: Sequence[str],
         staging: TableName,
+        note_stored: Callable[[], None] = _ignore,
     ) -> None:
         self._connection = connection
         self._number = number
@@ -148,6 +168,7 @@ class MergeStatement:
         self.facts = facts
         self._columns = columns
         self._staging = staging
+        self._note_stored = note_stored
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -211,7 +232,9 @@ class Merge(MergeStatement):
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
         """Merge all records."""
-        return merge_whole(self._connection, self.find_parts(), name_record=name_record)
+        return merge_whole(
+            self._connection, self.find_parts(), name_record=name_record, note_stored=self._note_stored
+        )
 
 
 class TransformStatement(MergeStatement):

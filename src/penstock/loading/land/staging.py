@@ -26,6 +26,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
+from penstock.ledger.targets import note_transaction
 from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
@@ -278,6 +279,13 @@ class Staging(LandingMethod):
             facts=landing.facts,
             columns=landing.target.column_map.columns,
             staging=staging,
+            note_stored=partial(
+                note_transaction,
+                self._connection,
+                self._context.schema,
+                self._context.claim.load_id,
+                landing.record.number,
+            ),
         )
 
     def _check_tables(self) -> None:
