@@ -357,17 +357,49 @@ def test_copy_of_the_database_is_refused(loads: Loads, tmp_path: Path, pg18: PgS
     refuse(there, load_id, "is a copy, or was restored", partial=True)
 
 
+def test_load_that_was_resumed_in_a_copy_is_refused(loads: Loads, tmp_path: Path, pg18: PgServer) -> None:
+    """The rows that the dump brought have other transactions than the ledger says."""
+    path, pieces = write(tmp_path / "a", range(3000)), itertools.count()
+
+    def die(_number: int) -> None:
+        if next(pieces) == 50:
+            raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        run(loads, path)
+    stored = loads.count()
+    assert 2 < stored < 3002
+    there = Loads(dump_and_restore(pg18, loads.conninfo, pg18.fresh_database()))
+    load_id = run(there, path)
+    assert there.count() == 3002
+    refuse(there, load_id, "another database", partial=True)
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate"])
+def test_pruned_load_of_one_batch_is_refused(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """The ledger does not say any more in which mode it was, though it has its transaction."""
+    load_id = str(loads.run(mode_target(write(tmp_path / "a", range(3)), mode)).load_id)
+    prune(loads)
+    refuse(loads, load_id, "pruned", partial=True)
+
+
+def prune(loads: Loads) -> None:
+    """Prune all loads."""
+    loads.execute(
+        "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
+    )
+    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        view.prune(age_s=3600)
+
+
 def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path) -> None:
     """The ledger has not kept the transactions; there is nothing to remove."""
     loads.execute("CREATE TABLE u (a int, b text)")
     ids = [run(loads, write(tmp_path / name, range(300)), into=name) for name in ("t", "u")]
     loads.execute("DROP TABLE u")
     refuse(loads, ids[1], "does not exist any more")
-    loads.execute(
-        "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
-    )
-    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
-        view.prune(age_s=3600)
+    prune(loads)
     refuse(loads, ids[0], "pruned")
 
 

@@ -2,8 +2,8 @@
 -- returns nothing; needs CREATE on the schema; PostgreSQL 14+
 -- psql -v ledger=other -f create.sql
 --
--- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, and that a prune joins
--- the rows of an object. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
+-- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, that a prune joins
+-- the rows of an object, and that `transaction` is removed if the load is resumed in another database. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
 -- negative `start` corrects other rows: it counts rejected records that were loaded later. `form` says how the records
 -- are read. `transaction` has stored the rows, unless it did so under savepoints; null if an older version wrote the row,
 -- or if it ran in another database. `transaction` of a target is the subtransaction in which its staged rows were merged.
