@@ -86,6 +86,8 @@ class VerifiedTable:
     has_only_keys: bool = False
     # Whether a unique index on columns of the files keeps records from being equal, in other loads too.
     has_key: bool = False
+    # Whether of two files each has columns that the other lacks.
+    has_crossing: bool = False
 
     # The records that were loaded from a corrected reject file. They are not compared.
     corrected: int = 0
@@ -133,8 +135,8 @@ class VerifyOutcome:
     def is_verified(self) -> bool:
         """Whether each value was compared, and no problem was found. Counts alone verify nothing.
 
-        If all loads together lack rows, a row may stand for equal records of several loads, unless a key forbids that.
+        Unless a key forbids that, a row may stand for equal records of several loads if all together lack rows, and for
+        records of two files if each has columns that the other lacks.
         """
-        return (
-            self.has_values and not self.problems and not any(each.differs and not each.has_key for each in self.tables)
-        )
+        unsure = any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
+        return self.has_values and not self.problems and not unsure

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -30,6 +32,7 @@ from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
 from penstock.loading.files.streams import SourceReader
+from penstock.loading.formats import format_of
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.outcome import LoadProgress
     from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.work import PlannedObject
 
 
 def verify_load(
@@ -237,7 +241,10 @@ def _compare_all(
         refuse_values(load_id, filter(None, [f"Its files cannot be planned again: {error.message}.", error.detail]))
         raise
     refuse_values(load_id, _find_changes(meaning, planned, tools))
-    work = [(table, [*map(with_positions, find_work(planned, table, objects))]) for table in tables]
+    work = [
+        (table, [*map(with_positions, _map_each(find_work(planned, table, objects), tools.sources))])
+        for table in tables
+    ]
     store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
@@ -245,7 +252,7 @@ def _compare_all(
         types = [fetch_rows(connection, "proof/without_binary", TypeWithoutBinary, oid=table.oid) for table, _ in work]
     refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
     for (table, found), of_table in zip(work, types, strict=True):
-        refuse_values(load_id, find_without_binary(table, found[0].target, of_table))
+        refuse_values(load_id, find_without_binary(table, found, of_table))
     left_out = {
         number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
     }
@@ -266,6 +273,27 @@ def _compare_all(
         compared.append(result)
         problems += [*check_records(own, comparison.records), *wrong]
     return compared, problems
+
+
+def _map_each(work: Sequence[PlannedObject], sources: SourceReader) -> list[PlannedObject]:
+    """Return objects with the columns of each, which its beginning names. A merge has refused other columns."""
+    mapped = {each.number: each for each in work}
+    for _, of_target in groupby(work, key=attrgetter("target_index")):
+        numbers = {each.source: each.number for each in of_target}
+        target = mapped[next(iter(numbers.values()))].target
+        form = format_of(target)
+        if len(numbers) == 1 or target.header is None or target.landing.is_keyed or form.is_by_name:
+            continue
+        for sample in sources.sample_all([*numbers], target.job.dialect):
+            header = form.find_header(sample, target)
+            own = replace(
+                target,
+                column_map=form.map_sample(sample, target),
+                header=target.header if header is None else tuple(header),
+            )
+            number = numbers[sample.source]
+            mapped[number] = replace(mapped[number], target=own)
+    return [*mapped.values()]
 
 
 def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:

@@ -26,6 +26,12 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
         return
     yield "verified" if outcome.is_verified else "counts agree" if outcome.agrees else "counts differ"
     yield from (_describe_difference(each) for each in outcome.tables if each.differs)
+    for table in outcome.tables:
+        if table.has_crossing and not table.has_key:
+            yield (
+                f"warning: a row of {table.table} may stand for records of two files, because each has columns that the"
+                " other lacks, and no key in the columns of both tells them apart"
+            )
     if not outcome.has_values:
         see = f"penstock verify {outcome.load_id} --values"
         yield f"counts do not show a changed value, or a row in the place of another; to compare each value: {see}"

@@ -84,9 +84,9 @@ def merge_whole(
     """Store all staged records in the table; without a key, in file order.
 
     Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. `note_stored` is called
-    in the savepoint that has stored the rows. Raises DuplicateKey, DataError, TargetError, ServerError. Needs the
-    rights that check_key checks; without a key, only INSERT on the columns.
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. `note_stored` is
+    called in the savepoint that has stored the rows. Raises DuplicateKey, DataError, TargetError, ServerError. Needs
+    the rights that check_key checks; without a key, only INSERT on the columns.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
@@ -232,9 +232,7 @@ class Merge(MergeStatement):
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
         """Merge all records."""
-        return merge_whole(
-            self._connection, self.find_parts(), name_record=name_record, note_stored=self._note_stored
-        )
+        return merge_whole(self._connection, self.find_parts(), name_record=name_record, note_stored=self._note_stored)
 
 
 class TransformStatement(MergeStatement):
