@@ -138,6 +138,16 @@ def check_rows(table: VerifiedTable) -> Iterator[Problem]:
         yield Problem(where=str(table.table), message=message)
 
 
+def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
+    """Return how many rows a table has if it has those of its loads alone, None if it may have others.
+
+    `tables` is the table after each load whose rows must be in it, the oldest first.
+    """
+    is_known = bool(tables) and all(each.rows is not None for each in tables) and not tables[0].has_relatives
+    is_own = is_known and (tables[0].is_emptied or tables[0].is_created)
+    return sum(each.inserted for each in tables) if is_own else None
+
+
 def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Problem]:
     """Yield the objects of which another number of records was cut now. `cut` has the number for each object."""
     for each in objects:

@@ -75,23 +75,29 @@ def verify_load(
     ledger_schema: str,
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
+    only: int | None = None,
+    counted: dict[int, int] | None = None,
 ) -> VerifyOutcome:
     """Verify a complete load: its counts, and with `values` each value that it has stored. Raises PenstockError.
 
-    Values are not compared if something is wrong with the objects or their records in the ledger.
+    Values are not compared if something is wrong with the objects or their records in the ledger. `only` is the oid of
+    the only table that is looked at. `counted` keeps the numbers of rows, by the table's oid, for the next load.
     """
     with connect.borrow() as connection:
         load, is_own_login = _read_load(connection, ledger_schema, load_id)
         job = job_from_json(load.job or "", load_id=load_id)
         with translate_errors("reading what the load has stored"):
             tables = fetch_rows(connection, "ledger/proof_tables", VerifiedTable, ledger=ledger_schema, load=load_id)
-        objects = list_objects(connection, ledger_schema, load_id)
+        tables = [each for each in tables if only in (None, each.oid)]
+        numbers = {number for each in tables for number in each.objects}
+        objects = [each for each in list_objects(connection, ledger_schema, load_id) if each.number in numbers]
         server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
         refuse_gone(load_id, tables)
         if values:
             connect.refuse_unwritable("compare values")
             refuse_temporary(server, may_create=_may_create_temporary(connection))
-        tables = [_count(connection, job, each, role=server.user) for each in tables]
+        counted = {} if counted is None else counted
+        tables = [_count(connection, job, each, counted, role=server.user) for each in tables]
     with LoadedSources(
         {each.uri for each in objects}, is_for_others=not is_own_login, max_record_bytes=job.rules.max_record
     ) as sources:
@@ -149,17 +155,21 @@ def _may_create_temporary(connection: Connection) -> bool:
         return bool(fetch_one(connection, query)[0])
 
 
-def _count(connection: Connection, job: LoadJob, table: VerifiedTable, *, role: str) -> VerifiedTable:
+def _count(
+    connection: Connection, job: LoadJob, table: VerifiedTable, counted: dict[int, int], *, role: str
+) -> VerifiedTable:
     """Return a table with the number of its rows, unless a transform has filled it, or if it is a view.
 
-    Raises TargetError, ServerError.
+    Rows are counted unless `counted` has their number. Raises TargetError, ServerError.
     """
     if table.kind == "v" or any(target.transform is not None for target in find_targets(job, table)):
         return table
     refuse_hidden(table, role=role)
-    with seeing_all_rows(connection, table, "counting"):
-        (rows,) = fetch_one(connection, sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table)))
-    return replace(table, rows=rows, is_alone=is_alone(table))
+    if table.oid not in counted:
+        with seeing_all_rows(connection, table, "counting"):
+            query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table))
+            (counted[table.oid],) = fetch_one(connection, query)
+    return replace(table, rows=counted[table.oid], is_alone=is_alone(table))
 
 
 class LoadedSources(SourceReader):
