@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -123,3 +124,23 @@ def test_counts_that_differ_are_a_warning(penstock: Run, database18: str, tmp_pa
     described = penstock("verify", "latest", "--values", "--json", *to).object
     assert (described["is_verified"], described["agrees"], described["problems"]) == (False, False, [])
     assert described["tables"][0]["floor_of_all"] == 4
+
+
+def test_table_is_verified_with_all_its_loads(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Each is listed, and a row that is missing is a problem of all."""
+    to = ("--to", database18)
+    for name in "ab":
+        (tmp_path / name).write_text(f"id,n\n{name},1\n")
+        assert penstock("load", str(tmp_path / name), "--into", "t", "--create", "--header", *to).code == 0
+    verified = penstock("verify", "--into", "t", "--values", *to)
+    first, *loads, verdict = verified.out.splitlines()
+    assert (verified.code, len(loads), verdict) == (0, 2, "verified")
+    assert first.startswith("public.t on ")
+    assert first.endswith(": 2 loads")
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("INSERT INTO t VALUES ('c', '1')")
+    found = penstock("verify", "--into", "t", "--json", *to)
+    assert found.code == 5
+    assert json.loads(found.out)["problems"][0]["message"] == "has 3 rows, and all loads together have stored 2"
+    both = penstock("verify", "latest", "--into", "t", *to)
+    assert (both.code, both.out) == (2, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,6 @@ from support.proofs import RECORDS, copy_again, load, load_in_tiny_blocks, refus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from penstock.loading.values.outcome import LoadProgress
 
@@ -163,6 +163,66 @@ def test_values_that_penstock_has_written_anew_are_verified(loads: Loads, tmp_pa
     assert verify(loads, load_id).problems == ()
     loads.execute("UPDATE u SET f = f + 1e-16 WHERE n IS NOT NULL")
     assert said(verify(loads, load_id)) == [("is not in the table", 2)]
+
+
+def write_months(folder: Path, *, columnar: bool = False) -> Path:
+    """Write files of which the second has another column, and the third fewer; the records of all are alike."""
+    for month, columns in enumerate((("a", "b"), ("a", "b", "c"), ("b",))):
+        records = [{"a": n, "b": f"v{n % 7}", "c": f"c{n}"} for n in range(100)]
+        if columnar:
+            found = pa.table({name: [each[name] for each in records] for name in columns})
+            pq.write_table(found, folder / f"{month}.parquet")
+        else:
+            lines = [",".join(str(each[name]) for name in columns) for each in records]
+            write_to(folder / f"{month}.csv", "\n".join([",".join(columns), *lines, ""]).encode())
+    return folder
+
+
+@pytest.mark.parametrize("columnar", [False, True])
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_files_with_different_columns_are_verified(loads: Loads, tmp_path: Path, columnar: bool, mode: str) -> None:
+    """Each column of each file."""
+    loads.execute("ALTER TABLE t ALTER a SET DEFAULT -1, ADD c text DEFAULT 'none'")
+    load_id = load(loads, mode_target(write_months(tmp_path, columnar=columnar), mode, into="t"))
+    outcome = verify(loads, load_id)
+    assert outcome.is_verified
+    (table,) = outcome.tables
+    assert (table.compared, table.missing, table.extra) == (300, 0, 0)
+    for change, file in (
+        ("c = 'other' WHERE c = 'c7'", "1"),
+        ("b = 'x' WHERE c = 'c7'", "1"),
+        ("a = 700 WHERE c = 'c7'", "1"),
+        ("a = 700 WHERE c = 'none' AND a = 7", "0"),
+    ):
+        loads.execute(f"BEGIN; CREATE TABLE kept AS TABLE t; UPDATE t SET {change}; COMMIT")
+        wrong = [each for each in verify(loads, load_id).problems if each.line is not None]
+        assert file in [Path(each.where).stem for each in wrong], change
+        loads.execute("BEGIN; DELETE FROM t; INSERT INTO t TABLE kept; DROP TABLE kept; COMMIT")
+    assert verify(loads, load_id).problems == ()
+
+
+def test_lost_row_is_found_though_a_row_of_a_file_with_more_columns_is_like_it(loads: Loads, tmp_path: Path) -> None:
+    """No row stands for the records of two files, and the number of rows does not hide it."""
+    loads.execute("ALTER TABLE t ALTER a SET DEFAULT -1, ADD c text DEFAULT 'none'")
+    load_id = load(loads, mode_target(write_months(tmp_path), "replace", into="t"))
+    loads.execute("DELETE FROM t WHERE a = 7 AND c = 'none'; INSERT INTO t VALUES (8, 'v1', 'c8')")
+    messages = {each.message for each in verify(loads, load_id).problems}
+    assert messages == {"is not in the table", "has a row that is not in the files"}
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_files_that_lack_columns_of_each_other_are_verified_only_by_a_key(
+    loads: Loads, tmp_path: Path, has_key: bool
+) -> None:
+    """Without one, a value may have moved from the row of one file to that of the other."""
+    loads.execute("ALTER TABLE t ALTER b SET DEFAULT 'none', ADD c text DEFAULT 'none'")
+    if has_key:
+        loads.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
+    write_to(tmp_path / "1.csv", b"a,b\n1,x\n")
+    write_to(tmp_path / "2.csv", f"a,c\n{2 if has_key else 1},y\n".encode())
+    load_id = load(loads, target(tmp_path, into="t"))
+    outcome = verify(loads, load_id)
+    assert (outcome.problems, outcome.agrees, outcome.is_verified) == ((), True, has_key)
 
 
 def test_constants_and_skipped_fields_are_verified(loads: Loads, tmp_path: Path) -> None:

@@ -167,9 +167,9 @@ def test_rows_of_a_table_that_inherits_stay(loads: Loads, tmp_path: Path) -> Non
         ("truncate", {}, IMPATIENT, "removed the table's former rows"),
         ("replace", {}, IMPATIENT, "replaced the table"),
         ("upsert", {"key": ("a",)}, IMPATIENT, "updated rows"),
-        ("insert-new", {"key": ("a",)}, IMPATIENT, "its rows were merged"),
         ("sync", {"key": ("a",), "max_delete": 100}, IMPATIENT, "updated or deleted rows"),
         ("append", {}, replace(IMPATIENT, on_error="reject"), "savepoints"),
+        ("insert-new", {"key": ("a",)}, replace(IMPATIENT, on_error="reject"), "savepoints"),
         (
             "append",
             {"transform": Transform(name="f.sql", text="INSERT INTO t SELECT a::int, b FROM :staging")},
@@ -186,6 +186,73 @@ def test_load_that_did_what_cannot_be_reverted_is_refused_with_the_reason(
     outcome = loads.run(mode_target(write(tmp_path / "a", range(300)), mode, **options), rules=rules)
     error = refuse(loads, str(outcome.load_id), match, partial=True)
     assert "penstock loads forget" in str(error.hint)
+
+
+KEYED = "DELETE FROM t WHERE a = -2; ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (7, 'old'), (900, 'old')"
+
+
+@pytest.mark.versions
+def test_new_rows_of_an_insert_new_go_and_those_that_had_their_keys_stay(database: str, tmp_path: Path) -> None:
+    """A savepoint has stored them, and so their xmin is not the number of the transaction."""
+    loads = Loads(database, setup=f"CREATE TABLE t (a int, b text); INSERT INTO t VALUES (-1, 'old'); {KEYED}")
+    path = write(tmp_path / "a", range(300))
+    load_id = run(loads, path, "insert-new", key=("a",))
+    assert loads.count() == 302
+    planned = penstock.undo(load_id, to=database, plan=True)
+    assert [(each.stored, each.rows) for each in planned.tables] == [(299, 299)]
+    assert penstock.undo(load_id, to=database) == planned
+    assert loads.rows() == sorted([(-1, "old"), (7, "old"), (900, "old")], key=repr)
+    assert loads.run(mode_target(path, "insert-new", key=("a",))).rows == 299
+
+
+def test_insert_new_of_several_tables_and_partitions_is_undone(loads: Loads, tmp_path: Path) -> None:
+    """Each table has a savepoint of its own. A trigger with an exception block has others."""
+    loads.execute(
+        f"{KEYED}; CREATE TABLE p (a int PRIMARY KEY, b text) PARTITION BY RANGE (a);"
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100);"
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (100) TO (1000);"
+        "CREATE FUNCTION tried() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " BEGIN INSERT INTO seen VALUES (NEW.a); EXCEPTION WHEN unique_violation THEN NULL; END; RETURN NEW; END $$;"
+        "CREATE TABLE seen (a int PRIMARY KEY);"
+        "CREATE TRIGGER x BEFORE INSERT ON p FOR EACH ROW EXECUTE FUNCTION tried()"
+    )
+    targets = [
+        mode_target(write(tmp_path / into, range(300)), "insert-new", into=into, key=("a",)) for into in ("t", "p")
+    ]
+    outcome = loads.run(*targets)
+    assert (loads.count(), loads.count("p"), loads.count("seen")) == (302, 300, 300)
+    undone = penstock.undo(str(outcome.load_id), to=loads.conninfo)
+    assert [each.rows for each in undone.tables] == [300, 299]
+    assert (loads.count(), loads.count("p")) == (3, 0)
+
+
+def test_insert_new_whose_rows_were_changed_or_doubled_is_told(loads: Loads, tmp_path: Path) -> None:
+    """As those of an append."""
+    loads.execute(KEYED)
+    path = write(tmp_path / "a", range(300))
+    load_id = run(loads, path, "insert-new", key=("a",))
+    run(loads, write(tmp_path / "b", range(5)), "upsert", key=("a",))
+    refuse(loads, load_id, "cannot be undone as a whole")
+    assert penstock.undo(load_id, to=loads.conninfo, partial=True).rows == 294
+    loads.execute(
+        "CREATE FUNCTION twice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.a = 7000 THEN INSERT INTO t VALUES (-7, NEW.b); END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION twice()"
+    )
+    load_id = run(loads, write(tmp_path / "c", range(6900, 7100)), "insert-new", key=("a",))
+    refuse(loads, load_id, "more rows", partial=True)
+
+
+def test_interrupted_insert_new_has_stored_no_rows(loads: Loads, tmp_path: Path) -> None:
+    """Its staging table goes, and the ledger's record of it."""
+    loads.execute(KEYED)
+    path = write(tmp_path / "a", range(600), bad=500)
+    with pytest.raises(DataError):
+        run(loads, path, "insert-new", key=("a",))
+    undone = penstock.undo("latest", to=loads.conninfo)
+    assert undone.tables == ()
+    assert loads.count() == 3
+    assert loads.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'staging%'") == [(0,)]
 
 
 def test_rows_that_came_through_a_staging_table_are_refused() -> None:
@@ -290,17 +357,49 @@ def test_copy_of_the_database_is_refused(loads: Loads, tmp_path: Path, pg18: PgS
     refuse(there, load_id, "is a copy, or was restored", partial=True)
 
 
+def test_load_that_was_resumed_in_a_copy_is_refused(loads: Loads, tmp_path: Path, pg18: PgServer) -> None:
+    """The rows that the dump brought have other transactions than the ledger says."""
+    path, pieces = write(tmp_path / "a", range(3000)), itertools.count()
+
+    def die(_number: int) -> None:
+        if next(pieces) == 50:
+            raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        run(loads, path)
+    stored = loads.count()
+    assert 2 < stored < 3002
+    there = Loads(dump_and_restore(pg18, loads.conninfo, pg18.fresh_database()))
+    load_id = run(there, path)
+    assert there.count() == 3002
+    refuse(there, load_id, "another database", partial=True)
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate"])
+def test_pruned_load_of_one_batch_is_refused(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """The ledger does not say any more in which mode it was, though it has its transaction."""
+    load_id = str(loads.run(mode_target(write(tmp_path / "a", range(3)), mode)).load_id)
+    prune(loads)
+    refuse(loads, load_id, "pruned", partial=True)
+
+
+def prune(loads: Loads) -> None:
+    """Prune all loads."""
+    loads.execute(
+        "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
+    )
+    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        view.prune(age_s=3600)
+
+
 def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path) -> None:
     """The ledger has not kept the transactions; there is nothing to remove."""
     loads.execute("CREATE TABLE u (a int, b text)")
     ids = [run(loads, write(tmp_path / name, range(300)), into=name) for name in ("t", "u")]
     loads.execute("DROP TABLE u")
     refuse(loads, ids[1], "does not exist any more")
-    loads.execute(
-        "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
-    )
-    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
-        view.prune(age_s=3600)
+    prune(loads)
     refuse(loads, ids[0], "pruned")
 
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from support.loads import Loads, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     import random
@@ -33,6 +34,7 @@ _SHAPES = {
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (MINVALUE) TO (100);"
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (100) TO (MAXVALUE)"
     ),
+    "merged": "CREATE TABLE t (a int PRIMARY KEY, b text)",
 }
 _SLOW = f"""
     INSERT INTO t SELECT -n, 'old' FROM generate_series(1, 50) AS n;
@@ -54,7 +56,8 @@ def test_rows_of_the_load_are_there_or_gone_as_a_whole(
     points = undone = 0
     while points < POINTS // len(_SHAPES):
         loads = Loads(server.ensure_running(), piece_bytes=509, chunk_bytes=500)
-        outcome = loads.run(target(path), batch_bytes=1000)
+        job = mode_target(path, "insert-new", key=("a",)) if shape == "merged" else target(path)
+        outcome = loads.run(job, batch_bytes=1000)
         assert outcome.rows == ROWS
         is_undone = False
         while not is_undone:

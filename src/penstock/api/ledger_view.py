@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         TableTotals,
     )
     from penstock.loading.values.outcome import LoadProgress
-    from penstock.proof.values import VerifyOutcome
+    from penstock.proof.values import TableOutcome, VerifyOutcome
     from penstock.removal.values import UndoOutcome
 
 
@@ -277,6 +277,14 @@ class LedgerView(Closing):
     ) -> VerifyOutcome:
         """Verify that a complete load has stored each record of its files once; with `values`, each value too."""
         return verify_load(self._connect, load_id, ledger_schema=self._schema, values=values, on_progress=on_progress)
+
+    def verify_table(
+        self, into: TableName, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
+    ) -> TableOutcome:
+        """Verify all loads together that have filled a table; with `values`, each value of each of them too."""
+        from penstock.proof.together import verify_table  # noqa: PLC0415 (few callers need it)
+
+        return verify_table(self._connect, into, ledger_schema=self._schema, values=values, on_progress=on_progress)
 
     def undo(self, load_id: str, *, is_partial: bool = False, only_planned: bool = False) -> UndoOutcome:
         """Remove the rows that a load has stored, and the load from the ledger. With `only_planned`, only count them.

@@ -103,6 +103,19 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
             run_query(connection, "ledger/write_counts", ledger=schema, load=claim.load_id, **asdict(each))
 
 
+def note_transaction(connection: Connection, schema: str, load_id: str, number: int) -> None:
+    """Record that the open transaction, or its innermost savepoint, has stored the rows of a target.
+
+    Raises ServerError.
+    """
+    update = compose_query("UPDATE ONLY {targets} SET transaction = %s::xid8 WHERE load = %s AND number = %s", schema)
+    with translate_errors("recording the transaction of the rows"):
+        (transaction,) = run_query(
+            connection, "ledger/subtransaction", ledger=schema, load=load_id, number=number
+        ).fetchall()[0]
+        connection.execute(update, [transaction, load_id, number])
+
+
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
     """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
     with translate_errors("reading where records were stored"):

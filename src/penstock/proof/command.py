@@ -7,11 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
+from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, tables, takes
 from penstock.cli.output import PROBLEMS, Messages, write_result
+from penstock.core.errors import UsageError
+from penstock.core.values.names import parse_table_name
 from penstock.core.values.server import describe_server
 from penstock.loading.command.progress import showing_progress
-from penstock.proof.view import describe_verification
+from penstock.proof.values import TableOutcome, VerifyOutcome
+from penstock.proof.view import describe_table, describe_verification
 
 Values = Annotated[
     bool,
@@ -22,11 +25,27 @@ Values = Annotated[
 ]
 
 
+Into = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TABLE",
+        show_default=False,
+        help="Verify all loads together that have filled this table, in place of one load.",
+        autocompletion=tables,
+    ),
+]
+
+
 @takes(LEDGER)
 def verify(
-    load_id: NewestId, values: Values = False, quiet: Quiet = False, as_json: Json = False, **options: Any
+    load_id: NewestId = "",
+    values: Values = False,
+    into: Into = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **options: Any,
 ) -> None:
-    """Verify that a load has stored each record of its files once. Nothing is changed.
+    """Verify that a load, or all loads into a table, have stored each record of their files once. Nothing is changed.
 
     The load must be complete. The files must have the versions that were loaded, or the same size and content. The
     ledger must have every part of each file once, and the records that were cut must be those that were stored,
@@ -36,13 +55,24 @@ def verify(
 
     Exit codes: 0 verified, or no problem was found by counts, 5 problems were found.
     """
+    if bool(load_id) == (into is not None):
+        hint = "The ids are listed by penstock loads. See penstock verify --help."
+        raise UsageError("name either a load, or a table with --into", hint=hint)
     messages = Messages(is_quiet=quiet)
+    outcome: VerifyOutcome | TableOutcome
     with open_ledger(options, allows_standby=not values) as view, showing_progress(messages) as on_progress:
-        outcome = view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
+        if into is None:
+            outcome = view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
+        else:
+            outcome = view.verify_table(parse_table_name(into), values=values, on_progress=on_progress)
     if as_json:
         verdict = {"is_verified": outcome.is_verified} if values else {}
         write_result(verdict | {"agrees": outcome.agrees} | asdict(outcome))
     elif not quiet or not outcome.agrees:
-        write_result([*describe_verification(outcome, describe_server(outcome.server, outcome.database))])
+        on_server = describe_server(outcome.server, outcome.database)
+        if isinstance(outcome, VerifyOutcome):
+            write_result([*describe_verification(outcome, on_server)])
+        else:
+            write_result([*describe_table(outcome, on_server)])
     if outcome.problems:
         raise typer.Exit(PROBLEMS)

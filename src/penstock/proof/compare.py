@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, LiteralString
 import psycopg
 from psycopg import sql
 
-from penstock.core.catalogue.staging import POSITION_COLUMNS, make_landing_table
+from penstock.core.catalogue.staging import OBJECT_COLUMN, POSITION_COLUMNS, make_landing_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
+from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
@@ -37,7 +38,7 @@ from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
-from penstock.proof.decide import compared_columns, has_only_keys
+from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
@@ -55,6 +56,15 @@ _SHOWN_CHARACTERS = 200
 
 _SENT = TableName(schema="pg_temp", name="penstock_sent")
 _REASON = Reason(message="is not in the table")
+
+
+@frozen
+class _Part:
+    """Columns in which records are compared with the table."""
+
+    columns: tuple[str, ...]
+    # The query of the sent records that must be in the table.
+    chosen: sql.Composed
 
 
 def rows_of(table: VerifiedTable) -> sql.Composed:
@@ -81,9 +91,9 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 class TableComparison:
     """One comparison, in a session of its own, with whose end the temporary tables end. Methods raise PenstockError.
 
-    `work` are the table's objects, with their numbers in the ledger and the same columns. `left_out` has the ascending
-    offsets of the records that are not compared, by the object's number: those that the load has rejected, and those
-    that were corrected. The attribute `records` counts the records that were cut out of each object.
+    `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
+    ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
+    and those that were corrected. The attribute `records` counts the records that were cut out of each object.
     """
 
     def __init__(
@@ -107,20 +117,19 @@ class TableComparison:
         self._sorter = RejectSorter(self._session)
         self.records = Counter[int]()
         self._bytes = 0
-        # The columns that are compared.
-        self._columns: tuple[str, ...] = ()
-        # The query of the sent records that must be in the table. `run` sets it before it sends any.
-        self._chosen = sql.Composed([])
+        self._groups = group_by_columns(table, work)
+        # The columns that all objects have.
+        self._columns = next(iter(self._groups))
         # The records that the server refuses now: the offsets of all, by object, and the first ones.
         self._refused: dict[int, list[int]] = defaultdict(list)
         self._shown: list[Reject] = []
 
     def run(self) -> tuple[VerifiedTable, list[Problem]]:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
-        facts, columns = self._target.facts, self._target.column_map.columns
+        facts = self._target.facts
         assert facts is not None
-        self._columns = compared_columns(self._table, self._target)
-        self._chosen, written_otherwise = self._choose()
+        columns = tuple(dict.fromkeys(name for each in self._work.values() for name in each.target.column_map.columns))
+        parts, written_otherwise = self._choose()
         make_landing_table(
             self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
         )
@@ -129,11 +138,17 @@ class TableComparison:
         except CopyFailed as failure:
             raise explain_failure(failure, where=failure.location) from failure
         with seeing_all_rows(self._connection, self._table, "comparing"):
-            missing, extra = self._compare(both_ways=self._table.is_compared_both_ways)
+            missing = extra = 0
+            shown, surplus = self._shown, list[Problem]()
+            for number, part in enumerate(parts):
+                # Rows that no file has are looked for in the columns that all files have.
+                lacking, more = self._compare(part, both_ways=self._table.is_compared_both_ways and number == 0)
+                shown = [*shown, *self._find_missing(part)] if lacking else shown
+                surplus += self._find_extra(part) if more else []
+                missing, extra = max(missing, lacking), extra + more
+                self._connection.execute("DROP TABLE pg_temp.penstock_differing")
             (otherwise,) = fetch_one(self._connection, written_otherwise)
-            shown = [*self._shown, *self._find_missing()] if missing else self._shown
-            problems = [self._name(each) for each in shown[:_MOST_SHOWN]]
-            problems += self._find_extra() if extra else []
+            problems = [*dict.fromkeys(map(self._name, shown))][:_MOST_SHOWN] + surplus
         compared = replace(
             self._table,
             compared=self.records.total() - sum(len(self._left_out.get(number, ())) for number in self._work),
@@ -143,6 +158,7 @@ class TableComparison:
             written_otherwise=otherwise,
             has_only_keys=has_only_keys(self._table, self._target),
             has_key=self._has_key(),
+            has_crossing=has_crossing(self._groups),
         )
         return compared, problems
 
@@ -153,7 +169,7 @@ class TableComparison:
             (each.is_primary or each.has_equal_nulls)
             and each.is_valid
             and not (each.is_partial or each.is_deferrable)
-            and set(each.columns) <= set(self._target.column_map.columns)
+            and set(each.columns) <= set(self._columns)
             for each in indexes
         )
 
@@ -235,13 +251,14 @@ class TableComparison:
 
     # ---------------------------------------------------------------- comparing
 
-    def _compare(self, *, both_ways: bool) -> tuple[int, int]:
+    def _compare(self, part: _Part, *, both_ways: bool) -> tuple[int, int]:
         """Find the hashes that differ. Return how many records the table lacks, and how many rows it has in addition.
 
         The rows in addition are counted only if `both_ways` is true.
         """
         self._connection.execute(
             self._compose(
+                part,
                 "CREATE TABLE pg_temp.penstock_differing AS SELECT e.hash, sum(e.weight) AS surplus"
                 " FROM (SELECT {hash} AS hash, 1 AS weight FROM ({chosen}) AS c"
                 " UNION ALL SELECT {hash}, -1 FROM {rows} AS t) AS e"
@@ -256,14 +273,15 @@ class TableComparison:
         missing, extra = fetch_one(self._connection, query)
         return missing, extra
 
-    def _find_missing(self) -> Iterator[Reject]:
+    def _find_missing(self, part: _Part) -> Iterator[Reject]:
         """Yield the first records that the table lacks, found in their objects."""
         query = self._compose(
+            part,
             "SELECT {positions} FROM (SELECT c.*, d.surplus,"
             " row_number() OVER (PARTITION BY d.hash ORDER BY {positions}) AS rank"
             " FROM (SELECT {hash} AS hash, {positions} FROM ({chosen}) AS c) AS c"
             " JOIN pg_temp.penstock_differing AS d ON d.hash = c.hash WHERE d.surplus > 0) AS f"
-            " WHERE f.rank <= f.surplus ORDER BY {positions} LIMIT {limit}"
+            " WHERE f.rank <= f.surplus ORDER BY {positions} LIMIT {limit}",
         )
         rows = self._connection.execute(query).fetchall()
         positions = [find_position(self._connection, _SENT, *row) for row in rows]
@@ -287,33 +305,34 @@ class TableComparison:
             record=reject.raw.decode("utf-8", errors="backslashreplace").rstrip("\r\n")[:_SHOWN_CHARACTERS],
         )
 
-    def _find_extra(self) -> list[Problem]:
+    def _find_extra(self, part: _Part) -> list[Problem]:
         """Return the first rows that the files lack."""
         query = self._compose(
+            part,
             "SELECT f.shown FROM (SELECT e.shown, d.surplus, row_number() OVER (PARTITION BY d.hash) AS rank"
             " FROM (SELECT {hash} AS hash, pg_catalog.left(ROW({columns})::text, {length}) AS shown FROM {rows} AS t)"
             " AS e JOIN pg_temp.penstock_differing AS d ON d.hash = e.hash WHERE d.surplus < 0) AS f"
-            " WHERE f.rank <= -f.surplus LIMIT {limit}"
+            " WHERE f.rank <= -f.surplus LIMIT {limit}",
         )
         rows = self._connection.execute(query).fetchall()
         where = str(self._table.table)
         return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
 
-    def _compose(self, query: LiteralString, **parts: sql.Composable) -> sql.Composed:
-        columns = list_identifiers(self._columns)
+    def _compose(self, part: _Part, query: LiteralString, **more: sql.Composable) -> sql.Composed:
+        columns = list_identifiers(part.columns)
         return sql.SQL(query).format(
             hash=_hash(columns),
             columns=columns,
-            chosen=self._chosen,
+            chosen=part.chosen,
             rows=rows_of(self._table),
             positions=list_identifiers(POSITION_COLUMNS),
             limit=sql.Literal(_MOST_SHOWN),
             length=sql.Literal(_SHOWN_CHARACTERS),
-            **parts,
+            **more,
         )
 
-    def _choose(self) -> tuple[sql.Composed, sql.Composed]:
-        """Return the query of the sent records that must be in the table, and one that counts keys written otherwise.
+    def _choose(self) -> tuple[list[_Part], sql.Composed]:
+        """Return what must be in the table, and the query that counts keys written otherwise.
 
         With a key, the records are those that the merge keeps. Each has the key as its row writes it, if it has a row.
         """
@@ -321,9 +340,15 @@ class TableComparison:
         assert facts is not None
         sent = table_identifier(_SENT)
         if not landing.is_keyed:
-            return sql.SQL("SELECT * FROM {}").format(sent), sql.SQL("SELECT 0::int8").format()
+            of_objects = sql.SQL("SELECT * FROM {} WHERE {} = ANY ({})")
+            number = sql.Identifier(OBJECT_COLUMN)
+            parts = [
+                _Part(columns=columns, chosen=of_objects.format(sent, number, sql.Literal(numbers)))
+                for columns, numbers in self._groups.items()
+            ]
+            return parts, sql.SQL("SELECT 0::int8").format()
         columns = self._target.column_map.columns
-        parts = find_parts(
+        merge = find_parts(
             self._connection,
             staging=_SENT,
             target=facts,
@@ -332,12 +357,12 @@ class TableComparison:
             updates=landing.updates,
             keep=job.keep,
         )
-        assert parts.key is not None
-        ways = filter(None, [same_key(parts.key, "r", "t"), same_lack(parts.key, "r", "t")])
+        assert merge.key is not None
+        ways = filter(None, [same_key(merge.key, "r", "t"), same_lack(merge.key, "r", "t")])
         matched = sql.SQL("(SELECT {} * FROM {} ORDER BY {}) AS r LEFT JOIN {} AS t ON {}").format(
-            parts.compose_order()[0],
+            merge.compose_order()[0],
             sent,
-            parts.compose_order()[1],
+            merge.compose_order()[1],
             rows_of(self._table),
             sql.SQL(" OR ").join(sql.SQL("({})").format(way) for way in ways),
         )
@@ -349,8 +374,9 @@ class TableComparison:
             for name in (*columns, *POSITION_COLUMNS)
         ]
         keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
+        chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
-            sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched),
+            [_Part(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_standby
@@ -137,6 +138,16 @@ def check_rows(table: VerifiedTable) -> Iterator[Problem]:
         yield Problem(where=str(table.table), message=message)
 
 
+def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
+    """Return how many rows a table has if it has those of its loads alone, None if it may have others.
+
+    `tables` is the table after each load whose rows must be in it, the oldest first.
+    """
+    is_known = bool(tables) and all(each.rows is not None for each in tables) and not tables[0].has_relatives
+    is_own = is_known and (tables[0].is_emptied or tables[0].is_created)
+    return sum(each.inserted for each in tables) if is_own else None
+
+
 def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Problem]:
     """Yield the objects of which another number of records was cut now. `cut` has the number for each object."""
     for each in objects:
@@ -163,9 +174,31 @@ def has_only_keys(table: VerifiedTable, target: TargetPlan) -> bool:
 
 
 def compared_columns(table: VerifiedTable, target: TargetPlan) -> tuple[str, ...]:
-    """Return the columns of a table that are compared."""
+    """Return the columns of a table in which the objects of a target are compared."""
     columns = target.column_map.columns
     return tuple(name for name in columns if name in target.job.key or not has_only_keys(table, target))
+
+
+def group_by_columns(table: VerifiedTable, work: Sequence[PlannedObject]) -> dict[tuple[str, ...], list[int]]:
+    """Return sets of columns in which objects are compared with the table, each with the objects that have them all.
+
+    The first are the columns that all objects have. A row has the defaults in columns that its object lacks, so those
+    of each object are compared by themselves, together with objects that have more: no row stands for two records.
+    """
+    columns = {each.number: compared_columns(table, each.target) for each in work}
+    first, *others = columns.values()
+    common = tuple(name for name in first if all(name in each for each in others))
+    found = dict.fromkeys([common, *(each for each in columns.values() if set(each) != set(common))])
+    return {each: [number for number, names in columns.items() if {*each} <= {*names}] for each in found}
+
+
+def has_crossing(columns: Iterable[Iterable[str]]) -> bool:
+    """Return whether of two sets of columns each lacks some of the other, so that a row may have the values of both.
+
+    >>> has_crossing(["a", "ab", "abc"]), has_crossing(["a", "ab", "ac"])
+    (False, True)
+    """
+    return any(not ({*one} <= {*other} or {*other} <= {*one}) for one, other in combinations(columns, 2))
 
 
 def count_corrected(
@@ -175,9 +208,11 @@ def count_corrected(
     return sum(len({*corrected.get(number, ())} - {*rejected.get(number, ())}) for number in table.objects)
 
 
-def find_without_binary(table: VerifiedTable, target: TargetPlan, types: Iterable[TypeWithoutBinary]) -> Iterator[str]:
+def find_without_binary(
+    table: VerifiedTable, work: Iterable[PlannedObject], types: Iterable[TypeWithoutBinary]
+) -> Iterator[str]:
     """Yield the compared columns that record_send would fail for."""
-    compared = compared_columns(table, target)
+    compared = {name for each in work for name in compared_columns(table, each.target)}
     for each in types:
         if each.name in compared:
             yield f'Column "{each.name}" of table "{table.table}": type {each.type_name} has no binary output.'
@@ -227,7 +262,7 @@ def find_obstacles(
     for table, found in work:
         if not found:
             yield f'The load would now fill another table than "{table.table}".'
-        elif len(found) != len(table.objects) or len({frozenset(each.target.column_map.columns) for each in found}) > 1:
+        elif len(found) != len(table.objects):
             yield f'Several targets of the load have filled table "{table.table}".'
     if any(each.rejected != len(rejected.get(each.number, ())) for each in objects):
         yield "Some rejected records were discarded, so they cannot be told from records that are missing."

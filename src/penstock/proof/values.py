@@ -61,6 +61,8 @@ class VerifiedTable:
     # Whether other loads, or other targets of this one, may have put rows into the table, its partitions or its parents
     # after the load emptied or created it.
     is_shared: bool
+    # Whether loads of the ledger, at any time, have put rows into partitions or parents of the table.
+    has_relatives: bool
     # Whether the load's rows are gone, or may be: the table was dropped, or a later load has truncated, replaced or
     # synchronized it, a partition of it or a parent.
     is_gone: bool
@@ -86,6 +88,8 @@ class VerifiedTable:
     has_only_keys: bool = False
     # Whether a unique index on columns of the files keeps records from being equal, in other loads too.
     has_key: bool = False
+    # Whether of two files each has columns that the other lacks.
+    has_crossing: bool = False
 
     # The records that were loaded from a corrected reject file. They are not compared.
     corrected: int = 0
@@ -133,8 +137,46 @@ class VerifyOutcome:
     def is_verified(self) -> bool:
         """Whether each value was compared, and no problem was found. Counts alone verify nothing.
 
-        If all loads together lack rows, a row may stand for equal records of several loads, unless a key forbids that.
+        Unless a key forbids that, a row may stand for equal records of several loads if all together lack rows, and for
+        records of two files if each has columns that the other lacks.
         """
-        return (
-            self.has_values and not self.problems and not any(each.differs and not each.has_key for each in self.tables)
-        )
+        unsure = any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
+        return self.has_values and not self.problems and not unsure
+
+
+@frozen
+class FillingLoad:
+    """The row of loads_of_table.sql."""
+
+    load_id: str
+    is_complete: bool
+    # Whether the ledger has the load's sources.
+    has_job: bool
+
+
+@frozen
+class TableOutcome:
+    """What was verified of all loads together that have filled a table."""
+
+    table: str
+    server: str
+    database: str
+    # What was verified of each load whose rows must be in the table, the oldest first.
+    loads: tuple[VerifyOutcome, ...]
+    # The loads whose rows a later one has removed, and those of which the ledger does not have the sources.
+    removed: tuple[str, ...]
+    unknown: tuple[str, ...]
+    # The rows that the loads have stored, None unless the table must have those alone.
+    expected: int | None
+    # What is wrong with the loads, and with the table.
+    problems: tuple[Problem, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the counts of all loads agree, and the table has the rows of all together."""
+        return not self.problems and all(each.agrees for each in self.loads)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether each value of each load was compared, and no problem was found."""
+        return not self.problems and not self.unknown and all(each.is_verified for each in self.loads)

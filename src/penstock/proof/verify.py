@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -30,7 +32,7 @@ from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
 from penstock.loading.files.streams import SourceReader
-from penstock.loading.formats import FORMATS
+from penstock.loading.formats import FORMATS, format_of
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.outcome import LoadProgress
     from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.values.work import PlannedObject
 
 
 def verify_load(
@@ -72,23 +75,29 @@ def verify_load(
     ledger_schema: str,
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
+    only: int | None = None,
+    counted: dict[int, int] | None = None,
 ) -> VerifyOutcome:
     """Verify a complete load: its counts, and with `values` each value that it has stored. Raises PenstockError.
 
-    Values are not compared if something is wrong with the objects or their records in the ledger.
+    Values are not compared if something is wrong with the objects or their records in the ledger. `only` is the oid of
+    the only table that is looked at. `counted` keeps the numbers of rows, by the table's oid, for the next load.
     """
     with connect.borrow() as connection:
         load, is_own_login = _read_load(connection, ledger_schema, load_id)
         job = job_from_json(load.job or "", load_id=load_id)
         with translate_errors("reading what the load has stored"):
             tables = fetch_rows(connection, "ledger/proof_tables", VerifiedTable, ledger=ledger_schema, load=load_id)
-        objects = list_objects(connection, ledger_schema, load_id)
+        tables = [each for each in tables if only in (None, each.oid)]
+        numbers = {number for each in tables for number in each.objects}
+        objects = [each for each in list_objects(connection, ledger_schema, load_id) if each.number in numbers]
         server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
         refuse_gone(load_id, tables)
         if values:
             connect.refuse_unwritable("compare values")
             refuse_temporary(server, may_create=_may_create_temporary(connection))
-        tables = [_count(connection, job, each, role=server.user) for each in tables]
+        counted = {} if counted is None else counted
+        tables = [_count(connection, job, each, counted, role=server.user) for each in tables]
     with LoadedSources(
         {each.uri for each in objects}, is_for_others=not is_own_login, max_record_bytes=job.rules.max_record
     ) as sources:
@@ -146,17 +155,21 @@ def _may_create_temporary(connection: Connection) -> bool:
         return bool(fetch_one(connection, query)[0])
 
 
-def _count(connection: Connection, job: LoadJob, table: VerifiedTable, *, role: str) -> VerifiedTable:
+def _count(
+    connection: Connection, job: LoadJob, table: VerifiedTable, counted: dict[int, int], *, role: str
+) -> VerifiedTable:
     """Return a table with the number of its rows, unless a transform has filled it, or if it is a view.
 
-    Raises TargetError, ServerError.
+    Rows are counted unless `counted` has their number. Raises TargetError, ServerError.
     """
     if table.kind == "v" or any(target.transform is not None for target in find_targets(job, table)):
         return table
     refuse_hidden(table, role=role)
-    with seeing_all_rows(connection, table, "counting"):
-        (rows,) = fetch_one(connection, sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table)))
-    return replace(table, rows=rows, is_alone=is_alone(table))
+    if table.oid not in counted:
+        with seeing_all_rows(connection, table, "counting"):
+            query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table))
+            (counted[table.oid],) = fetch_one(connection, query)
+    return replace(table, rows=counted[table.oid], is_alone=is_alone(table))
 
 
 class LoadedSources(SourceReader):
@@ -238,7 +251,10 @@ def _compare_all(
         refuse_values(load_id, filter(None, [f"Its files cannot be planned again: {error.message}.", error.detail]))
         raise
     refuse_values(load_id, _find_changes(meaning, planned, tools))
-    work = [(table, [*map(with_positions, find_work(planned, table, objects))]) for table in tables]
+    work = [
+        (table, [*map(with_positions, _map_each(find_work(planned, table, objects), tools.sources))])
+        for table in tables
+    ]
     store = RejectStore(tools.ledger.schema, load_id)
     with tools.connect.borrow() as connection:
         rejected = {each.number: store.read_starts(connection, each.number) for each in objects if each.rejected}
@@ -246,7 +262,7 @@ def _compare_all(
         types = [fetch_rows(connection, "proof/without_binary", TypeWithoutBinary, oid=table.oid) for table, _ in work]
     refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
     for (table, found), of_table in zip(work, types, strict=True):
-        refuse_values(load_id, find_without_binary(table, found[0].target, of_table))
+        refuse_values(load_id, find_without_binary(table, found, of_table))
     left_out = {
         number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
     }
@@ -267,6 +283,27 @@ def _compare_all(
         compared.append(result)
         problems += [*check_records(own, comparison.records), *wrong]
     return compared, problems
+
+
+def _map_each(work: Sequence[PlannedObject], sources: SourceReader) -> list[PlannedObject]:
+    """Return objects with the columns of each, which its beginning names. A merge has refused other columns."""
+    mapped = {each.number: each for each in work}
+    for _, of_target in groupby(work, key=attrgetter("target_index")):
+        numbers = {each.source: each.number for each in of_target}
+        target = mapped[next(iter(numbers.values()))].target
+        form = format_of(target)
+        if len(numbers) == 1 or target.header is None or target.landing.is_keyed or form.is_by_name:
+            continue
+        for sample in sources.sample_all([*numbers], target.job.dialect):
+            header = form.find_header(sample, target)
+            own = replace(
+                target,
+                column_map=form.map_sample(sample, target),
+                header=target.header if header is None else tuple(header),
+            )
+            number = numbers[sample.source]
+            mapped[number] = replace(mapped[number], target=own)
+    return [*mapped.values()]
 
 
 def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.units import count_nouns, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from penstock.proof.values import Problem, VerifiedTable, VerifyOutcome
+    from penstock.proof.values import Problem, TableOutcome, VerifiedTable, VerifyOutcome
 
 
 def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[str]:
@@ -26,9 +26,32 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
         return
     yield "verified" if outcome.is_verified else "counts agree" if outcome.agrees else "counts differ"
     yield from (_describe_difference(each) for each in outcome.tables if each.differs)
+    for table in outcome.tables:
+        if table.has_crossing and not table.has_key:
+            yield (
+                f"warning: a row of {table.table} may stand for records of two files, because each has columns that the"
+                " other lacks, and no key in the columns of both tells them apart"
+            )
     if not outcome.has_values:
         see = f"penstock verify {outcome.load_id} --values"
         yield f"counts do not show a changed value, or a row in the place of another; to compare each value: {see}"
+
+
+def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
+    """Yield lines about each load of a table, and the verdict or the problems of all together."""
+    yield f"{outcome.table}{on_server}: {count_nouns(len(outcome.loads), 'load')}"
+    for each in outcome.loads:
+        yield from (f"  load {each.load_id}: {_describe_counts(table)}" for table in each.tables)
+    if outcome.removed:
+        yield f"  {count_nouns(len(outcome.removed), 'load')} whose rows a later load has removed"
+    if outcome.unknown:
+        yield f"  not verified, because the ledger does not have their sources: {', '.join(outcome.unknown)}"
+    if outcome.problems:
+        yield f"{count_nouns(len(outcome.problems), 'problem')}:"
+        yield from map(_describe_problem, outcome.problems)
+        return
+    yield "verified" if outcome.is_verified else "counts agree" if outcome.agrees else "counts differ"
+    yield from (_describe_difference(each) for load in outcome.loads[-1:] for each in load.tables if each.differs)
 
 
 def _describe_comparison(table: VerifiedTable) -> str:

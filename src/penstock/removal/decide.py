@@ -18,18 +18,19 @@ _MODES = {
     "replace": "it has replaced the table, and the former one does not exist any more",
     "upsert": "it has updated rows, and their former values do not exist any more",
     "sync": "it has updated or deleted rows, and their former values do not exist any more",
-    "insert-new": "its rows were merged, and the ledger has no transactions of merges",
 }
 _FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
 
 
 def refuse_load(load_id: str, *, meaning: str, job: str | None) -> None:
     """Raise TargetError if a load has done what an undo cannot revert. `meaning` and `job` are JSON of the ledger."""
-    targets: Sequence[Mapping[str, Any]] = json.loads(meaning).get("targets", ())
+    if "targets" not in (found := json.loads(meaning)):
+        raise _refusal(load_id, "its details were pruned")
+    targets: Sequence[Mapping[str, Any]] = found["targets"]
     whys = [_MODES[each["mode"]] for each in targets if each.get("mode") in _MODES]
     if any(each.get("transform") for each in targets):
         whys.append("the statement of its transform may have changed any row")
-    elif not whys and any(each.get("landing") != "table" for each in targets):
+    elif not whys and any(each.get("landing") != "table" and each.get("mode") != "insert-new" for each in targets):
         whys.append("its rows were moved from a staging table, and the ledger has no transactions of such moves")
     if job is not None and json.loads(job).get("rules", {}).get("on_error") == "reject":
         whys.append("with --on-error reject its rows were stored under savepoints, which the ledger does not have")
@@ -50,7 +51,7 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
                 load_id, f'table "{each.table}" is a copy, or was restored: its rows have other transactions'
             )
         if not each.is_known:
-            raise _refusal(load_id, "its transactions were pruned, or an older version of penstock has loaded it")
+            raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
         if each.is_old:
             raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
 

@@ -2,10 +2,11 @@
 -- returns nothing; needs CREATE on the schema; PostgreSQL 14+
 -- psql -v ledger=other -f create.sql
 --
--- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, and that a prune joins
--- the rows of an object. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
+-- Rows of `ranges` are not updated, except that `has_end` is updated if the object has grown, that a prune joins
+-- the rows of an object, and that `transaction` is removed if the load is resumed in another database. `ranges` is a multirange, because sessions take the blocks of one object in turn. A row with a
 -- negative `start` corrects other rows: it counts rejected records that were loaded later. `form` says how the records
--- are read. `transaction` has stored the rows, unless it did so under savepoints; null if an older version wrote the row.
+-- are read. `transaction` has stored the rows, unless it did so under savepoints; null if an older version wrote the row,
+-- or if it ran in another database. `transaction` of a target is the subtransaction in which its staged rows were merged.
 --
 -- `event` of a load is the number of the last of its events in the order of all loads' events: that it began, truncated a
 -- table, or is complete. `begin_event` is that of its beginning once `event` is another; null in a load that was complete
@@ -122,6 +123,7 @@ CREATE TABLE :"ledger".targets (
     duplicates bigint NOT NULL DEFAULT 0,
     existing bigint NOT NULL DEFAULT 0,
     suppressed bigint NOT NULL DEFAULT 0,
+    transaction xid8,
     PRIMARY KEY (load, number)
 );
 

@@ -1,6 +1,7 @@
 -- proof_tables.sql: what the ledger says of each table of a complete load
 -- returns (schema, name, oid, kind, names, hides_rows, objects, records, inserted, updated, rejected, suppressed,
--- duplicates, existing, is_emptied, is_created, is_shared, is_gone, floor, floor_of_all); needs the ledger; PostgreSQL 14+
+-- duplicates, existing, is_emptied, is_created, is_shared, has_relatives, is_gone, floor,
+-- floor_of_all); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f proof_tables.sql
 --
 -- `related` are the tables whose loads matter: the load's tables, their partitions (`is_part`), and their parents. `done`
@@ -124,6 +125,9 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
               AND (d.load <> l.id OR d.oid <> c.oid)
               AND (d.load = l.id OR d.state = 'running' OR d.retried > 0 OR d.event > f.event)
        ) AS is_shared,
+       EXISTS (
+           SELECT FROM related AS r JOIN done AS d ON d.oid = r.oid WHERE r.root = c.oid AND d.oid <> c.oid
+       ) AS has_relatives,
        c.oid IS NULL
        OR EXISTS (
            SELECT

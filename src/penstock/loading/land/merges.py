@@ -12,7 +12,7 @@ found in their objects (locate.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
@@ -24,7 +24,7 @@ import psycopg
 from penstock.changes.records import find_changed
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
-from penstock.core.connect.search_path import users_settings
+from penstock.core.connect.search_path import TO_OWN_SETTINGS, users_settings
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import table_identifier
@@ -75,20 +75,31 @@ _log = logging.getLogger(__name__)
 _PORTION_BYTES = 1024 * 1024
 
 
-def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameRecord = name_by_number) -> MergeCounts:
+def _ignore() -> None:
+    pass
+
+
+def merge_whole(
+    connection: Connection,
+    parts: MergeParts,
+    *,
+    name_record: NameRecord = name_by_number,
+    note_stored: Callable[[], None] = _ignore,
+) -> MergeCounts:
     """Store all staged records in the table; without a key, in file order.
 
     Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. Raises DataError,
-    TargetError, ServerError. Needs the rights that check_key checks; without a key, only INSERT on the columns.
+    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. `note_stored` is
+    called in the savepoint that has stored the rows. Raises DataError, TargetError, ServerError. Needs the rights that
+    check_key checks; without a key, only INSERT on the columns.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
-        inserted = _run(connection, parts, parts.compose(), name_record=name_record).rowcount
+        inserted = _run(connection, parts, parts.compose(), name_record, note_stored).rowcount
         staged = count_staged(connection, parts.staging) if parts.target.suppressing_triggers else inserted
         return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
     refuse_duplicates(connection, parts, name_record=name_record)
-    row = _run(connection, parts, COUNTING + parts.compose(), name_record=name_record).fetchone()
+    row = _run(connection, parts, COUNTING + parts.compose(), name_record, note_stored).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     _log.debug("merged by plan %s", plan)
@@ -96,11 +107,19 @@ def merge_whole(connection: Connection, parts: MergeParts, *, name_record: NameR
 
 
 def _run(
-    connection: Connection, parts: MergeParts, statement: sql.Composed, *, name_record: NameRecord
+    connection: Connection,
+    parts: MergeParts,
+    statement: sql.Composed,
+    name_record: NameRecord,
+    note_stored: Callable[[], None],
 ) -> psycopg.Cursor[Any]:
     try:
         with in_transaction(connection), users_settings(connection):
-            return connection.execute(statement)
+            result = connection.execute(statement)
+            # The savepoint of the user's settings has stored the rows, so this must be called within it.
+            connection.execute(TO_OWN_SETTINGS)
+            note_stored()
+            return result
     except psycopg.Error as error:
         find_refused = partial(_find_refused, connection, parts)
         raise explain_merge(error, parts, name_record=name_record, find_refused=find_refused) from error
@@ -133,11 +152,17 @@ class StagedRecords:
 
 
 class MergeStatement:
-    """Stores the staged records of one target in its table. Methods raise PenstockError."""
+    """Stores the staged records of one target in its table. Methods raise PenstockError.
 
-    def __init__(self, connection: Connection, staged: StagedRecords) -> None:
+    `note_stored` is called in the savepoint in which a merge has stored the rows.
+    """
+
+    def __init__(
+        self, connection: Connection, staged: StagedRecords, note_stored: Callable[[], None] = _ignore
+    ) -> None:
         self._connection = connection
         self.staged = staged
+        self._note_stored = note_stored
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -202,7 +227,7 @@ class Merge(MergeStatement):
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
         """Merge all records."""
-        return merge_whole(self._connection, self.find_parts(), name_record=name_record)
+        return merge_whole(self._connection, self.find_parts(), name_record=name_record, note_stored=self._note_stored)
 
 
 class TransformStatement(MergeStatement):

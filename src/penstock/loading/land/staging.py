@@ -27,6 +27,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
+from penstock.ledger.targets import note_transaction
 from penstock.loading.land import locate
 from penstock.loading.land.cascades import describe_cascades, refuse_touched
 from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
@@ -278,7 +279,9 @@ class Staging(LandingMethod):
             columns=landing.target.column_map.columns,
             staging=staging,
         )
-        return STATEMENTS[landing.target.landing.statement](self._connection, staged)
+        load_id = self._context.claim.load_id
+        note_stored = partial(note_transaction, self._connection, self._context.schema, load_id, staged.number)
+        return STATEMENTS[landing.target.landing.statement](self._connection, staged, note_stored)
 
     def _check_tables(self) -> None:
         """Raise TargetError if a target was renamed, or replaced by another table, since the load began."""

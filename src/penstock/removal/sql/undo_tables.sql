@@ -3,9 +3,11 @@
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f undo_tables.sql
 --
 -- The system column xmin has the lower 32 bits of a transaction's number. After 2^31 later transactions another
--- transaction may have the same xmin. A ledger of an older version has no column `transaction`.
+-- transaction may have the same xmin. A ledger of an older version has no column `transaction`. Rows that were staged
+-- were stored by the merge of their target, and their ranges have the transactions that staged them.
 \set object_oid `cat ../../ledger/sql/parts/object_oid.sql`
 \set origin `cat ../../ledger/sql/parts/origin.sql`
+\set target_oid `cat ../../ledger/sql/parts/target_oid.sql`
 SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
        coalesce(min(c.relname::text), min(s.name)) AS name,
        s.oid::bigint,
@@ -34,6 +36,24 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
              JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
             WHERE o.load = :'load'
               AND r.rows <> 0
+              AND NOT EXISTS (
+                      SELECT
+                        FROM ONLY :"ledger".targets AS t
+                       WHERE t.load = o.load
+                         AND t.kind = 'staging'
+                         AND :target_oid = :object_oid
+                  )
+            UNION ALL
+           SELECT t.target_schema::text,
+                  t.target_table::text,
+                  :target_oid,
+                  t.origin = :origin,
+                  t.inserted,
+                  (pg_catalog.to_jsonb(t) ->> 'transaction')::xid8
+             FROM ONLY :"ledger".targets AS t
+            WHERE t.load = :'load'
+              AND t.kind = 'staging'
+              AND t.inserted <> 0
        ) AS s
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.oid
   LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

@@ -1,0 +1,92 @@
+"""Verifies all loads together that have filled one table: each by itself, and the number of all their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import DataError, SourceError, TargetError
+from penstock.core.sql import fetch_rows
+from penstock.core.units import count_nouns
+from penstock.ledger.schema import has_ledger
+from penstock.proof.decide import find_expected, refuse_hidden
+from penstock.proof.values import FillingLoad, Problem, TableOutcome, VerifiedTable, VerifyOutcome
+from penstock.proof.verify import verify_load
+
+if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.table import TableName
+    from penstock.loading.values.outcome import LoadProgress
+
+
+def verify_table(
+    connect: ConnectionFactory,
+    name: TableName,
+    *,
+    ledger_schema: str,
+    values: bool = False,
+    on_progress: Callable[[LoadProgress], None] | None = None,
+) -> TableOutcome:
+    """Verify each load whose rows must be in a table, and the number of all rows. Raises PenstockError.
+
+    A load that cannot be verified is a problem, and does not keep the others from being verified.
+    """
+    with connect.borrow() as connection:
+        server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+        loads = _find_loads(connection, ledger_schema, name)
+    table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
+    refuse_hidden(table, role=server.user)
+    staying = [load for load, _ in loads if load.load_id not in removed]
+    counted: dict[int, int] = {}
+    verify = partial(verify_load, connect, ledger_schema=ledger_schema, values=values, only=table.oid, counted=counted)
+    verified: list[VerifyOutcome] = []
+    problems: list[Problem] = []
+    for load in staying:
+        if not load.is_complete:
+            problems.append(Problem(where=f"load {load.load_id}", message="has not ended"))
+        elif load.has_job:
+            try:
+                verified.append(verify(load.load_id, on_progress=on_progress))
+            except (DataError, SourceError, TargetError) as error:
+                problems.append(Problem(where=f"load {load.load_id}", message=f"cannot be verified: {error.message}"))
+            else:
+                problems += verified[-1].problems
+    tables = [found for each in verified for found in each.tables]
+    expected = find_expected(tables) if len(verified) == len(staying) else None
+    if expected is not None and tables[0].rows != expected:
+        message = f"has {count_nouns(counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
+        problems.append(Problem(where=str(table.table), message=message))
+    return TableOutcome(
+        table=str(table.table),
+        server=server.name,
+        database=server.database,
+        loads=tuple(verified),
+        removed=removed,
+        unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
+        expected=expected,
+        problems=tuple(problems),
+    )
+
+
+def _find_loads(connection: Connection, schema: str, name: TableName) -> list[tuple[FillingLoad, VerifiedTable]]:
+    """Return the loads that have filled a table, each with what the ledger says of the table after it."""
+    has_ledger(connection, schema)
+    facts = find_table(connection, name)
+    if facts is None:
+        raise TargetError(f'table "{name}" does not exist')
+    with translate_errors("reading what loads have stored"):
+        loads = fetch_rows(connection, "proof/loads_of_table", FillingLoad, ledger=schema, oid=facts.oid)
+        found = [
+            (load, table)
+            for load in loads
+            for table in fetch_rows(connection, "ledger/proof_tables", VerifiedTable, ledger=schema, load=load.load_id)
+            if table.oid == facts.oid
+        ]
+    if not found:
+        raise TargetError(f'no load of the ledger has filled table "{facts.name}"')
+    return found

@@ -1,0 +1,122 @@
+"""Verification of a table: all loads together that have filled it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+from penstock.api.ledger_view import LedgerView
+from penstock.core.errors import TargetError
+from penstock.core.values.table import TableName
+from support.loads import Loads, target, write_csv
+from support.modes import Killed, mode_target
+from support.proofs import load, load_in_tiny_blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.proof.values import TableOutcome
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads in tiny blocks into a database with table t."""
+    return load_in_tiny_blocks(database18)
+
+
+def night(folder: Path, number: int) -> Path:
+    """Write the file of a night, with 10 records."""
+    return write_csv(folder / f"{number}.csv", [f"{number * 10 + n},v" for n in range(10)])
+
+
+def fill(loads: Loads, folder: Path, *, nights: int = 3) -> list[str]:
+    """Create table n by the first of some loads; return their ids."""
+    return [load(loads, target(night(folder, each), into="n", create=each == 0)) for each in range(nights)]
+
+
+def verify(loads: Loads, into: str = "n", *, values: bool = True) -> TableOutcome:
+    """Verify a table."""
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        return view.verify_table(TableName(schema=None, name=into), values=values)
+
+
+@pytest.mark.versions
+def test_table_has_the_rows_of_all_its_loads(database: str, tmp_path: Path) -> None:
+    """A row that is missing, or that no load has stored, is a problem though each load by itself would agree."""
+    loads = load_in_tiny_blocks(database)
+    ids = fill(loads, tmp_path)
+    outcome = verify(loads)
+    assert [each.load_id for each in outcome.loads] == ids
+    assert (outcome.expected, outcome.is_verified, outcome.agrees) == (30, True, True)
+    loads.execute("INSERT INTO n VALUES (99, 'w')")
+    added = verify(loads, values=False)
+    assert [each.message for each in added.problems] == ["has 31 rows, and all loads together have stored 30"]
+    assert not any(each.problems for each in added.loads)
+    loads.execute("DELETE FROM n WHERE a IN ('99', '7')")
+    assert [each.message for each in verify(loads, values=False).problems] == [
+        "has 29 rows, and all loads together have stored 30"
+    ]
+
+
+def test_changed_row_is_a_problem_of_its_load(loads: Loads, tmp_path: Path) -> None:
+    """Of that load alone."""
+    fill(loads, tmp_path)
+    loads.execute("UPDATE n SET b = 'w' WHERE a = '17'")
+    outcome = verify(loads)
+    assert [len(each.problems) for each in outcome.loads] == [0, 1, 0]
+    assert (len(outcome.problems), outcome.agrees) == (1, False)
+
+
+def test_loads_whose_rows_were_removed_do_not_count(loads: Loads, tmp_path: Path) -> None:
+    """Nor need the rows of others be there, if the table was there before."""
+    first = load(loads, target(night(tmp_path, 0), into="t"))
+    loads.execute("INSERT INTO t VALUES (-1, 'other')")
+    outcome = verify(loads, "t")
+    assert (outcome.expected, outcome.is_verified) == (None, True)
+    second = load(loads, mode_target(night(tmp_path, 1), "truncate", into="t"))
+    third = load(loads, target(night(tmp_path, 2), into="t"))
+    outcome = verify(loads, "t")
+    assert (outcome.removed, [each.load_id for each in outcome.loads]) == ((first,), [second, third])
+    assert (outcome.expected, outcome.is_verified) == (20, True)
+
+
+def test_load_that_has_not_ended_or_whose_file_is_gone_is_a_problem(loads: Loads, tmp_path: Path) -> None:
+    """The others are verified nevertheless."""
+    fill(loads, tmp_path)
+    (tmp_path / "1.csv").unlink()
+    path = write_csv(tmp_path / "3.csv", [f"{n},v" for n in range(100, 400)])
+
+    def die(number: int) -> None:
+        if number == 2:
+            raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        load(loads, target(path, into="n"))
+    outcome = verify(loads)
+    assert [each.message.split(":")[0] for each in outcome.problems] == ["cannot be verified", "has not ended"]
+    assert [each.is_verified for each in outcome.loads] == [True, True]
+    assert (outcome.expected, outcome.agrees, outcome.is_verified) == (None, False, False)
+
+
+def test_load_into_a_parent_leaves_the_number_of_rows_open(loads: Loads, tmp_path: Path) -> None:
+    """The ledger does not know into which partition its rows went."""
+    loads.execute(
+        "CREATE TABLE p (a int, b text) PARTITION BY RANGE (a);"
+        "CREATE TABLE n PARTITION OF p FOR VALUES FROM (0) TO (1000)"
+    )
+    load(loads, mode_target(night(tmp_path, 0), "truncate", into="n"))
+    load(loads, target(night(tmp_path, 1), into="p"))
+    outcome = verify(loads)
+    assert (outcome.expected, outcome.agrees) == (None, True)
+
+
+def test_table_that_no_load_has_filled_is_refused(loads: Loads) -> None:
+    """And one that does not exist."""
+    with pytest.raises(TargetError, match="does not exist"):
+        verify(loads, "none")
+    loads.execute("CREATE TABLE u (a int)")
+    with pytest.raises(TargetError):
+        verify(loads, "u")
