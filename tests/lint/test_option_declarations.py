@@ -57,7 +57,7 @@ def test_help_of_python_says_what_the_value_does_and_not_the_option_of_the_shell
     """vacuum=True vacuums: what --no-vacuum does is said of False."""
     text = penstock.load.__doc__ or ""
     assert "\n    vacuum: If False, skip the VACUUM" in text
-    assert "\n    wait: If False, fail if another process" in text
+    assert "\n    wait: If False, fail, do not wait, if another process" in text
     assert "\n    atomic: Let all rows appear at once" in text
 
 

@@ -427,7 +427,7 @@ def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_p
         [sys.executable, "-c", _MODULES_PROGRAM, *arguments], capture_output=True, text=True, check=True
     )
     modules = set(json.loads(finished.stderr))
-    heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "backports.zstd", "lz4", "penstock_lab"}
+    heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "penstock_lab"}
     assert modules & heavy == set()
     assert not modules & {"penstock.loading.command.bars", "penstock.embedded.command", "penstock_lab.command.lab"}
 

@@ -59,7 +59,7 @@ _REASON = Reason(message="is not in the table")
 
 
 @frozen
-class _Part:
+class _ComparedColumns:
     """Columns in which records are compared with the table."""
 
     columns: tuple[str, ...]
@@ -251,7 +251,7 @@ class TableComparison:
 
     # ---------------------------------------------------------------- comparing
 
-    def _compare(self, part: _Part, *, both_ways: bool) -> tuple[int, int]:
+    def _compare(self, part: _ComparedColumns, *, both_ways: bool) -> tuple[int, int]:
         """Find the hashes that differ. Return how many records the table lacks, and how many rows it has in addition.
 
         The rows in addition are counted only if `both_ways` is true.
@@ -273,7 +273,7 @@ class TableComparison:
         missing, extra = fetch_one(self._connection, query)
         return missing, extra
 
-    def _find_missing(self, part: _Part) -> Iterator[Reject]:
+    def _find_missing(self, part: _ComparedColumns) -> Iterator[Reject]:
         """Yield the first records that the table lacks, found in their objects."""
         query = self._compose(
             part,
@@ -305,7 +305,7 @@ class TableComparison:
             record=reject.raw.decode("utf-8", errors="backslashreplace").rstrip("\r\n")[:_SHOWN_CHARACTERS],
         )
 
-    def _find_extra(self, part: _Part) -> list[Problem]:
+    def _find_extra(self, part: _ComparedColumns) -> list[Problem]:
         """Return the first rows that the files lack."""
         query = self._compose(
             part,
@@ -318,7 +318,7 @@ class TableComparison:
         where = str(self._table.table)
         return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
 
-    def _compose(self, part: _Part, query: LiteralString, **more: sql.Composable) -> sql.Composed:
+    def _compose(self, part: _ComparedColumns, query: LiteralString, **more: sql.Composable) -> sql.Composed:
         columns = list_identifiers(part.columns)
         return sql.SQL(query).format(
             hash=_hash(columns),
@@ -331,7 +331,7 @@ class TableComparison:
             **more,
         )
 
-    def _choose(self) -> tuple[list[_Part], sql.Composed]:
+    def _choose(self) -> tuple[list[_ComparedColumns], sql.Composed]:
         """Return what must be in the table, and the query that counts keys written otherwise.
 
         With a key, the records are those that the merge keeps. Each has the key as its row writes it, if it has a row.
@@ -343,7 +343,7 @@ class TableComparison:
             of_objects = sql.SQL("SELECT * FROM {} WHERE {} = ANY ({})")
             number = sql.Identifier(OBJECT_COLUMN)
             parts = [
-                _Part(columns=columns, chosen=of_objects.format(sent, number, sql.Literal(numbers)))
+                _ComparedColumns(columns=columns, chosen=of_objects.format(sent, number, sql.Literal(numbers)))
                 for columns, numbers in self._groups.items()
             ]
             return parts, sql.SQL("SELECT 0::int8").format()
@@ -376,7 +376,7 @@ class TableComparison:
         keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
-            [_Part(columns=self._columns, chosen=chosen)],
+            [_ComparedColumns(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
         )
 

@@ -101,15 +101,8 @@ def verify_load(
     with LoadedSources(
         {each.uri for each in objects}, is_for_others=not is_own_login, max_record_bytes=job.rules.max_record
     ) as sources:
-        tools = LoadTools(
-            connect=connect,
-            sources=sources,
-            server_major=server.major,
-            on_progress=on_progress,
-            ledger=Ledger(ledger_schema),
-            max_record_bytes=job.rules.max_record,
-            rejects_torn=job.rules.on_error == "reject",
-        )
+        tools = _make_tools(connect, sources, job, server_major=server.major, ledger=Ledger(ledger_schema))
+        tools = replace(tools, on_progress=on_progress)
         listed = {recorded_name(each): each for target in job.targets for each in sources.list(target.sources)}
         # A plan reads the catalogue and the beginnings of files, so it is made once, and only if something needs it.
         plan = cache(lambda: _plan_again(job, tools))
@@ -129,6 +122,20 @@ def verify_load(
         tables=tuple(tables),
         has_values=values,
         problems=tuple(problems),
+    )
+
+
+def _make_tools(
+    connect: ConnectionFactory, sources: SourceReader, job: LoadJob, *, server_major: int, ledger: Ledger
+) -> LoadTools:
+    """Return the tools with which the load's sources are read as the load has read them."""
+    return LoadTools(
+        connect=connect,
+        sources=sources,
+        server_major=server_major,
+        ledger=ledger,
+        max_record_bytes=job.rules.max_record,
+        rejects_torn=job.rules.on_error == "reject",
     )
 
 
