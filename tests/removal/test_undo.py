@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -259,8 +262,8 @@ def test_rows_that_came_through_a_staging_table_are_refused() -> None:
     """As those of a table with row security, or of several tables with --atomic."""
     staged = {"mode": "append", "landing": "staging", "transform": False}
     with pytest.raises(TargetError, match="moved from a staging table"):
-        refuse_load("1", meaning=json.dumps({"targets": [staged]}), job=None)
-    refuse_load("1", meaning=json.dumps({"targets": [staged | {"landing": "table"}]}), job=None)
+        refuse_load("1", meaning=json.dumps({"targets": [staged]}), job="{}", is_partial=False)
+    refuse_load("1", meaning=json.dumps({"targets": [staged | {"landing": "table"}]}), job="{}", is_partial=False)
 
 
 def test_interrupted_load_is_undone(loads: Loads, tmp_path: Path) -> None:
@@ -412,6 +415,42 @@ def test_row_that_another_session_holds_ends_the_undo(loads: Loads, tmp_path: Pa
             penstock.undo(load_id, to=loads.conninfo)
     assert has_load(loads, load_id)
     assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+
+
+def test_batch_that_is_committed_while_the_undo_waits_is_undone_too(loads: Loads, tmp_path: Path) -> None:
+    """What the load has stored is read when no process can commit more of it."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    rows: list[int] = []
+    thread = threading.Thread(target=lambda: rows.append(penstock.undo(load_id, to=loads.conninfo).rows))
+    with psycopg.connect(loads.conninfo) as worker:
+        worker.execute("SELECT FROM penstock.loads WHERE id = %s FOR SHARE", [load_id])
+        thread.start()
+        while not loads.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            time.sleep(0.01)
+        worker.execute("INSERT INTO t VALUES (300, 'value 300')")
+        worker.execute(
+            "INSERT INTO penstock.ranges (load, object, start, ranges, has_start, has_end, records, rows, suppressed,"
+            " checksum) SELECT load, object, 1000000, '{[1000000,1000001)}', false, false, 1, 1, 0, 0"
+            " FROM penstock.ranges WHERE load = %s LIMIT 1",
+            [load_id],
+        )
+    thread.join()
+    assert rows == [301]
+    assert loads.rows() == sorted(OLD, key=repr)
+
+
+def test_load_from_a_pipe_is_undone_as_a_whole_or_not(loads: Loads) -> None:
+    """The ledger has no job of it, so --partial could leave rows that were stored under savepoints."""
+    text = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(300))
+    argv = [sys.executable, "-m", "penstock", "load", "-", "--into=t", f"--to={loads.conninfo}"]
+    for options in ([], ["--on-error=reject"]):
+        subprocess.run([*argv, *options], input=text, text=True, check=True, capture_output=True)
+        load_id = str(loads.execute("SELECT id FROM penstock.loads ORDER BY event DESC LIMIT 1")[0][0])
+        refuse(loads, load_id, "from a pipe", partial=True)
+        if options:
+            refuse(loads, load_id, "as a whole")
+        else:
+            assert penstock.undo(load_id, to=loads.conninfo).rows == 300
 
 
 def test_two_undos_at_once_remove_the_rows_once(loads: Loads, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.names import parse_table_name
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
-from penstock.ledger.rights import read_rights
+from penstock.ledger.rights import Deed, LoadRights, read_rights
 from penstock.ledger.schema import find_named_ledger, has_ledger, naming_ledger
 from penstock.ledger.targets import drop_landing, read_landings
 from penstock.ledger.values import LoadRecord, ObjectRecord, StayingRows, TableTotals
@@ -93,16 +93,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
     Raises ServerError.
     """
     with in_transaction(connection, "removing a load from the ledger"):
-        connection.execute("SET LOCAL lock_timeout = '5s'")
-        rights = read_rights(connection, schema, load_id)
-        if rights is None:
-            raise no_such_load(load_id)
-        refuse_at_work(connection, schema, load_id)
-        # Lock the load's row, so that the load cannot commit more rows. Row security lets only the load's role lock it.
-        held = compose_query("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE", schema)
-        if connection.execute(held, [load_id]).fetchone() is None:
-            rights.refuse_other_role("forget")
-            raise no_such_load(load_id)
+        rights = hold_load(connection, schema, load_id, "forget")
         staying = find_staying(connection, schema, load_id)
         if staying and not keeps_rows:
             raise _has_rows(load_id, staying)
@@ -110,6 +101,27 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
             drop_landing(connection, schema, landing, load_id=load_id, role=rights.owner)
         connection.execute(compose_query("DELETE FROM ONLY {loads} WHERE id = %s", schema), [load_id])
     return staying
+
+
+def hold_load(connection: Connection, schema: str, load_id: str, what: Deed) -> LoadRights:
+    """Keep every process from committing rows of a load until the caller's transaction ends, and return its rights.
+
+    Raises TargetError if the load is running, or if it is another role's load. Raises ServerError.
+    """
+    with translate_errors("locking the load"):
+        connection.execute("SET LOCAL lock_timeout = '5s'")
+    rights = read_rights(connection, schema, load_id)
+    if rights is None:
+        raise no_such_load(load_id)
+    refuse_at_work(connection, schema, load_id)
+    # Lock the load's row, so that the load cannot commit more rows. Row security lets only the load's role lock it.
+    held = compose_query("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE", schema)
+    with translate_errors("locking the load"):
+        is_held = connection.execute(held, [load_id]).fetchone() is not None
+    if not is_held:
+        rights.refuse_other_role(what)
+        raise no_such_load(load_id)
+    return rights
 
 
 def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:

@@ -22,8 +22,12 @@ _MODES = {
 _FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
 
 
-def refuse_load(load_id: str, *, meaning: str, job: str | None) -> None:
-    """Raise TargetError if a load has done what an undo cannot revert. `meaning` and `job` are JSON of the ledger."""
+def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool) -> None:
+    """Raise TargetError if a load has done what an undo cannot revert.
+
+    `meaning` and `job` are JSON of the ledger, which has no job of a load from a pipe. Only the job says whether rows
+    were stored under savepoints. Such rows are not found, so that they would be taken for changed ones.
+    """
     if "targets" not in (found := json.loads(meaning)):
         raise _refusal(load_id, "its details were pruned")
     targets: Sequence[Mapping[str, Any]] = found["targets"]
@@ -34,6 +38,8 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None) -> None:
         whys.append("its rows were moved from a staging table, and the ledger has no transactions of such moves")
     if job is not None and json.loads(job).get("rules", {}).get("on_error") == "reject":
         whys.append("with --on-error reject its rows were stored under savepoints, which the ledger does not have")
+    if job is None and is_partial:
+        whys.append("the ledger does not have the options of a load from a pipe, so --partial cannot be used")
     if whys:
         raise _refusal(load_id, whys[0])
 

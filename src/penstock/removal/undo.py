@@ -13,7 +13,7 @@ from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.ledger.ledger import commit_durably
-from penstock.ledger.listing import forget_load, no_such_load
+from penstock.ledger.listing import forget_load, hold_load, no_such_load
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.removal.decide import find_difference, refuse_load, refuse_tables
@@ -38,10 +38,11 @@ def undo_load(
     """
     server = read_server_facts(connection)
     with in_transaction(connection, "undoing the load"):
-        tables = _find_tables(connection, ledger_schema, load_id)
         if not only_planned:
             connect.refuse_unwritable("undo a load")
-            # This locks the load's row, and so no process can resume the load.
+            hold_load(connection, ledger_schema, load_id, "undo")
+        tables = _find_tables(connection, ledger_schema, load_id, is_partial=is_partial)
+        if not only_planned:
             forget_load(connection, ledger_schema, load_id, keeps_rows=True)
             connection.execute(commit_durably())
         done = tuple(_count(connection, each) if only_planned else _delete(connection, each) for each in tables)
@@ -50,12 +51,12 @@ def undo_load(
     return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done)
 
 
-def _find_tables(connection: Connection, schema: str, load_id: str) -> list[UndoTable]:
+def _find_tables(connection: Connection, schema: str, load_id: str, *, is_partial: bool) -> list[UndoTable]:
     rights, load = read_rights(connection, schema, load_id), RejectStore(schema, load_id).read_load(connection)
     if rights is None or load is None:
         raise no_such_load(load_id)
     rights.refuse_other_role("undo")
-    refuse_load(load_id, meaning=load.meaning, job=load.job)
+    refuse_load(load_id, meaning=load.meaning, job=load.job, is_partial=is_partial)
     tables = fetch_rows(connection, "removal/undo_tables", UndoTable, ledger=schema, load=load_id)
     refuse_tables(load_id, tables)
     return tables
