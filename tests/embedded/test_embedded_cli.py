@@ -76,12 +76,14 @@ def test_status_json_names_process_and_files(home: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_load_names_the_embedded_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Who did not mean it sees at once where the rows went."""
+    """Who did not mean it sees at once where the rows went, and where they are gone."""
     path = tmp_path / "t.csv"
     path.write_text("a\n1\n")
     assert main(["load", str(path), "--into", "t", "--create"]) == 0
     major = default_installation().major
     assert capfd.readouterr().out.splitlines()[0].endswith(f" on embedded PostgreSQL {major}, database postgres")
+    assert main(["undo", "latest"]) == 0
+    assert capfd.readouterr().out.splitlines()[0].endswith(f" on embedded PostgreSQL {major}, database postgres:")
 
 
 @pytest.mark.pg(">= 15, != 18")

@@ -56,7 +56,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "mode": "overwrite append truncate replace upsert on_conflict if_exists if_table_exists write_mode conflict",
     "key": "keys primary_key pk unique_key conflict_columns on",
     "sessions": "jobs workers threads parallel parallelism concurrency processes connections j",
-    "format": "file_format filetype file_type type f",
+    "format": "file_format filetype file_type f",
     "encoding": "charset file_encoding client_encoding",
     "create": "create_table",
     "types": "infer infer_types schema dtypes",

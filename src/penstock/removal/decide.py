@@ -19,6 +19,8 @@ _MODES = {
     "upsert": "it has updated rows, and their former values do not exist any more",
     "sync": "it has updated or deleted rows, and their former values do not exist any more",
 }
+# The modes whose next load leaves no row of this one.
+_RENEWING = ("truncate", "replace")
 _FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
 
 
@@ -41,7 +43,10 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool
     if job is None and is_partial:
         whys.append("the ledger does not have the options of a load from a pipe, so --partial cannot be used")
     if whys:
-        raise _refusal(load_id, whys[0])
+        modes = {each.get("mode") for each in targets}
+        renewing = modes.pop() if len(modes) == 1 else None
+        hint = f"Load the right files with --mode {renewing}: no row of this load then stays."
+        raise _refusal(load_id, whys[0], hint=hint if renewing in _RENEWING else _FORGET)
 
 
 def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
@@ -84,5 +89,5 @@ def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: 
     return None
 
 
-def _refusal(load_id: str, why: str) -> TargetError:
-    return TargetError(f"load {load_id} cannot be undone: {why}", hint=_FORGET.format(load_id))
+def _refusal(load_id: str, why: str, *, hint: str = _FORGET) -> TargetError:
+    return TargetError(f"load {load_id} cannot be undone: {why}", hint=hint.format(load_id))

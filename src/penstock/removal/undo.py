@@ -6,6 +6,8 @@ VACUUM, FREEZE and CLUSTER keep, and an UPDATE replaces.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from psycopg import sql
 
 from penstock.core.catalogue.facts import read_server_facts
@@ -36,7 +38,7 @@ def undo_load(
     With `is_partial`, rows that were updated or deleted since then may be missing. Needs DELETE and SELECT on the
     tables. Raises TargetError, DataError, ServerError; then nothing was changed.
     """
-    server = read_server_facts(connection)
+    server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
     with in_transaction(connection, "undoing the load"):
         if not only_planned:
             connect.refuse_unwritable("undo a load")

@@ -194,6 +194,7 @@ def test_mixed_line_ends_are_refused_with_their_line(loads: Loads, write: Write,
     error = loads.refuse(job, sessions=3)
     assert "carriage return found in data" in error.message
     assert "file line 1001" in str(error.detail)
+    assert "Make all line ends alike" in str(error.hint)
 
 
 def test_quote_that_never_ends_is_refused_with_its_line(loads: Loads, write: Write) -> None:

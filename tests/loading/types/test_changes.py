@@ -165,6 +165,9 @@ def test_the_hint_does_not_name_an_option_that_was_given(loads: Loads, write: Wr
     assert "TYPE text; --types widen does so" in (error.hint or "")
     error = loads.refuse(_widen(write("a,d\nx,2026-02-28\n")))
     assert "--types widen" not in (error.hint or "")
+    # A record without its last fields does not decide the types, and a table that was not created cannot be altered.
+    error = loads.refuse(make_target(write("a,d\n1,2\nTotal\n", "new.csv"), into="new"))
+    assert error.hint == "Correct the value in the file, or load the other records with --on-error reject."
 
 
 @pytest.mark.parametrize(

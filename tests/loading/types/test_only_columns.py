@@ -68,6 +68,15 @@ def test_names_are_refused_that_no_file_has(loads: Loads, write: Write) -> None:
     assert (error.detail or "").endswith("Question 3, Question 4 and 1,995 more.")
 
 
+def test_the_name_is_suggested_whose_first_word_or_part_before_a_comma_is_given(loads: Loads, write: Write) -> None:
+    """A shell takes the quotes of id,"Age, in years", and the names are then Age and in years."""
+    path = write('id,"Age, in years",Q7: How?,Q70: Why?\n1,2,3,4\n')
+    assert loads.refuse(make_target(path, only="q7")).hint == 'Perhaps you meant "Q7: How?".'
+    error = loads.refuse(make_target(path, only="id,Age, in years"))
+    assert error.hint == """Perhaps you meant '"Age, in years"'."""
+    assert 'id, "Age, in years", Q7: How?' in (error.detail or "")
+
+
 def test_file_without_header_needs_columns(loads: Loads, write: Write) -> None:
     """--columns names its fields."""
     path = write("1,2,3\n")

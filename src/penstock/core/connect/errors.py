@@ -56,7 +56,7 @@ _HINTS = {
     "22008": _DATE_HINT,
     "22021": "Name the file's encoding with --encoding; bytes that are zero (0x00) have to be removed from it.",
     "22023": "Check the value in the message: another version of PostgreSQL may have other settings and values.",
-    "22P04": "Check the format, delimiter, quote and columns against the file's first lines.",
+    "22P04": "Correct the record, or check format, delimiter, quote and columns against the file's first lines.",
     "22P05": "Correct the value: no text has \\u0000; for other characters, load into a database with encoding UTF8.",
     "23": "Correct the record in the file, or the table's constraint.",
     "23514": "Correct the record in the file, or the table's constraint, or create the partition that is missing.",

@@ -294,7 +294,7 @@ class LoadRules:
         "comes first is loaded. A stray quote of csv costs the line that it is in. Without --encoding, records with "
         "bytes that are not UTF-8 are rejected, unless they are many in the file's first block. A file in which no "
         "record has the right number of fields ends the load. A file that cannot be read to its end is left out, and "
-        "tried again by the next load (default: stop).",
+        "tried again by the next load. Such a load cannot be undone (default: stop).",
     )
     max_rejects: int | None = _rejects(
         None,

@@ -23,6 +23,7 @@ HEADER_LIMIT_BYTES = 256 * KIB
 
 _HINTS = {
     "quote": r"Check --quote, use --escape '\\' if backslashes escape quotes, or --format tsv if quotes are data.",
+    "line end": r"Make all line ends alike, as sed 's/\r$//' does, and quote those that are data.",
     "notation": "Correct the value, or check --decimal-comma, --thousands and --date-order.",
     "unknown": "Name it with --columns, skip it with --skip, or add a column for it with --add-columns.",
 }
@@ -216,6 +217,7 @@ def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> 
     """Return the error for a record that the Rust cutter refused. The line in `exc` is relative to `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
+    hint = _HINTS["line end"] if message.endswith(" found in data") else hint
     hint = _HINTS["unknown"] if "belongs to no column" in message else hint
     hint = _HINTS["notation"] if " is not written as " in message else hint
     location = FileLocation(file=uri, line=first_line + line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -532,14 +533,20 @@ def refuse_absent(
     """
     for option, name in absent:
         near = {each.strip().lower(): each.strip() for each in names}
-        alike = difflib.get_close_matches(name.lower(), near, n=1)
-        shown = list_names([*names], quote="")
-        hint = f'Perhaps you meant "{near[alike[0]]}".' if alike else None
+        longer = [each for each in near if re.match(rf"{re.escape(name.lower())}\b", each)]
+        alike = longer if len(longer) == 1 else difflib.get_close_matches(name.lower(), near, n=1)
+        shown = list_names([f'"{each}"' if "," in each else each for each in names], quote="")
+        hint = f"Perhaps you meant {_quote_in_list(near[alike[0]])}." if alike else None
         raise UsageError(
             f'column "{name}" of {option} is not in {"any file of the load" if is_all else "the file"}',
             detail=f"{uri} has: {shown}." if uri else f"The files have: {shown}.",
             hint=hint if is_all or hint else "If another file of the load has it, use --missing default.",
         )
+
+
+def _quote_in_list(name: str) -> str:
+    """Return a name in quotes, and if it has a comma in those of a list within the shell's."""
+    return f'"{name}"' if "," not in name else shlex.quote('"' + name.replace('"', '""') + '"')
 
 
 def _refuse_none(columns: Sequence[str], names: Sequence[str], *, table: TableFacts, uri: str) -> None:

@@ -193,15 +193,23 @@ def _name_notation(name: str | None, target: TargetPlan) -> str:
     return "" if notation is None else f" (in the file written as {notation})"
 
 
+_REJECT = "load the other records with --on-error reject"
+
+
 def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
-    """Return a hint with an ALTER TABLE that makes the column accept the value, None if no such type is known."""
+    """Return a hint with an ALTER TABLE that makes the column accept the value, None if no such type is known.
+
+    A table that the load was to create does not exist after its failure.
+    """
     column = table_after_creation(target).column(name)
     change = None if column is None else suggest_change(column, value)
     if change is None:
         return None
+    if target.facts is None:
+        return f"Correct the value in the file, or {_REJECT}."
     can_widen = change.was in KEPT and not format_of(target).is_typed and target.job.types != "widen"
     widen = " --types widen does so before the load." if can_widen else ""
-    return f"Correct the value in the file, or run: {compose_alter(target.table, [change])};{widen}"
+    return f"Correct the value in the file, {_REJECT}, or run: {compose_alter(target.table, [change])};{widen}"
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:
