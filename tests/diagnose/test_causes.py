@@ -190,9 +190,12 @@ def test_connection_for_each_query_is_counted(database: str) -> None:
                 connection.execute("SELECT 1")
 
     def count_opened() -> int:
-        rows = [row for sample in list(taken.samples) for row in sample.counters.get("pg_stat_database", ())]
-        opened = [value for row in rows if isinstance(value := row.get("sessions"), int)]
-        return max(opened, default=0) - min(opened, default=0)
+        opened: dict[object, list[int]] = {}
+        for sample in list(taken.samples):
+            for row in sample.counters.get("pg_stat_database", ()):
+                if isinstance(value := row.get("sessions"), int):
+                    opened.setdefault(row.get("datname"), []).append(value)
+        return max((values[-1] - values[0] for values in opened.values()), default=0)
 
     with recording(database) as taken, working(database, *4 * [ask]):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -429,8 +430,19 @@ def test_reject_file_of_two_tables_with_one_header_names_its_table(
     with pytest.raises(PenstockError, match="several") as caught:
         ledger.retry(load_id, file)
     assert "--into" in (caught.value.hint or "")
+    _await_unlocked(loads)
     with pytest.raises(PenstockError, match="parent"):
         ledger.retry(load_id, file, into=parse_table_name("parent"))
+    _await_unlocked(loads)
     assert ledger.retry(load_id, file, into=parse_table_name("other")).rows == 1
     assert loads.execute("SELECT id FROM other ORDER BY id") == [(1,), (2,)]
     assert loads.execute("SELECT id FROM child ORDER BY id") == [(1,)]
+
+
+def _await_unlocked(loads: Loads) -> None:
+    """Wait until the server has ended the session of a retry that failed, which holds the load's lock."""
+    while loads.execute(
+        "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    ):
+        time.sleep(0.02)

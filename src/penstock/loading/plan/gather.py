@@ -209,7 +209,8 @@ def _find_unknown(
             raise
         # A role that may not read the ledger cannot load, and the load reports that later.
         return objects
-    if refuse_changed is not None:
+    # A sync reads every file each time, as it is now.
+    if refuse_changed is not None and not target.landing.deletes:
         files = [item for source, item in zip(objects, items, strict=True) if not source.is_pipe]
         refuse_changed(files, known, is_updating=target.landing.updates)
     loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}

@@ -42,7 +42,8 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
     from penstock.api.functions import examine
 
-    found = examine(options.get("into"), sources or (), to=options.get("to"), options=options)
+    others = {name: value for name, value in options.items() if name != "to"}
+    found = examine(options.get("into"), sources or (), to=options.get("to"), options=others)
     planned = found.planned
     if as_json:
         write_result(as_object(found))
