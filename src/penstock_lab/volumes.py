@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.core.errors import LabError
-from penstock.core.volumes import IO_BYTES, Throttle
 from penstock.embedded.programs import find_program, run_program
 from penstock.embedded.users import is_root
+from penstock.rds.volumes import IO_BYTES, Throttle
 
 # Each program, with the Debian package that contains it.
 PACKAGES = {

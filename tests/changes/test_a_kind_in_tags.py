@@ -21,16 +21,16 @@ import pytest
 from penstock.changes.context import Context, Restored
 from penstock.changes.journal import record
 from penstock.changes.store_tags import TagStore
+from penstock.changes.values import SERVER, Hold, lock_of, server_change
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.values.change import SERVER, Hold, lock_of, server_change
 from penstock.ledger.locks import try_lock
 from penstock.restore.repair import plan_repair, repair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.changes.values import Change, RepairAction
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Change, RepairAction
 
 _OPEN = 0o644
 

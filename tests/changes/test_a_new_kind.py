@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from penstock.changes.tables.kind import TableRequest
     from penstock.changes.tables.look import State
+    from penstock.changes.values import Change
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Change
     from penstock.restore.repair import RepairOutcome
 
 _OPTIONS = "SELECT reloptions FROM pg_catalog.pg_class WHERE oid = %s"

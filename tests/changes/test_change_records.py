@@ -17,8 +17,8 @@ from penstock.changes.records import (
     write_changes,
     write_hold,
 )
+from penstock.changes.values import Change, Hold
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.values.change import Change, Hold
 from penstock.core.values.table import TableName
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.locks import try_lock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.refusals import explain_refusal
+from penstock.settings.refusals import explain_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

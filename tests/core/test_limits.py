@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.aws.values import EbsLimits, Storage
 from penstock.core.units import MIB
 from penstock.core.values.device import VolumeLimits
-from penstock.core.volumes import find_volume_limits
+from penstock.rds.values import EbsLimits, Storage
+from penstock.rds.volumes import find_volume_limits
 
 
 def stored(kind: str | None, size_gib: int, *, iops: int | None = None, mib: int | None = None) -> Storage:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MIB
-from penstock.core.volumes import Bucket, Throttle, Volume, find_envelope, parse_size, parse_volume
+from penstock.rds.volumes import Bucket, Throttle, Volume, find_envelope, parse_size, parse_volume
 
 # 3 I/Os/s for each of 250 GiB
 _BUCKET = Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.core.aws.values import Window, describe_near, parse_window
+from penstock.rds.values import Window, describe_near, parse_window
 
 # A Sunday, half an hour before midnight.
 LATE_SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aws.values import Window, describe_near, parse_window
+from penstock.rds.values import Window, describe_near, parse_window
 
 DAY = 24 * 60
 WEEK = 7 * DAY

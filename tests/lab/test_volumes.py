@@ -20,7 +20,7 @@ from benchmarks.direct_io import Delivered, fill, measure
 from penstock.cli.main import main
 from penstock.core.errors import LabError, UsageError
 from penstock.core.host.disks import find_devices
-from penstock.core.volumes import Bucket, Throttle
+from penstock.rds.volumes import Bucket, Throttle
 from penstock_lab.topology.processes import Launch, Processes
 from penstock_lab.volumes import (
     PACKAGES,

@@ -10,9 +10,9 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.ledger_view import LedgerView
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER, Hold
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
-from penstock.core.values.change import SERVER, Hold
 from penstock.ledger.ledger import Ledger
 from support.codes import has_code
 from support.files import write_to

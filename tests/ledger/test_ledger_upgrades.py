@@ -20,10 +20,10 @@ import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.changes.context import Context, Restored
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, TakenOverError, TargetError
 from penstock.core.recorded import to_json
-from penstock.core.values.change import SERVER
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.members import compose_fence, register

@@ -9,9 +9,9 @@ import pytest
 from penstock import __version__
 from penstock.api.ledger_view import LedgerView
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER, Hold
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
-from penstock.core.values.change import SERVER, Hold
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.restore.repair import Repairer

@@ -9,10 +9,10 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from penstock.core.refusals import REFUSALS
 from penstock.core.values.notice import WarningCode
 from penstock.diagnose.load import LOAD_ADVICE
 from penstock.diagnose.rules.advice import ADVICE
+from penstock.settings.refusals import REFUSALS
 from support.repository import ROOT, read_document
 
 if TYPE_CHECKING:

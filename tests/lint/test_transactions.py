@@ -13,7 +13,7 @@ _OPENING = "penstock/core/connect/errors.py"
 _SPEAKING = {_OPENING, "penstock/loading/copy/copy.py", "penstock/loading/command/init.py"}
 
 # Whoever calls these says what is being done.
-_CALLED = {"penstock/core/connect/search_path.py", "penstock/core/catalogue/definition.py"}
+_CALLED = {"penstock/core/connect/search_path.py", "penstock/changes/tables/definition.py"}
 
 _STATEMENT = re.compile(r"\s*(BEGIN|START TRANSACTION|COMMIT|ROLLBACK)\s*(;|$)", re.IGNORECASE)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from penstock.changes.tables.definition import look_again
 from penstock.changes.tables.parts import capture_tree
-from penstock.core.catalogue.definition import look_again
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import PenstockError, TargetError

@@ -14,8 +14,8 @@ from penstock.rds.describe import describe_instance
 from support.fake_aws import NOW, FakeAws, instance
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
     from penstock.core.values.finding import Finding
+    from penstock.rds.values import RdsDescription
 
 GIB = 2**30
 

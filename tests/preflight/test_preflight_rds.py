@@ -14,8 +14,8 @@ from penstock.rds.view import describe_rds_facts
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
     from penstock.core.values.finding import Finding
+    from penstock.rds.values import RdsDescription
 
 GIB = 2.0**30
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
 from penstock.rds.metrics import read_local_storage
+from penstock.rds.values import LocalStorageMetrics
 from penstock.watch.sampler import AwsFeeds, Sampler
 from penstock.watch.view import View, as_object, draw_screen
 from penstock.watch.watching import LocalStorageFeed

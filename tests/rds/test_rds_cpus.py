@@ -23,7 +23,7 @@ from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, m
 from support.files import write_to
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
+    from penstock.rds.values import RdsDescription
     from rds.conftest import MotoRds
     from support.servers import PgServer
 

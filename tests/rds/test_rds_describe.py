@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aws.values import AssociatedRole, Gap, OptimizedReads, PendingChange
+from penstock.core.aws.calls import Gap
 from penstock.core.errors import AwsError, UsageError
 from penstock.rds.describe import describe_instance
+from penstock.rds.values import AssociatedRole, OptimizedReads, PendingChange
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member, resource_id
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription, RdsInstance
+    from penstock.rds.values import RdsDescription, RdsInstance
 
 
 def describe(aws: FakeAws, wanted: str, **more: Any) -> RdsDescription:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.aws.values import StorageOption
     from penstock.core.values.device import CounterRow
+    from penstock.rds.values import StorageOption
     from penstock.storage.report import StorageReport
     from rds.conftest import MotoRds
 

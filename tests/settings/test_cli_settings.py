@@ -10,8 +10,8 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.catalogue.settings import LeaseReport
-from penstock.core.refusals import REFUSALS
 from penstock.settings.decide import BULK_LOAD
+from penstock.settings.refusals import REFUSALS
 from penstock.settings.view import describe_report
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.core.catalogue.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
 from penstock.core.errors import UsageError
-from penstock.core.refusals import REFUSALS, Refusal, refuse_value
 from penstock.core.values.inspection import Archiver, Flavour, Manager, Slot
 from penstock.settings.decide import BULK_LOAD, PROFILES, decide, is_too_small, parse_assignments, pays
+from penstock.settings.refusals import REFUSALS, Refusal, refuse_value
 
 GIB = 1024**3
 

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.api.ledger_view import LedgerView
 from penstock.changes.records import TableStore, shape_lock
+from penstock.changes.values import SERVER, Hold, server_change
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import TargetError
-from penstock.core.values.change import SERVER, Hold, server_change
 from penstock.core.values.server import ServerIdentity
 from penstock.ledger.ledger import Ledger
 from penstock.settings.decide import make_profile

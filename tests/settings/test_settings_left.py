@@ -15,10 +15,10 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.connect import connect_to
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER, Hold, lock_of
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import Interrupted, TargetError
-from penstock.core.values.change import SERVER, Hold, lock_of
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.locks import try_lock

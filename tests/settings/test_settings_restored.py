@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.changes.store_tags import change_tags, hold_tags, read_changes, read_holds
-from penstock.core.values.change import SERVER, Hold, server_change
+from penstock.changes.values import SERVER, Hold, server_change
 from penstock.core.values.server import ServerIdentity
 from penstock.settings.kinds import SETTING, refuse_restore
 

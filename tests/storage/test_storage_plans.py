@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.aws.values import EbsLimits, Storage
 from penstock.core.units import MIB
-from penstock.core.volumes import find_volume_limits
 from penstock.diagnose.uses import Demand, WorkloadIo, measure_demand, simulate
+from penstock.rds.values import EbsLimits, Storage
+from penstock.rds.volumes import find_volume_limits
 from penstock.storage.report import modify_command, propose, stop_growth_command
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from penstock.loading.land import exchange as replacement
 from support.paths import in_own_path
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.changes.tables.definition import TableDefinition
     from penstock.core.connect.connection import Connection
 
 NEW = "new orders"

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER, Hold
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError, UsageError
-from penstock.core.values.change import SERVER, Hold
 from penstock.core.values.temp_place import TABLESPACE, Placement, Scope
 from penstock.ledger.ledger import Ledger
 from penstock.restore.repair import Repairer

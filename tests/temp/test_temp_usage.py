@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
+from penstock.rds.values import LocalStorageMetrics
 from penstock.temp.usage.compare import compare_readings
 from penstock.temp.usage.usage import explain_kept, read_usage, temp_usage
 from penstock.temp.view import describe_usage

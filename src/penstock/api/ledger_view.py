@@ -35,8 +35,8 @@ from penstock.loading.rejects.reject_file import write_reject_files
 from penstock.proof.verify import verify_load
 
 if TYPE_CHECKING:
+    from penstock.changes.values import Missing
     from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.change import Missing
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.table import TableName
     from penstock.ledger.values import (

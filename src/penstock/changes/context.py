@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.changes.records import shape_lock
+from penstock.changes.values import SERVER, Change, Hold, Rebuilt, RepairAction
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, ServerError, TargetError
-from penstock.core.values.change import SERVER, Change, Hold, Rebuilt, RepairAction
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingResult

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from penstock.changes.context import Context, Restored, describe_held
 from penstock.changes.records import find_others
 from penstock.changes.tables.look import copied_record
+from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.values.change import SERVER, Change, Hold
 
 if TYPE_CHECKING:
     from penstock.changes.tables.kind import TableKind, TableRequest

@@ -20,12 +20,12 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.frozen import frozen
 from penstock.core.recorded import make_recorded, reading_record, to_json
 from penstock.core.sql import fetch_names, fetch_one, fetch_rows, run_query
-from penstock.core.values.change import SERVER, Change, Hold
 from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
 from penstock.ledger.committed import BE_DURABLE

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import ClassVar, Protocol
 
 from penstock.changes.records import read_time
+from penstock.changes.values import SERVER, Change, Hold, lock_of, server_change
 from penstock.core.connect.connection import Connection
 from penstock.core.frozen import frozen
-from penstock.core.values.change import SERVER, Change, Hold, lock_of, server_change
 from penstock.core.values.server import ServerIdentity
 from penstock.ledger.locks import find_lock_holder
 

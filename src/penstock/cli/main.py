@@ -334,7 +334,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     explains why.
     """
     if (unknown := getattr(error, "option_name", None)) is not None:
-        from penstock.core.refusals import explain_refusal
+        from penstock.settings.refusals import explain_refusal
 
         if (refusal := explain_refusal(unknown)) is not None:
             return refusal

@@ -20,7 +20,7 @@ from penstock.core.values.device import (
     is_reset,
     rates,
 )
-from penstock.core.volumes import IO_BYTES, Bucket, VolumeKind, find_figure
+from penstock.rds.volumes import IO_BYTES, Bucket, VolumeKind, find_figure
 from penstock.watch.devices import DATA, are_counters, read_device, read_metrics
 
 if TYPE_CHECKING:

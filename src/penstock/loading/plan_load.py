@@ -41,7 +41,6 @@ from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, total_
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
     from penstock.core.connect.connection import Connection, ConnectionFactory
     from penstock.core.values.job import LoadJob
     from penstock.core.values.notice import WarningCode
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
+    from penstock.rds.values import RdsDescription
 
 
 @frozen

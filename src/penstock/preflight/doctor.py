@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from penstock.changes.tables.copied import refuse_copied
+from penstock.changes.tables.definition import PublicationRow
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
-from penstock.core.catalogue.definition import PublicationRow
 from penstock.core.catalogue.facts import ask_server_facts
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
@@ -82,9 +82,9 @@ from penstock.watch.risks import Risk, RiskMeter
 from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
     from penstock.core.values.job import Request
     from penstock.loading.values.plan import LoadPlan
+    from penstock.rds.values import RdsDescription
 
 # The queries of doctor. Each has the type of its rows, and a name for the facts that it reads, which error messages
 # use.
@@ -259,7 +259,7 @@ def inspect_table(
     def look() -> tuple[TableCosts | None, tuple[str, ...]]:
         with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
             costs = send_query(connection, "preflight/table", TableCosts, oid=facts.oid)
-            publications = send_query(connection, "core/ddl_publications", PublicationRow, oid=facts.oid)
+            publications = send_query(connection, "changes/ddl_publications", PublicationRow, oid=facts.oid)
         return next(iter(costs()), None), tuple(row.name for row in publications())
 
     try:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.aws.values import RdsDescription, Storage, describe_near
 from penstock.core.checks import (
     MORE_CONNECTIONS,
     check_ledger_creation,
@@ -22,6 +21,7 @@ from penstock.core.values.finding import Finding, Severity, note, ok, refusal, r
 from penstock.core.values.names import init_command, quote_name
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
+from penstock.rds.values import RdsDescription, Storage, describe_near
 from penstock.watch.risks import describe_risk
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
     from penstock.core.aws.calls import Calls, Raw
-    from penstock.core.aws.values import FoundBy
+    from penstock.rds.values import FoundBy
 
     Resolve = Callable[[str], Sequence[str]]
 

@@ -20,7 +20,6 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.values import InstanceClass, Nearness, RdsDescription
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
 from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError, UsageError
@@ -28,6 +27,7 @@ from penstock.core.units import format_duration
 from penstock.rds.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.rds.metrics import ask_local_storage, ask_recent, newest
 from penstock.rds.shapes import Answers, ec2_type, name_sibling, read_class, read_cluster, read_instance
+from penstock.rds.values import InstanceClass, Nearness, RdsDescription
 
 if TYPE_CHECKING:
     from penstock.rds.clients import Located, Resolve

@@ -10,8 +10,9 @@ from penstock.core.units import GIB, format_bytes, format_count
 from penstock.core.values.finding import Finding, note, ok, warning
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import (
-        Gap,
+    from penstock.core.aws.calls import Gap
+    from penstock.core.errors import PenstockError
+    from penstock.rds.values import (
         ParameterGroup,
         PendingMaintenance,
         RdsCluster,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         RdsInstance,
         Storage,
     )
-    from penstock.core.errors import PenstockError
 
 _SUBJECT = "AWS"
 

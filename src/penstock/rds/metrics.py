@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from penstock.core.aws.calls import Calls, Raw
-from penstock.core.aws.values import LocalStorageMetrics
 from penstock.core.errors import AwsError
 from penstock.core.values.device import LOCAL_METRICS, METRIC_NAMES, RDS_LOAD, RDS_METRICS, CounterRow
 from penstock.rds.clients import AwsClients, find_endpoint, locate_endpoint, resolve_names
+from penstock.rds.values import LocalStorageMetrics
 
 _AGE = timedelta(minutes=15)
 _PERIOD_S = 60

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.calls import Calls
-from penstock.core.aws.values import StorageOption
 from penstock.rds.clients import AwsClients
+from penstock.rds.values import StorageOption
 
 if TYPE_CHECKING:
     from penstock.core.aws.calls import Raw

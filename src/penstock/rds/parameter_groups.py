@@ -20,7 +20,7 @@ from penstock.rds.clients import AwsClients, find_endpoint, resolve_names
 from penstock.rds.describe import describe_by
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import RdsDescription
+    from penstock.rds.values import RdsDescription
 
 # ModifyDBParameterGroup accepts at most this many parameters in one call.
 _PARAMETERS_AT_ONCE = 20

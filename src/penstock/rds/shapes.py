@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.aws.values import (
+from penstock.rds.values import (
     AssociatedRole,
     ClusterMember,
     EbsLimits,

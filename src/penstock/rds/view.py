@@ -7,7 +7,9 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.core.aws.values import (
+from penstock.core.units import GIB, count_nouns, format_bytes, format_count
+from penstock.core.words import line_up
+from penstock.rds.values import (
     EbsLimits,
     InstanceClass,
     Nearness,
@@ -20,8 +22,6 @@ from penstock.core.aws.values import (
     Storage,
     Window,
 )
-from penstock.core.units import GIB, count_nouns, format_bytes, format_count
-from penstock.core.words import line_up
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.changes.values import RepairStep, name_with_attached
 from penstock.cli.options import LEDGER, Json, Quiet, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
 from penstock.core.units import format_bytes, format_duration
-from penstock.core.values.change import RepairStep, name_with_attached
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import join_lists, pick, split_names

@@ -19,11 +19,11 @@ from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import copied_record, group_attached, read_failed
 from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
 from penstock.changes.tables.rebuild import compose_rebuild, drop_records
+from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairStep
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
-from penstock.core.values.change import SERVER, Change, Hold, RepairAction, RepairStep
 from penstock.ledger.schema import find_named_ledger
 from penstock.ledger.upkeep import drop_left_staging, find_left_staging
 from penstock.settings.backend import SettingsBackend, open_backend

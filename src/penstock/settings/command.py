@@ -10,7 +10,6 @@ import typer
 
 from penstock.cli.options import SERVER, Json, open_target, takes
 from penstock.cli.output import Messages, show_warning, write_result
-from penstock.core.refusals import REFUSALS
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import parse_duration
 from penstock.settings.decide import (
@@ -23,6 +22,7 @@ from penstock.settings.decide import (
     parse_assignments,
     parse_value,
 )
+from penstock.settings.refusals import REFUSALS
 from penstock.settings.view import (
     describe_leases,
     describe_overview,

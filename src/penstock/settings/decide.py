@@ -18,9 +18,9 @@ from penstock.core.catalogue.settings import (
     SettingSkip,
 )
 from penstock.core.errors import UsageError
-from penstock.core.refusals import refuse_value
 from penstock.core.units import format_bytes
 from penstock.core.values.names import init_command
+from penstock.settings.refusals import refuse_value
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import FlavourKind

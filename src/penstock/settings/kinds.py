@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.changes.context import Context, Kind, Restored
+from penstock.changes.values import Change, Hold, RepairAction, server_change
 from penstock.core.catalogue.settings import (
     AttachedGroup,
     SettingResult,
@@ -28,7 +29,6 @@ from penstock.core.catalogue.settings import (
     reload,
 )
 from penstock.core.errors import ServerError, TargetError
-from penstock.core.values.change import Change, Hold, RepairAction, server_change
 from penstock.core.values.server import ServerIdentity
 from penstock.settings.decide import LEASABLE, is_sound, missing_grants, parse_value, show, to_text, write_number
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.changes.context import Context, Store
 from penstock.changes.journal import record, restore
 from penstock.changes.records import read_time
+from penstock.changes.values import SERVER, Change, Hold, lock_of
 from penstock.core.catalogue.settings import (
     LeaseReport,
     Profile,
@@ -29,7 +30,6 @@ from penstock.core.connect.connection import is_usable
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.host.process import holding_interrupts
-from penstock.core.values.change import SERVER, Change, Hold, lock_of
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, show
 from penstock.settings.kinds import SETTING, Applier, SettingsKind

@@ -9,10 +9,10 @@ from penstock.core.words import line_up
 from penstock.settings.decide import show, show_text, wrap_text
 
 if TYPE_CHECKING:
+    from penstock.changes.values import Hold
     from penstock.core.catalogue.settings import LeaseReport, Profile, SettingResult
-    from penstock.core.refusals import Refusal
-    from penstock.core.values.change import Hold
     from penstock.settings.lease import SettingsOverview
+    from penstock.settings.refusals import Refusal
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:

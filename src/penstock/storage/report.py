@@ -9,21 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from penstock.core.aws.values import EbsLimits, RdsDescription, RdsInstance, Storage, StorageOption
 from penstock.core.errors import AwsError, SourceError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import CounterRow, VolumeLimits
-from penstock.core.volumes import (
-    VOLUME_KINDS,
-    VolumeKind,
-    estimate_price,
-    find_envelope,
-    find_figure,
-    find_sizes,
-    find_volume_limits,
-    parse_volume,
-)
 from penstock.diagnose.uses import (
     Demand,
     WorkloadIo,
@@ -35,6 +24,17 @@ from penstock.diagnose.uses import (
 )
 from penstock.rds.metrics import read_instance_metrics
 from penstock.rds.options import read_storage_options
+from penstock.rds.values import EbsLimits, RdsDescription, RdsInstance, Storage, StorageOption
+from penstock.rds.volumes import (
+    VOLUME_KINDS,
+    VolumeKind,
+    estimate_price,
+    find_envelope,
+    find_figure,
+    find_sizes,
+    find_volume_limits,
+    parse_volume,
+)
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
 

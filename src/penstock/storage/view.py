@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.units import MB, format_count, format_duration
-from penstock.core.volumes import find_envelope, find_sizes
 from penstock.core.words import line_up
 from penstock.diagnose.uses import Demand, bucket_of
+from penstock.rds.volumes import find_envelope, find_sizes
 from penstock.storage.report import (
     Candidate,
     StorageReport,
@@ -19,8 +19,8 @@ from penstock.storage.report import (
 )
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import Storage
     from penstock.core.values.device import VolumeLimits
+    from penstock.rds.values import Storage
 
 _LIMITS = {
     "volume-iops": "the IOPS of the volume",

@@ -17,11 +17,11 @@ from penstock.core.errors import AwsError, PenstockError, ServerError, SourceErr
 from penstock.watch.kept import make_room
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import LocalStorageMetrics, RdsInstance
     from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.accounts import LoadCounts
     from penstock.core.values.device import CounterRow, VolumeLimits
     from penstock.core.values.server import ServerFacts
+    from penstock.rds.values import LocalStorageMetrics, RdsInstance
     from penstock.watch.recordings import Recorder
     from penstock.watch.sampler import Sampler
     from penstock.watch.values import RecordingHeader, Sample
@@ -226,7 +226,7 @@ def _ask_instance(host: str) -> RdsInstance | None:
 def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
     if instance is None or instance.storage is None:
         return None
-    from penstock.core.volumes import find_volume_limits  # noqa: PLC0415 (5 ms, for servers on RDS)
+    from penstock.rds.volumes import find_volume_limits  # noqa: PLC0415 (5 ms, for servers on RDS)
 
     return find_volume_limits(instance.storage, instance.instance_class.ebs)
 

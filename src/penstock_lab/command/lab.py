@@ -91,8 +91,8 @@ def up(
 
     Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up, and was removed.
     """
-    from penstock.core.volumes import parse_size
     from penstock.embedded.installations import default_installation, installation_at
+    from penstock.rds.volumes import parse_size
     from penstock_lab.topology.lab import Lab
     from penstock_lab.topology.shapes import zones_of
 

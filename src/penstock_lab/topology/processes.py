@@ -20,9 +20,9 @@ import psutil
 
 from penstock.core.errors import LabError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.volumes import parse_volume
 from penstock.embedded.cluster import make_private_dir
 from penstock.embedded.programs import log_tail, run_program
+from penstock.rds.volumes import parse_volume
 from penstock_lab.topology import launch, relay
 from penstock_lab.volumes import (
     PACKAGES,

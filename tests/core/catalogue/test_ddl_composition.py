@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.catalogue.definition import (
+from penstock.changes.tables.definition import (
     ConstraintRow,
     DdlTableRow,
     PartRow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.catalogue.definition import look_again
+from penstock.changes.tables.definition import look_again
 from penstock.core.errors import ServerError
 
 

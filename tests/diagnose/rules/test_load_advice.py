@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.changes.values import IndexOrKey, IndexPlan
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.units import MIB
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, ReaderSeconds, SessionSeconds
-from penstock.core.values.change import IndexOrKey, IndexPlan
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob, Transform
 from penstock.core.values.mode import RoutePlan

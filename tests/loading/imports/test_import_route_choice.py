@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock.core.aws.values import AssociatedRole
 from penstock.core.errors import ServerError, TargetError, UsageError
 from penstock.core.tuning import BatchPlan
 from penstock.core.values.dialect import Dialect
@@ -21,6 +20,7 @@ from penstock.loading.imports.route import RouteFacts, choose_route, import_sess
 from penstock.loading.imports.server import S3Object, compose_import, read_result
 from penstock.loading.values.block import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
+from penstock.rds.values import AssociatedRole
 from support.plans import SERVER
 
 _RIGHTS = ImportRights(role="etl", is_available=True, exists=True, is_trusted=True, may_use=True, may_execute=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.core.aws.values import AssociatedRole, Gap
+from penstock.core.aws.calls import Gap
 from penstock.loading.imports.choose import find_roles
+from penstock.rds.values import AssociatedRole
 
 _ROLE = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
 

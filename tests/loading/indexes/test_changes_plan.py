@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.values.change import IndexOrKey, IndexPlan
+from penstock.changes.values import IndexOrKey, IndexPlan
 from penstock.loading.steps.changes_plan import ChangesPlan, TableChangesPlan
 from penstock.loading.views.outcome import describe_steps
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.values.accounts import StepProgress
-    from penstock.core.values.change import Indexes
+    from penstock.core.values.job import Indexes
     from penstock.embedded.server import EmbeddedServer
     from penstock.loading.values.outcome import LoadProgress
     from support.servers import PgServer

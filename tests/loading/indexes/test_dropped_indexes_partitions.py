@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penstock.changes.values import Change
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Change
     from support.loads import Row
     from support.servers import PgServer
 

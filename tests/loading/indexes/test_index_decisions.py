@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.changes.tables.definition import ConstraintRow, IndexRow
 from penstock.changes.tables.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.changes.tables.rebuild_plan import (
     RebuildPlan,
@@ -14,10 +15,9 @@ from penstock.changes.tables.rebuild_plan import (
     order_by_depth,
     plan_rebuild,
 )
-from penstock.core.catalogue.definition import ConstraintRow, IndexRow
+from penstock.changes.values import Change
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.units import GIB, MIB
-from penstock.core.values.change import Change
 from penstock.core.values.job import TargetJob
 from penstock.core.values.table import TableName
 from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.core.catalogue.definition import DdlObstacle
+from penstock.changes.tables.definition import DdlObstacle
 from penstock.core.catalogue.staging import drop_landing_table
 from penstock.core.errors import TargetError
 from penstock.core.values.table import TableName

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.core.catalogue.definition import find_differences
+from penstock.changes.tables.definition import find_differences
 from penstock.core.catalogue.staging import drop_landing_table
 from penstock.core.errors import DataError, ServerError, TargetError
 from support.ddl import (
@@ -29,7 +29,7 @@ from support.ddl import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.changes.tables.definition import TableDefinition
     from penstock.core.connect.connection import Connection
 
 pytestmark = pytest.mark.versions

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.changes.store_tags import change_tags, hold_tags, read_changes, read_holds
-from penstock.core.aws.values import AssociatedRole
+from penstock.changes.values import SERVER, Hold
 from penstock.core.errors import AwsError
-from penstock.core.values.change import SERVER, Hold
 from penstock.rds.s3_import.aws import judge_route
 from penstock.rds.s3_import.steps import (
     compose_policy,
@@ -23,6 +22,7 @@ from penstock.rds.s3_import.steps import (
     write_document,
 )
 from penstock.rds.s3_import.values import BucketKey, ExtensionFacts, Found, Owner, S3Prefix, compose_command
+from penstock.rds.values import AssociatedRole
 
 PLACE = S3Prefix(bucket="loads", prefix="raw/")
 

@@ -21,7 +21,7 @@ from penstock.core.values.accounts import StepProgress
 
 if TYPE_CHECKING:
     from penstock.changes.context import Context
-    from penstock.core.values.change import Change
+    from penstock.changes.values import Change
 
 _CANCEL_TIMEOUT_S = 10.0
 

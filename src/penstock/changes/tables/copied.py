@@ -18,10 +18,10 @@ from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import describe_change, look_at
 from penstock.changes.tables.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_id_of
 from penstock.changes.tables.rebuild import as_owner
+from penstock.changes.values import SERVER, Change
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.values.change import SERVER, Change
 from penstock.core.values.table import TableName
 
 _TRIGGER = "SELECT tgfoid::bigint FROM pg_catalog.pg_trigger WHERE tgrelid = %s::bigint::oid AND tgname = %s"

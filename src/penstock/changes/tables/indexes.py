@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.changes.tables.builds import Builders, read_build_progress
+from penstock.changes.tables.definition import run_all
 from penstock.changes.tables.look import State, look_at
 from penstock.changes.tables.parents import add_parent_key, make_parent_index
 from penstock.changes.tables.parts import (
@@ -45,7 +46,6 @@ from penstock.changes.tables.rebuild import (
     validate_foreign_key,
 )
 from penstock.changes.tables.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
-from penstock.core.catalogue.definition import run_all
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
@@ -54,7 +54,7 @@ from penstock.core.host.machine import cpu_count, memory_bytes
 if TYPE_CHECKING:
     from penstock.changes.context import Context, Restored
     from penstock.changes.tables.kind import TableRequest
-    from penstock.core.values.change import Change, RepairAction
+    from penstock.changes.values import Change, RepairAction
 
 _log = logging.getLogger(__name__)
 

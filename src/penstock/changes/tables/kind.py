@@ -14,11 +14,11 @@ from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.records import delete_changes
 from penstock.changes.tables.parts import lock_relation, malformed_record
 from penstock.changes.tables.rebuild import as_owner
+from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
-from penstock.core.values.change import Change, RepairAction
 
 if TYPE_CHECKING:
     from penstock.changes.tables.look import State

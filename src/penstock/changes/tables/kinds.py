@@ -20,7 +20,7 @@ from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.changes.tables.look import State
-    from penstock.core.values.change import Change
+    from penstock.changes.values import Change
     from penstock.core.values.mode import TriggerEvent
 
 # Bits of pg_trigger.tgtype.

@@ -21,14 +21,14 @@ from penstock.changes.tables.parts import (
     part_id_of,
     read_index_record,
 )
+from penstock.changes.values import Change, Missing
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.values.change import Change, Missing
 from penstock.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import ConstraintRow, IndexRow
+    from penstock.changes.tables.definition import ConstraintRow, IndexRow
 
 # The state of a record's object. gone: the table does not exist. there: the object exists as before. begun: the index
 # exists but its constraint or properties are missing, or the foreign key is not validated. made: the partition's object

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
+from penstock.changes.tables.definition import (
+    ConstraintRow,
+    IndexRow,
+    compose_create_index,
+    compose_parent_index,
+    local_settings,
+)
 from penstock.changes.tables.parts import IndexFacts, is_foreign_key, part_id_of, read_index_record
 from penstock.changes.tables.rebuild import (
     add_foreign_key,
@@ -23,13 +30,6 @@ from penstock.changes.tables.rebuild import (
     restoring,
     table_of,
 )
-from penstock.core.catalogue.definition import (
-    ConstraintRow,
-    IndexRow,
-    compose_create_index,
-    compose_parent_index,
-    local_settings,
-)
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
@@ -37,7 +37,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
-    from penstock.core.values.change import Change
+    from penstock.changes.values import Change
 
 
 @frozen

@@ -1,6 +1,6 @@
 """Reads the indexes, keys and foreign keys of a table from the catalogue, and from records of changes.
 
-A record has what is needed to create a part again: the rows of its definition (core/catalogue/definition.py), never a
+A record has what is needed to create a part again: the rows of its definition (changes/tables/definition.py), never a
 statement. The columns that a part depends on are recorded too, so that a later ALTER TABLE is detected.
 """
 
@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from psycopg import sql
 
-from penstock.core.catalogue.definition import ConstraintRow, IndexRow, UnreadDefinition, look_again
+from penstock.changes.tables.definition import ConstraintRow, IndexRow, UnreadDefinition, look_again
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import send_query
-from penstock.core.values.change import Change
+
+if TYPE_CHECKING:
+    from penstock.changes.values import Change
 
 # Matches one token of the server's scanner (src/backend/parser/scan.l). standard_conforming_strings is on, as in all
 # sessions of penstock. A text that has dollar quotes, parameters, line ends or unquoted identifiers that are not ASCII
@@ -372,8 +374,8 @@ def _send_capture(connection: Connection, oid: int, what: What) -> Callable[[], 
 
 def _send_indexes(connection: Connection, oid: int) -> Callable[[], list[IndexPart]]:
     facts = send_query(connection, "changes/indexes", IndexFacts, oid=oid)
-    rows = send_query(connection, "core/ddl_indexes", IndexRow, oid=oid)
-    constraints = send_query(connection, "core/ddl_constraints", ConstraintRow, oid=oid)
+    rows = send_query(connection, "changes/ddl_indexes", IndexRow, oid=oid)
+    constraints = send_query(connection, "changes/ddl_constraints", ConstraintRow, oid=oid)
 
     def read() -> list[IndexPart]:
         by_name = {row.name: row for row in rows()}

@@ -1,6 +1,6 @@
 """Rebuilds dropped indexes, keys and foreign keys, each in the transaction that removes its record.
 
-core/catalogue/definition.py composes the statements from the record. They are sent by the extended protocol, which
+changes/tables/definition.py composes the statements from the record. They are sent by the extended protocol, which
 accepts only one statement at a time. They run as the role that dropped the object. The result is read back and compared
 with the record before the commit.
 """
@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.changes.records import delete_changes, write_failure
+from penstock.changes.tables.definition import (
+    ConstraintRow,
+    IndexRow,
+    compose_constraint_comment,
+    compose_index,
+    compose_index_marks,
+    local_settings,
+)
 from penstock.changes.tables.look import look_at
 from penstock.changes.tables.parts import (
     TableParts,
@@ -26,14 +34,6 @@ from penstock.changes.tables.parts import (
     read_index_record,
     read_referring_columns,
 )
-from penstock.core.catalogue.definition import (
-    ConstraintRow,
-    IndexRow,
-    compose_constraint_comment,
-    compose_index,
-    compose_index_marks,
-    local_settings,
-)
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
@@ -41,7 +41,7 @@ from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 
 if TYPE_CHECKING:
-    from penstock.core.values.change import Change
+    from penstock.changes.values import Change
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from penstock.core.units import GIB, MIB
 
 if TYPE_CHECKING:
     from penstock.changes.tables.parts import PartId
-    from penstock.core.values.change import Change
+    from penstock.changes.values import Change
 
 # The most memory for one index. With more, a build is hardly faster
 # (postgresql.org/docs/current/runtime-config-resource.html).

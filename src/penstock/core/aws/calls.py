@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from penstock.core.aws.values import Gap
 from penstock.core.errors import AwsError
+from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
     # botocore creates the classes of its clients at run time, so there is no type to name here.
@@ -36,6 +36,17 @@ _FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
 
 # How many calls can be made at the same time.
 _THREADS = 8
+
+
+@frozen
+class Gap:
+    """A call to AWS that gave no answer."""
+
+    # The call's name in IAM policies.
+    call: str
+    reason: str
+    # Whether no policy allows the call.
+    is_denied: bool = False
 
 
 class Calls:

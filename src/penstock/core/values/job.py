@@ -10,7 +10,6 @@ from typing import Literal
 from penstock.core.errors import UsageError
 from penstock.core.frozen import frozen
 from penstock.core.units import GIB, MB
-from penstock.core.values.change import Indexes
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
@@ -49,6 +48,7 @@ OnError = Literal["stop", "reject"]
 Types = Literal["text", "infer", "widen"]
 # Whether COPY freezes rows.
 Freeze = Literal["auto", "always", "never"]
+Indexes = Literal["auto", "keep", "rebuild"]
 # What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]

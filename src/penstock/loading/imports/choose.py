@@ -12,12 +12,12 @@ from penstock.loading.imports.server import measure_link, read_import_rights
 from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import AssociatedRole, RdsDescription
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import LoadRules
     from penstock.core.values.mode import RoutePlan
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import TargetPlan
+    from penstock.rds.values import AssociatedRole, RdsDescription
 
 
 def plan_route(

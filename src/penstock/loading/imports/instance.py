@@ -10,8 +10,8 @@ from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.values.notice import Notice
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import InstanceClass, RdsDescription
     from penstock.rds.describe import BriefQuestion
+    from penstock.rds.values import InstanceClass, RdsDescription
 
 
 def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuestion | None:
@@ -45,7 +45,7 @@ def find_near_windows(found: RdsDescription | None, *, now: datetime | None = No
     """Return a notice for each maintenance or backup window of the described instance that is near."""
     if found is None:
         return []
-    from penstock.core.aws.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
+    from penstock.rds.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
 
     near = describe_near(found.windows, now=now or datetime.now(UTC))
     return [Notice(code="window", message=text) for text in near]

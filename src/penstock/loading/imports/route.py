@@ -18,12 +18,12 @@ from penstock.loading.formats import format_of
 from penstock.loading.values.plan import SessionPlan, TargetPlan
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import AssociatedRole
     from penstock.core.values.job import LoadRules
     from penstock.core.values.source import ObjectSample
     from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import LoadPlan
     from penstock.loading.values.work import PlannedObject
+    from penstock.rds.values import AssociatedRole
 
 CLIENT_REMEDY = "Use --via client."
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.changes.tables.parts import ForeignKey, IndexPart, PartId, TableParts, group_families
+from penstock.changes.values import IndexOrKey, IndexPlan
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.units import format_bytes
-from penstock.core.values.change import Indexes, IndexOrKey, IndexPlan
-from penstock.core.values.job import TargetJob
+from penstock.core.values.job import Indexes, TargetJob
 
 # _LOCKS_PER_PART counts the locks for an index and its constraint, or for a foreign key and its triggers (2.05 were
 # counted). A load uses at most one part in _LOCK_SHARE of the lock table, because all sessions share it.

@@ -28,8 +28,8 @@ from penstock.ledger.lookup import read_meaning
 from penstock.loading.indexes.plan import decide, gather_facts
 
 if TYPE_CHECKING:
+    from penstock.changes.values import Rebuilt
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Rebuilt
     from penstock.core.values.table import TableFacts, TableName
     from penstock.loading.context import LoadTools
     from penstock.loading.indexes.decide import IndexDecision

@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock import __version__
 from penstock.core.errors import UsageError
-from penstock.core.refusals import explain_refusal
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Request, TargetJob
 from penstock.core.values.options import OptionError, option_fields, read_texts
 from penstock.core.words import suggest
 from penstock.loading.jobs.request import make_request, make_target
+from penstock.settings.refusals import explain_refusal
 
 _LOAD_KEYS = [name for kind in LOAD_KINDS for name in option_fields(kind)]
 _TARGET_KEYS = ["sources", *(name for kind in TARGET_KINDS for name in option_fields(kind))]

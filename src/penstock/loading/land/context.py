@@ -38,7 +38,7 @@ from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, not
 from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.definition import TableDefinition
+    from penstock.changes.tables.definition import TableDefinition
     from penstock.ledger.values import Claim, LandedCounts, LandingRecord
     from penstock.loading.context import LoadTools
     from penstock.loading.values.outcome import StatementOutcome

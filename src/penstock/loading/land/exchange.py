@@ -9,7 +9,7 @@ from functools import partial
 
 from psycopg import Rollback, errors, sql
 
-from penstock.core.catalogue.definition import (
+from penstock.changes.tables.definition import (
     ConstraintRow,
     DdlObstacle,
     DdlTableRow,
@@ -36,7 +36,7 @@ from penstock.core.sql import fetch_many, fetch_one, fetch_rows, table_identifie
 from penstock.core.values.table import TableName
 from penstock.loading.values.types import ColumnChange
 
-# The parts of a definition. One query, core/ddl_PART, describes each.
+# The parts of a definition. One query, changes/ddl_PART, describes each.
 _PARTS: dict[str, type] = {
     "table": DdlTableRow,
     "indexes": IndexRow,
@@ -88,7 +88,7 @@ def refuse_obstacles(name: TableName, obstacles: Sequence[DdlObstacle]) -> None:
 
 def _capture(connection: Connection, oid: int, name: TableName | None) -> TableDefinition:
     with translate_errors("reading a table's definition"):
-        queries = [(f"core/ddl_{part}", row_type) for part, row_type in _PARTS.items()]
+        queries = [(f"changes/ddl_{part}", row_type) for part, row_type in _PARTS.items()]
         parts = dict(zip(_PARTS, map(tuple, fetch_many(connection, queries, oid=oid)), strict=True))
         if not parts["table"]:
             raise _gone(connection, oid, name)

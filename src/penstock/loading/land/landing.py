@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.records import find_changed
+from penstock.changes.tables.definition import TableDefinition, compose_create
 from penstock.changes.tables.parts import capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references
-from penstock.core.catalogue.definition import TableDefinition, compose_create
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.errors import in_transaction, translate_errors

@@ -15,12 +15,12 @@ from penstock.loading.plan.modes import refuse_shared_tables
 from penstock.loading.values.plan import SessionPlan, TargetPlan, stored_size
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import InstanceClass
     from penstock.core.tuning import BatchPlan, LoadTuning
     from penstock.core.values.job import LoadRules
     from penstock.core.values.server import ServerFacts
     from penstock.core.values.source import SourceObject
     from penstock.core.values.table import TableFacts, TableName
+    from penstock.rds.values import InstanceClass
 
 
 def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:

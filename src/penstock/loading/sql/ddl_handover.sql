@@ -1,5 +1,5 @@
 -- ddl_handover.sql: the statements that transfer an old table's sequences, and the names of its parts, to a new one
--- returns core.catalogue.definition.HandoverRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.HandoverRow; needs no privilege; PostgreSQL 14+
 -- psql -v old=1259 -v new=1259 -f ddl_handover.sql
 --
 -- Needs penstock's own search_path. `identity` gives an identity's sequence its type, because LIKE makes it bigint, and

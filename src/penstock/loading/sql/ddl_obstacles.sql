@@ -1,5 +1,5 @@
 -- ddl_obstacles.sql: objects that depend on a table, and properties of it that a new table in its place could not have
--- returns core.catalogue.definition.DdlObstacle; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.DdlObstacle; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_obstacles.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. `own` are all objects that are dropped with the table

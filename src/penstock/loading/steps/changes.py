@@ -13,8 +13,8 @@ from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 
 if TYPE_CHECKING:
+    from penstock.changes.values import Rebuilt
     from penstock.core.connect.connection import Connection
-    from penstock.core.values.change import Rebuilt
     from penstock.loading.claim.decide import NothingToDo
     from penstock.loading.context import LoadTools
     from penstock.loading.indexes.table_changes import TableChanges

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.changes.values import IndexOrKey, IndexPlan, name_with_attached
 from penstock.core.frozen import frozen
 from penstock.core.units import format_count
 from penstock.core.values.accounts import PlanPart, Rows
-from penstock.core.values.change import IndexOrKey, IndexPlan, name_with_attached
 from penstock.core.values.job import LoadRules
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.changes.records import TableStore
+from penstock.changes.values import SERVER, Hold, lock_of
 from penstock.core.catalogue.catalog import read_table_storage
 from penstock.core.catalogue.settings import LeasedSetting, LeaseReport, SettingResult
 from penstock.core.errors import PenstockError
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import client_name
 from penstock.core.host.process import holding_interrupts
-from penstock.core.values.change import SERVER, Hold, lock_of
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
 from penstock.loading.values.work import all_objects

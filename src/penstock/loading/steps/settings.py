@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.changes.records import delete_holds, read_holds
+from penstock.changes.values import SERVER
 from penstock.core.errors import PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.values.accounts import Rows
-from penstock.core.values.change import SERVER
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 
 if TYPE_CHECKING:

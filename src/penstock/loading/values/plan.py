@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from penstock.changes.values import IndexPlan
 from penstock.core.frozen import frozen
 from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
-from penstock.core.values.change import IndexPlan
 from penstock.core.values.mode import CLIENT_ROUTE, Landing, RoutePlan
 from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
 from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn

@@ -12,7 +12,7 @@ from penstock.core.values.server import describe_server
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:
-    from penstock.core.values.change import Missing
+    from penstock.changes.values import Missing
     from penstock.core.values.server import ServerFacts
     from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals

@@ -16,12 +16,12 @@ from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.journal import record, restore
 from penstock.changes.records import SERVER_DATABASE
 from penstock.changes.store_tags import TagStore, change_tags, hold_tags
+from penstock.changes.values import SERVER, Change, Hold, RepairAction
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import AwsError, PenstockError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows
-from penstock.core.values.change import SERVER, Change, Hold, RepairAction
 from penstock.core.values.server import ServerIdentity
 from penstock.rds.s3_import.steps import (
     EXTENSION,

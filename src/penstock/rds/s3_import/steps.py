@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock.changes.values import Change, server_change
 from penstock.core.errors import AwsError, TargetError
-from penstock.core.values.change import Change, server_change
 from penstock.rds.s3_import.values import (
     FEATURE,
     OWNER_TAG,

@@ -13,7 +13,7 @@ from penstock.core.errors import UsageError
 from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import AssociatedRole
+    from penstock.rds.values import AssociatedRole
 
 # The feature by which a role lets the functions of aws_s3 read from S3. An instance can have one role for it.
 FEATURE = "s3Import"

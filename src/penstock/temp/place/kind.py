@@ -9,13 +9,13 @@ from typing import Any
 from psycopg import sql
 
 from penstock.changes.context import Context, Kind, Restored
+from penstock.changes.values import SERVER, Change, RepairAction, server_change
 from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, is_of_file_system, translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, run_query
-from penstock.core.values.change import SERVER, Change, RepairAction, server_change
 from penstock.core.values.temp_place import (
     SETTING,
     TABLESPACE,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
 from penstock.changes.records import SERVER_DATABASE, TableStore
+from penstock.changes.values import SERVER, Change, Hold, lock_of
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
@@ -27,7 +28,6 @@ from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.units import format_bytes
-from penstock.core.values.change import SERVER, Change, Hold, lock_of
 from penstock.core.values.finding import refuse
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import (

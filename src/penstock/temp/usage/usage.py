@@ -48,8 +48,8 @@ from penstock.watch.activity import ask_tiered_cache
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import LocalStorageMetrics
     from penstock.core.values.device import Device
+    from penstock.rds.values import LocalStorageMetrics
 
 _MOST_BYTES = 16 * MIB
 

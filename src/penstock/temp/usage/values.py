@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from penstock.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import LocalStorageMetrics
     from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
+    from penstock.rds.values import LocalStorageMetrics
 
 # The formats of the server's log, as pg_current_logfile names them.
 LogFormat = Literal["jsonlog", "csvlog", "stderr"]

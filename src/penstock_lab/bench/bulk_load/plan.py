@@ -17,7 +17,7 @@ from penstock.core.errors import UsageError
 from penstock.core.frozen import frozen
 from penstock.core.units import GIB, MB, MIB
 from penstock.core.values.device import VolumeLimits
-from penstock.core.volumes import parse_volume
+from penstock.rds.volumes import parse_volume
 
 if TYPE_CHECKING:
     from penstock_lab.datasets.datafiles import DataFile

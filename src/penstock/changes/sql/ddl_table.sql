@@ -1,5 +1,5 @@
 -- ddl_table.sql: a table itself: its owner, persistence, access method and tablespace
--- returns core.catalogue.definition.DdlTableRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.DdlTableRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_table.sql
 SELECT c.oid,
        c.relname::text AS name,

@@ -1,5 +1,5 @@
 -- ddl_indexes.sql: the valid indexes of a table; `body` is what follows CREATE INDEX ... ON table
--- returns core.catalogue.definition.IndexRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.IndexRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_indexes.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. Invalid indexes remain after a failed CREATE INDEX

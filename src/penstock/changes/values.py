@@ -129,9 +129,6 @@ class Missing:
     why: str
 
 
-Indexes = Literal["auto", "keep", "rebuild"]
-
-
 @frozen
 class IndexOrKey:
     """An index, key or foreign key in a plan."""

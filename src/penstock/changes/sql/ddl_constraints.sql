@@ -1,5 +1,5 @@
 -- ddl_constraints.sql: the constraints of a table; `definition` is the text after ADD CONSTRAINT name
--- returns core.catalogue.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
 -- Needs penstock's own search_path. NOT NULL is a constraint only since PostgreSQL 18. Columns that only later versions

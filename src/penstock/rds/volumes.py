@@ -15,7 +15,7 @@ from penstock.core.units import GIB, MB, MIB
 from penstock.core.values.device import VolumeLimits
 
 if TYPE_CHECKING:
-    from penstock.core.aws.values import EbsLimits, Storage
+    from penstock.rds.values import EbsLimits, Storage
 
 
 @frozen

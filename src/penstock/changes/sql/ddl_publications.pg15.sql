@@ -1,5 +1,5 @@
 -- ddl_publications.pg15.sql: the publications that a table is a member of, by name, by schema or as one of all tables
--- returns core.catalogue.definition.PublicationRow; needs no privilege; PostgreSQL 15+
+-- returns changes.tables.definition.PublicationRow; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f ddl_publications.pg15.sql
 --
 -- Column lists and row filters exist since PostgreSQL 15. Since PostgreSQL 19, a publication FOR ALL TABLES can exclude

@@ -1,5 +1,5 @@
 -- ddl_parts.sql: the parts of a table, except its indexes and constraints, as the statements that would create them
--- returns core.catalogue.definition.PartRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.PartRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_parts.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. The step says how a part is created. `like`: elsewhere

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.core.frozen import frozen
 from penstock.core.units import format_duration
+
+if TYPE_CHECKING:
+    from penstock.core.aws.calls import Gap
 
 WindowKind = Literal["maintenance", "backup"]
 WindowOwner = Literal["instance", "cluster"]
@@ -125,17 +128,6 @@ def _write_minute(minute: int, kind: WindowKind) -> str:
 
 # How the instance was found: by a kind of endpoint, or by its identifier.
 FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
-
-
-@frozen
-class Gap:
-    """A call to AWS that gave no answer."""
-
-    # The call's name in IAM policies.
-    call: str
-    reason: str
-    # Whether no policy allows the call.
-    is_denied: bool = False
 
 
 @frozen

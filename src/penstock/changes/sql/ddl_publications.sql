@@ -1,5 +1,5 @@
 -- ddl_publications.sql: the publications that a table is a member of, by name or as one of all tables
--- returns core.catalogue.definition.PublicationRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.definition.PublicationRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_publications.sql
 SELECT p.pubname::text AS name,
        CASE
