@@ -24,7 +24,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host.machine import client_name
 from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import Mode
 from penstock.core.values.table import TableName
