@@ -223,7 +223,7 @@ def hang(head: str, text: str, width: int = WIDTH) -> list[str]:
     """Return a text as lines behind a head. The second line and those behind it begin where the text does.
 
     >>> hang("do  ", "VACUUM orders at night.", 20)
-    ["do  VACUUM orders at", "    night."]
+    ['do  VACUUM orders at', '    night.']
     """
     indent = " " * len(head)
     lines = [

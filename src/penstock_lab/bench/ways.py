@@ -332,9 +332,10 @@ def load_files(
     rules: LoadRules = _RULES,
     mode: Mode = "append",
 ) -> LoadCounts | None:
-    """Load files into the tables of the same names as one job. Return what the loader counted.
+    """Load each file into the table of `schema` that has the file's name, as one job, and without a recording.
 
-    Raises PenstockError.
+    Return the counts from which a load is diagnosed, None if the ledger shows that nothing was left to load. Raises
+    PenstockError.
     """
     job = LoadJob(
         targets=tuple(
