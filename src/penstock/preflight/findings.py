@@ -18,7 +18,7 @@ from penstock.core.checks import (
 )
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.diagnosis import Diagnosis, Severity, note, ok, refusal, refusal_of, warning
-from penstock.core.values.names import init_command, quote_name
+from penstock.core.values.names import init_command, quote_name, quote_text
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.rds.values import RdsDescription, Storage, describe_near
@@ -57,7 +57,7 @@ def find_followers(found: Inspection) -> Iterator[Diagnosis]:
             yield warning(
                 "slots",
                 f"slot {slot.name} has lost WAL it needs: its consumer must be created again",
-                f"SELECT pg_drop_replication_slot({_quote_text(slot.name)});",
+                f"SELECT pg_drop_replication_slot({quote_text(slot.name)});",
             )
     names = found.value("synchronous_standby_names")
     standbys = found.standbys
@@ -71,7 +71,7 @@ def find_followers(found: Inspection) -> Iterator[Diagnosis]:
             "standbys",
             f"synchronous_standby_names is '{names}', and no such standby is connected: every commit waits for one",
             "Start a standby with such an application_name, or change the setting: "
-            + describe_change(found, "synchronous_standby_names", _quote_text("")),
+            + describe_change(found, "synchronous_standby_names", quote_text("")),
         )
 
 
@@ -148,10 +148,6 @@ def describe_change(found: Inspection, name: str, value: str) -> str:
     restart = setting is not None and setting.context == "postmaster"
     then = "then restart the server." if restart else "SELECT pg_reload_conf();"
     return f"ALTER SYSTEM SET {quote_name(name)} = {value}; {then}"
-
-
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
