@@ -1,7 +1,8 @@
 """This process as a member of a load: which objects it loads, and what it shares with other members.
 
 A load by one process has one member, which has all objects and needs no queries. A member of a load by several hosts
-has its own session, and claims objects in the ledger. Both classes have the same methods.
+has its own session, and claims objects in the ledger. Both classes have the same methods, and their callers do not ask
+which of them a member is: what else depends on it is asked of the load's rules (`LoadRules.join`).
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ _MOST_OBJECTS = 64
 class Member:
     """The only member of a load. It has all objects, and the load's lock shows that the process is alive."""
 
-    # Whether other hosts may load objects of this load too.
-    is_joint = False
     # Whether this process runs the steps before and after the rows.
     leads = True
     # The load that another process led, and that this process has waited for.
@@ -156,7 +155,6 @@ class JointMember(Member):
     Methods raise PenstockError: TakenOverError if another member has ended this one.
     """
 
-    is_joint = True
     _claim: Claim
 
     def __init__(
