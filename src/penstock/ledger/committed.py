@@ -46,7 +46,7 @@ def read_coverage(
 
 
 class OtherObject(NamedTuple):
-    """An object of a load that this process does not list. `target_oid` is None if the table does not exist."""
+    """An object of a load that is not among this process's sources. `target_oid` is None if no such table exists."""
 
     number: int
     uri: str

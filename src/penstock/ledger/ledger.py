@@ -40,10 +40,7 @@ _LOCK_TIMEOUT = "1s"
 
 
 class Ledger:
-    """The ledger of one schema.
-
-    Methods raise ServerError and TargetError. The methods need the privileges that rights.py grants.
-    """
+    """The ledger in one schema. Methods raise ServerError, TargetError, and need the rights that rights.py grants."""
 
     def __init__(self, schema: str = "penstock") -> None:
         self.schema = schema

@@ -43,7 +43,10 @@ def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> La
 def find_landings(
     connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
 ) -> list[tuple[LandingRecord, int]]:
-    """Return each of some objects of a load with the landing of its target, if it has one. Raises ServerError."""
+    """Return the objects of `numbers` whose target has a staging or replacement table, each with that.
+
+    Raises ServerError.
+    """
     with translate_errors("reading the tables that the load created"):
         pairs = run_query(
             connection, "ledger/landings_of_objects", ledger=schema, load=load_id, numbers=list(numbers)

@@ -49,7 +49,7 @@ class Landing:
 
     @property
     def alone(self) -> str:
-        """Return what hints advise for files that do not fit into one load. It never makes a load remove their rows."""
+        """Return what hints advise for files that cannot be loaded together. No advice has a load remove other rows."""
         if self.is_fresh or self.deletes:
             return "make the files alike, because a load of some of them would remove the rows of the others"
         return "load the files that differ separately"

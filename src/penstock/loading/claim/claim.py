@@ -72,9 +72,10 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time. After a transient error, wait and retry for the time of --retry-for.
+    """Claim a load for the first time: take its lock, and record what this process will load.
 
-    `on_nothing` is called if every row is loaded already. Raises PenstockError; then nothing was recorded.
+    After a transient error, wait and retry for the time of --retry-for. `on_nothing` is called if every row is loaded
+    already. Raises PenstockError; then nothing was recorded.
     """
     begun: str | None = None
     while True:

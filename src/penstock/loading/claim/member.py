@@ -109,10 +109,10 @@ class Member:
     # ---------------------------------------------------------------- rounds
 
     def open(self, *, limit: int) -> None:
-        """Let other members claim the load's objects. All members together may have `limit` sessions."""
+        """Let other members claim the load's objects. All members together may open `limit` sessions."""
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what that is. A round of loading begins with "load"."""
+        """Wait until this member can do something, and return what that is. "load" begins a round of loading."""
         self._rounds += 1
         return "load" if self._rounds == 1 else "end"
 
@@ -134,11 +134,14 @@ class Member:
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """Return the error that decides whether this process claims the load again after `error`."""
+        """Return `error`, or one that is transient if this process should join the load again after `error`."""
         return error
 
     def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
-        """Return what this process has done of a complete load, None if it was alone."""
+        """Return what this process has loaded of a complete load, None if it was alone.
+
+        `at_end` provides a session to read it.
+        """
         return None
 
     def leave(self) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ClaimedLoad:
-    """A load that this process has claimed."""
+    """A load that this process has claimed: its objects, what is left of them, and the tables that COPY fills."""
 
     claim: Claim
     member: Member
