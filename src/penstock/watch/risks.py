@@ -445,6 +445,6 @@ _RULES = (
 _READ = frozenset(
     (
         *("database_ages", "xmin_holders", "slots", "archiver", "sequences", "pg_stat_slru", "invalid_indexes"),
-        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "prepared"),
+        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "write_costs", "prepared"),
     )
 )
