@@ -281,7 +281,12 @@ class LedgerView(Closing):
     def verify_table(
         self, into: TableName, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
     ) -> TableOutcome:
-        """Verify all loads together that have filled a table; with `values`, each value of each of them too."""
+        """Verify all loads of the ledger that have filled a table, together, and return what was found.
+
+        The rows of the table are counted, and held against what all loads have stored. With `values`, the files are
+        read again, and each value is compared. Raises TargetError if no load has filled the table, SourceError,
+        ServerError.
+        """
         from penstock.proof.together import verify_table  # noqa: PLC0415 (few callers need it)
 
         return verify_table(self._connect, into, ledger_schema=self._schema, values=values, on_progress=on_progress)

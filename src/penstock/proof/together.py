@@ -15,11 +15,12 @@ from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
 from penstock.proof.decide import find_expected, refuse_hidden
-from penstock.proof.values import FillingLoad, Problem, TableOutcome, VerifiedTable, VerifyOutcome
+from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_load
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.notice import Notice
     from penstock.core.values.table import TableName
     from penstock.loading.values.outcome import LoadProgress
 
@@ -45,22 +46,22 @@ def verify_table(
     counted: dict[int, int] = {}
     verify = partial(verify_load, connect, ledger_schema=ledger_schema, values=values, only=table.oid, counted=counted)
     verified: list[VerifyOutcome] = []
-    problems: list[Problem] = []
+    problems: list[Notice] = []
     for load in staying:
         if not load.is_complete:
-            problems.append(Problem(where=f"load {load.load_id}", message="has not ended"))
+            problems.append(differs(f"load {load.load_id}", "has not ended"))
         elif load.has_job:
             try:
                 verified.append(verify(load.load_id, on_progress=on_progress))
             except (DataError, SourceError, TargetError) as error:
-                problems.append(Problem(where=f"load {load.load_id}", message=f"cannot be verified: {error.message}"))
+                problems.append(differs(f"load {load.load_id}", f"cannot be verified: {error.message}"))
             else:
                 problems += verified[-1].problems
     tables = [found for each in verified for found in each.tables]
     expected = find_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
         message = f"has {count_nouns(counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
-        problems.append(Problem(where=str(table.table), message=message))
+        problems.append(differs(str(table.table), message))
     return TableOutcome(
         table=str(table.table),
         server=server.name,

@@ -23,6 +23,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.values.notice import Notice
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_objects, no_such_load
 from penstock.ledger.rejects import RejectStore
@@ -55,7 +56,7 @@ from penstock.proof.decide import (
     refuse_values,
     with_positions,
 )
-from penstock.proof.values import Problem, TypeWithoutBinary, VerifiedTable, VerifyOutcome
+from penstock.proof.values import TypeWithoutBinary, VerifiedTable, VerifyOutcome
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -248,7 +249,7 @@ def _compare_all(
     *,
     objects: Sequence[ObjectRecord],
     tables: Sequence[VerifiedTable],
-) -> tuple[list[VerifiedTable], list[Problem]]:
+) -> tuple[list[VerifiedTable], list[Notice]]:
     """Compare the values of each table, and return the tables with the results, and the first differences."""
     began_s = tools.clock()
     refuse_values(load_id, find_renamed(tables))
@@ -274,7 +275,7 @@ def _compare_all(
         number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
     }
     compared: list[VerifiedTable] = []
-    problems: list[Problem] = []
+    problems: list[Notice] = []
     for table, found in work:
         with tools.connect.connect(label="verify") as connection:
             comparison = TableComparison(

@@ -67,9 +67,10 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 
 
 def repair(context: Context, done: Restored) -> None:
-    """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost.
+    """Restore what loads that have ended left changed, as far as one store of the journal records it.
 
-    An older ledger is upgraded only if it has changes, because another role may own it.
+    The results are added to `done`. A ledger of an older version is upgraded only if changes are recorded in it,
+    because another role may own it. Raises ServerError if the connection is lost.
     """
     context = replace(context, report=_reporting_once(context.notice))
     written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []

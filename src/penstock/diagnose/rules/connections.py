@@ -14,7 +14,7 @@ from penstock.watch.rates import DatabaseIncrease
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment

@@ -18,8 +18,8 @@ from penstock.watch.rates import DatabaseIncrease, Increase
 from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.background import IoWaits
-    from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import RecordingHeader, Sample
 
