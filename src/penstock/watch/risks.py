@@ -281,7 +281,7 @@ def _find_age(seen: RiskMeter, code: str, column: str, freezes_at: int | None, *
 
 
 def stops_soon(found: Diagnosis) -> bool:
-    """Return whether a diagnosis says that the server will soon take no more writes, because its numbers are used up."""
+    """Return whether a diagnosis says that the server will soon take no more writes, for want of numbers."""
     now, limit = found.number("now"), found.number("limit")
     is_age = found.code in {"transaction-age", "multixact-age"}
     return is_age and now is not None and limit == _STOP and now >= _NEAR * limit
