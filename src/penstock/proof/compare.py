@@ -30,7 +30,7 @@ from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.land.locate import find_records
 from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
-from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
+from penstock.loading.land.merge_key import Key, UniqueIndex, same_key, same_lack
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.objects import open_blocks
@@ -39,6 +39,7 @@ from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
+from penstock.proof.later import UPDATED_COLUMN, LaterLoads
 from penstock.proof.values import Problem, VerifiedTable
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """One comparison, in a session of its own, with whose end the temporary tables end. Methods raise PenstockError.
+    """One comparison, in the session of the later loads. Methods raise PenstockError.
 
     `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
     ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
@@ -98,7 +99,7 @@ class TableComparison:
 
     def __init__(
         self,
-        connection: Connection,
+        later: LaterLoads,
         tools: LoadTools,
         table: VerifiedTable,
         work: Sequence[PlannedObject],
@@ -106,7 +107,8 @@ class TableComparison:
         left_out: Mapping[int, Sequence[int]],
         began_s: float,
     ) -> None:
-        self._connection = connection
+        self._later = later
+        self._connection = connection = later.open()
         self._tools = tools
         self._table = table
         self._work = {each.number: replace(each, landing=_SENT) for each in work}
@@ -129,7 +131,8 @@ class TableComparison:
         facts = self._target.facts
         assert facts is not None
         columns = tuple(dict.fromkeys(name for each in self._work.values() for name in each.target.column_map.columns))
-        parts, written_otherwise = self._choose()
+        parts, written_otherwise, key = self._choose()
+        self._connection.execute("DROP TABLE IF EXISTS pg_temp.penstock_sent, pg_temp.penstock_differing")
         make_landing_table(
             self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
         )
@@ -138,6 +141,9 @@ class TableComparison:
         except CopyFailed as failure:
             raise explain_failure(failure, where=failure.location) from failure
         with seeing_all_rows(self._connection, self._table, "comparing"):
+            merged = parts[0].chosen if self._target.landing.updates else None
+            self._later.change(_SENT, columns, merged=merged, key=key)
+            all_columns = {each.name for each in facts.columns if not each.is_generated}
             missing = extra = 0
             shown, surplus = self._shown, list[Problem]()
             for number, part in enumerate(parts):
@@ -146,6 +152,8 @@ class TableComparison:
                 shown = [*shown, *self._find_missing(part)] if lacking else shown
                 surplus += self._find_extra(part) if more else []
                 missing, extra = max(missing, lacking), extra + more
+                if all_columns <= {*part.columns} and number == 0:
+                    self._later.count_rows(part.chosen, missing=lacking)
                 self._connection.execute("DROP TABLE pg_temp.penstock_differing")
             (otherwise,) = fetch_one(self._connection, written_otherwise)
             problems = [*dict.fromkeys(map(self._name, shown))][:_MOST_SHOWN] + surplus
@@ -331,8 +339,8 @@ class TableComparison:
             **more,
         )
 
-    def _choose(self) -> tuple[list[_ComparedColumns], sql.Composed]:
-        """Return what must be in the table, and the query that counts keys written otherwise.
+    def _choose(self) -> tuple[list[_ComparedColumns], sql.Composed, Key | None]:
+        """Return what must be in the table, the query that counts keys written otherwise, and the key of a merge.
 
         With a key, the records are those that the merge keeps. Each has the key as its row writes it, if it has a row.
         """
@@ -346,7 +354,7 @@ class TableComparison:
                 _ComparedColumns(columns=columns, chosen=of_objects.format(sent, number, sql.Literal(numbers)))
                 for columns, numbers in self._groups.items()
             ]
-            return parts, sql.SQL("SELECT 0::int8").format()
+            return parts, sql.SQL("SELECT 0::int8").format(), None
         columns = self._target.column_map.columns
         merge = find_parts(
             self._connection,
@@ -371,13 +379,14 @@ class TableComparison:
             sql.SQL("CASE WHEN {} THEN t.{name} ELSE r.{name} END AS {name}").format(found, name=sql.Identifier(name))
             if name in job.key
             else sql.Identifier("r", name)
-            for name in (*columns, *POSITION_COLUMNS)
+            for name in (*columns, *POSITION_COLUMNS, UPDATED_COLUMN)
         ]
         keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
             [_ComparedColumns(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
+            merge.key,
         )
 
 

@@ -15,8 +15,9 @@ from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
 from penstock.proof.decide import find_expected, refuse_hidden
+from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, Problem, TableOutcome, VerifiedTable, VerifyOutcome
-from penstock.proof.verify import verify_load
+from penstock.proof.verify import verify_before
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -42,24 +43,31 @@ def verify_table(
     table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
     refuse_hidden(table, role=server.user)
     staying = [load for load, _ in loads if load.load_id not in removed]
-    counted: dict[int, int] = {}
-    verify = partial(verify_load, connect, ledger_schema=ledger_schema, values=values, only=table.oid, counted=counted)
     verified: list[VerifyOutcome] = []
     problems: list[Problem] = []
-    for load in staying:
-        if not load.is_complete:
-            problems.append(Problem(where=f"load {load.load_id}", message="has not ended"))
-        elif load.has_job:
-            try:
-                verified.append(verify(load.load_id, on_progress=on_progress))
-            except (DataError, SourceError, TargetError) as error:
-                problems.append(Problem(where=f"load {load.load_id}", message=f"cannot be verified: {error.message}"))
-            else:
-                problems += verified[-1].problems
+    with LaterLoads(connect) as later:
+        verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
+        for load in reversed(staying):
+            done = None
+            found: tuple[Problem, ...] = ()
+            if not load.is_complete:
+                found = (Problem(where=f"load {load.load_id}", message="has not ended"),)
+            elif load.has_job:
+                try:
+                    done = verify(load.load_id, on_progress=on_progress)
+                except (DataError, SourceError, TargetError) as error:
+                    message = f"cannot be verified: {error.message}"
+                    found = (Problem(where=f"load {load.load_id}", message=message),)
+                else:
+                    found = done.problems
+                    verified.insert(0, done)
+            problems = [*found, *problems]
+            if load.updates and not (done is not None and done.has_all_records):
+                later.obstacle = load.load_id
     tables = [found for each in verified for found in each.tables]
     expected = find_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
-        message = f"has {count_nouns(counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
+        message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
         problems.append(Problem(where=str(table.table), message=message))
     return TableOutcome(
         table=str(table.table),
@@ -69,6 +77,7 @@ def verify_table(
         removed=removed,
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
+        compared=later.compared_rows if values else None,
         problems=tuple(problems),
     )
 
