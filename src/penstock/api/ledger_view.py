@@ -160,7 +160,7 @@ class LedgerView(Closing):
     def find_newest(self, beginning: str) -> str:
         """Return the id of the load that `beginning` names; "latest" is this role's newest load, complete or not.
 
-        Raises TargetError if that load has failed before its first commit.
+        Raises TargetError if that load was removed from the ledger.
         """
         if beginning != "latest":
             return self.find(beginning)
