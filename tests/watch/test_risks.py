@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose.command import describe_risks
-from penstock.watch.holders import release_holder
+from penstock.watch.holders import find_holder, release_holder
 from penstock.watch.risks import RiskMeter, describe_risk
 from penstock.watch.view import View, as_object, describe_line
 from support.made_samples import HEADER, sample
@@ -112,6 +112,26 @@ def test_rows_are_frozen_before_the_limit_and_no_more_than_needed_after_it(row: 
 def test_what_holds_xmin_is_ended_as_its_state_allows(holder: dict[str, Any], expected: str) -> None:
     """A slot that is in use cannot be dropped, and a statement can be cancelled without its session."""
     assert expected in release_holder(holder)
+
+
+BACKEND = {"kind": "backend", "pid": 7, "state": "active", "xid_age": 1_900_000_000}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # A snapshot of the moment has the same xmin as what holds it.
+        ([{**BACKEND, "age_s": 0.0}, {**BACKEND, "pid": 8, "age_s": 9000.0}], 8),
+        ([{**BACKEND, "age_s": 0.0}], None),
+        ([{**BACKEND, "age_s": 9000.0}, {**BACKEND, "pid": 8, "age_s": 30.0, "is_owner": True}], 8),
+        ([{**BACKEND, "age_s": 9000.0}, {"kind": "prepared", "name": "a", "xid_age": 1_900_000_000}], None),
+        ([{**BACKEND, "age_s": 9000.0}, {"kind": "slot", "name": "s", "xid_age": 1_900_000_000}], None),
+    ],
+)
+def test_of_holders_of_one_age_the_owner_of_the_id_is_named(rows: list[dict[str, Any]], expected: int | None) -> None:
+    """A statement that cancels a backend is offered for the holder alone."""
+    holder = find_holder(rows)
+    assert (None if holder is None else holder.get("pid")) == expected
 
 
 def slot(kept_mb: int, **more: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
-    common |= {"temp_files", "pg_statio_user_indexes", "connections", *activity.SLOW}
+    common |= {"temp_files", "pg_statio_user_indexes", "connections", "prepared", *activity.SLOW}
     common |= {f"pg_stat_progress_{command}" for command in ("copy", "create_index", "vacuum")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 

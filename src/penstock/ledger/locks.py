@@ -21,7 +21,7 @@ from psycopg import sql
 from penstock.core.catalogue.lock_watch import find_limit_s
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import END_HOLDERS, translate_errors
+from penstock.core.connect.errors import explain_end, translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_rows, run_query
@@ -84,12 +84,14 @@ class LockHolder:
     """The row of lock_holder.sql: a backend that has an advisory lock."""
 
     pid: int | None
+    # The name of a prepared transaction, None if the holder is a backend.
+    gid: str | None
     role: str | None
     # Whether the backend cannot be one of penstock's.
     is_stranger: bool
 
     def __str__(self) -> str:
-        who = "a prepared transaction" if self.pid is None else f"backend {self.pid}"
+        who = f'prepared transaction "{self.gid}"' if self.pid is None else f"backend {self.pid}"
         return who if self.role is None else f"{who}, user {self.role}"
 
 
@@ -141,7 +143,7 @@ class LockPatience:
             raise ServerError(
                 f"could not get a lock within {limit_s:g} s",
                 detail=f"It is held by {holder}, which may not write to the ledger.",
-                hint=END_HOLDERS,
+                hint=explain_end(() if holder.gid is None else [holder.gid]),
                 sqlstate=LOCK_NOT_AVAILABLE,
             )
         return holder

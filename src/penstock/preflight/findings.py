@@ -18,7 +18,7 @@ from penstock.core.checks import (
 )
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.finding import Finding, Severity, note, ok, refusal, refusal_of, warning
-from penstock.core.values.names import init_command, quote_name
+from penstock.core.values.names import init_command, quote_name, quote_text
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.rds.values import RdsDescription, Storage, describe_near
@@ -62,7 +62,7 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
             yield warning(
                 "slots",
                 f"slot {slot.name} has lost WAL it needs: its consumer must be created again",
-                f"SELECT pg_drop_replication_slot({_quote_text(slot.name)});",
+                f"SELECT pg_drop_replication_slot({quote_text(slot.name)});",
             )
     names = found.value("synchronous_standby_names")
     standbys = found.standbys
@@ -76,7 +76,7 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
             "standbys",
             f"synchronous_standby_names is '{names}', and no such standby is connected: every commit waits for one",
             "Start a standby with such an application_name, or change the setting: "
-            + describe_change(found, "synchronous_standby_names", _quote_text("")),
+            + describe_change(found, "synchronous_standby_names", quote_text("")),
         )
 
 
@@ -183,10 +183,6 @@ def describe_change(found: Inspection, name: str, value: str) -> str:
     restart = setting is not None and setting.context == "postmaster"
     then = "then restart the server." if restart else "SELECT pg_reload_conf();"
     return f"ALTER SYSTEM SET {quote_name(name)} = {value}; {then}"
-
-
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}

@@ -53,6 +53,8 @@ INDEX_READS: Final = "pg_statio_user_indexes"
 
 CONNECTIONS: Final = "connections"
 
+PREPARED: Final = "prepared"
+
 # The files of queries whose rows change slowly or are many, by the name of the rows in a sample.
 _SLOW_FILES: Final = {
     "xmin_holders": "watch/xmin_holders",
@@ -77,6 +79,7 @@ _FILES: Final = {
     "temp_files": "watch/temp_files",
     INDEX_READS: "watch/index_reads",
     CONNECTIONS: "watch/connections",
+    PREPARED: "watch/prepared",
     "pg_stat_progress_vacuum": "watch/vacuums",
     **_SLOW_FILES,
 }
@@ -224,7 +227,7 @@ def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
 
     If a query fails, return no rows. Raises ServerError if the connection is lost.
     """
-    names = (CONNECTIONS, *_SLOW_FILES)
+    names = (CONNECTIONS, PREPARED, *_SLOW_FILES)
     try:
         with translate_errors("reading what may stop the server"):
             return _sort_rows(names, connection.execute(_join_queries(_read_files(connection, names).values())))

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.frozen import frozen
-from penstock.core.units import KIB, MB, MIB, format_bytes, format_count, format_duration
-from penstock.core.values.names import spell_name
+from penstock.core.units import KIB, MB, MIB, count_nouns, format_bytes, format_count, format_duration
+from penstock.core.values.names import quote_text, spell_name
 from penstock.watch.devices import WAL, DeviceMeter, are_counters
-from penstock.watch.holders import describe_old_holder, read_int
+from penstock.watch.holders import describe_old_holder, end_prepared, read_int
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -48,6 +48,9 @@ _LEAST_ROWS = 10_000
 # this for a short time.
 _MUCH_WAL_BYTES = 1024 * MIB
 
+# A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
+_OLD_PREPARED_S = 10
+
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
 # For each column of database_ages.sql, the column of pg_class that gives the same age for a table.
@@ -75,7 +78,7 @@ _SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
 
 _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
-_DROP = "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot('{name}')."
+_DROP = "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot({name})."
 # The server refuses to drop such a slot.
 _READ_FASTER = "See why the consumer of this slot falls behind: its disk, its processors, or the network to it."
 _THEN_NO_MULTIXACT = "no transaction may lock a row that another has locked"
@@ -206,6 +209,7 @@ def _is_near(
 _TEXTS: Final = {
     "transaction-age": ("transactions", "{then}", "{remedy}"),
     "multixact-age": ("multixacts", "{then}", "{remedy}"),
+    "prepared-transaction": ("seconds since PREPARE", "{then}", "{remedy}"),
     "slot-keeps-wal": ("bytes", "{then}", "{remedy}"),
     "archiver-keeps-wal": (
         "bytes",
@@ -267,16 +271,11 @@ def _risk(
 
 def _find_ages(seen: RiskMeter) -> Iterator[Risk]:
     freezes_at, of_multixacts = seen.number("autovacuum_freeze_max_age"), "autovacuum_multixact_freeze_max_age"
-    held = "" if freezes_at is None else describe_old_holder(seen.rows("xmin_holders"), freezes_at)
-    yield from _find_age(seen, "transaction-age", "xid_age", freezes_at, held=held, then=_THEN_STOPS)
-    yield from _find_age(
-        seen, "multixact-age", "mxid_age", seen.number(of_multixacts), held=held, then=_THEN_NO_MULTIXACT
-    )
+    yield from _find_age(seen, "transaction-age", "xid_age", freezes_at, then=_THEN_STOPS)
+    yield from _find_age(seen, "multixact-age", "mxid_age", seen.number(of_multixacts), then=_THEN_NO_MULTIXACT)
 
 
-def _find_age(
-    seen: RiskMeter, code: str, column: str, freezes_at: int | None, *, held: str, then: str
-) -> Iterator[Risk]:
+def _find_age(seen: RiskMeter, code: str, column: str, freezes_at: int | None, *, then: str) -> Iterator[Risk]:
     if freezes_at is None:
         return
     # Autovacuum starts at freezes_at, and is expected to reduce the age soon. So an age that is only a little above
@@ -292,8 +291,30 @@ def _find_age(
     limit, then = (_STOP, then) if is_late else (freezes_at, _THEN_FREEZES)
     left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
     if is_late or _is_near(age, limit, left_s, seen_s=seen.seen_s("database_ages")):
+        from_age = seen.number("autovacuum_freeze_max_age") or freezes_at
+        held = describe_old_holder(seen.rows("xmin_holders"), from_age, str(row.get("datname")))
         remedy = held + (_VACUUM if is_late else _FREEZE).format(column=_FROZEN[column])
         yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
+
+
+def _find_prepared(seen: RiskMeter) -> Iterator[Risk]:
+    for row in seen.rows("prepared"):
+        age_s, blocks, tables = read_int(row, "age_s"), _read_list(row, "blocks"), _read_list(row, "tables")
+        if age_s >= _OLD_PREPARED_S or blocks:
+            gid, owner, datname = quote_text(str(row.get("gid"))), row.get("owner"), row.get("datname")
+            locks = count_nouns(read_int(row, "locks"), "lock") + (f" ({', '.join(tables)})" if tables else "")
+            then = (
+                f"until it is ended, over restarts too, it keeps {locks}, and rows that died in the last "
+                f"{count_nouns(read_int(row, 'xid_age'), 'transaction')}"
+            )
+            then += f"; sessions that wait for it: {len(blocks)}" if blocks else ""
+            what = f"prepared transaction {gid} of role {owner} in database {datname}"
+            yield _risk("prepared-transaction", what, age_s, then=then, remedy=end_prepared(row))
+
+
+def _read_list(row: CounterRow, column: str) -> list[str]:
+    value = row.get(column)
+    return [str(each) for each in value] if isinstance(value, list | tuple) else []
 
 
 def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
@@ -311,8 +332,7 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         if row.get("wal_status") != "lost" and (is_unused or is_near):
             what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
             then = "the slot is lost" if most else _end_of_wal(limit, rate)
-            name = str(row.get("name")).replace("'", "''")
-            remedy = _READ_FASTER if row.get("is_active") else _DROP.format(name=name)
+            remedy = _READ_FASTER if row.get("is_active") else _DROP.format(name=quote_text(str(row.get("name"))))
             yield _risk("slot-keeps-wal", what, kept, limit, left_s, then=then, remedy=remedy)
     for row in seen.rows("archiver"):
         kept, rate = read_int(row, "lag_bytes"), seen.rate("archiver", row, "lag_bytes")
@@ -411,12 +431,20 @@ def _name(row: CounterRow, column: str) -> str:
 
 
 _RULES = (
-    *(_find_ages, _find_kept_wal, _find_connections, _find_sequences, _find_full_disks, _find_slru_misses),
+    *(
+        _find_ages,
+        _find_prepared,
+        _find_kept_wal,
+        _find_connections,
+        _find_sequences,
+        _find_full_disks,
+        _find_slru_misses,
+    ),
     *(_find_checksum_failures, _find_invalid_indexes, _find_never_analyzed, _find_spilled_decoding),
 )
 _READ = frozenset(
     (
         *("database_ages", "xmin_holders", "slots", "archiver", "sequences", "pg_stat_slru", "invalid_indexes"),
-        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys"),
+        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "prepared"),
     )
 )

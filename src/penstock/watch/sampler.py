@@ -27,6 +27,7 @@ from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import (
     CONNECTIONS,
     INDEX_READS,
+    PREPARED,
     SLOW,
     STATEMENTS,
     ActivityReader,
@@ -53,7 +54,7 @@ _SLOW_EVERY_S = 60.0
 
 # How often a view is read, if not every second.
 _EVERY_S = {
-    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS, "pg_stat_io", "pg_stat_wal_receiver"), _RARELY_S),
+    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS, PREPARED, "pg_stat_io", "pg_stat_wal_receiver"), _RARELY_S),
     **dict.fromkeys(SLOW, _SLOW_EVERY_S),
 }
 

@@ -84,6 +84,7 @@ class Sample:
     #   unindexed_keys.sql; slots and archiver are the rows of inspect_slots.sql and inspect_archiver.sql
     # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes
+    # - prepared (prepared.sql) with gid, owner, datname, age_s, xid_age, locks, tables, and the pids that it blocks
     # - connections with application, user, connections, idle, of_all (of the whole server): the 20 largest groups
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
     # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes,

@@ -88,6 +88,8 @@ class BlockedRow:
     waits_for_own: bool
     # Descriptions of the sessions and prepared transactions outside the load that block this backend.
     others: list[str]
+    # The names of the prepared transactions among them.
+    gids: list[str]
 
 
 def find_references(connection: Connection, oid: int) -> frozenset[int]:

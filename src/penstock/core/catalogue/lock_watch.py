@@ -129,7 +129,7 @@ class LockWatch:
             pids = {session: pid for session, pid in self._pids.items() if not session.closed}
         rows = {row.pid: row for row in self._find_blocked([*pids.values()])}
         others: set[str] = set()
-        over: list[tuple[_Wait, Sequence[str]]] = []
+        over: list[tuple[_Wait, BlockedRow]] = []
         for wait in waits:
             row = rows.get(pids.get(wait.session, 0))
             wait.looks = 0 if row is None else wait.looks + 1
@@ -141,16 +141,16 @@ class LockWatch:
                 break
             others |= set(row.others)
             if row.others and time.monotonic() - wait.blocked_s >= self.limit_s:
-                over.append((wait, row.others))
+                over.append((wait, row))
         if others and (found := tuple(sorted(others))) != self._reported:
             self.notice(f"waiting for a lock of {'; '.join(found)}")
             self._reported = found
         # A wait ends after it is reported, so that its session does not end the command first.
-        for wait, holders in over:
-            self._end_wait(wait, holders)
+        for wait, row in over:
+            self._end_wait(wait, row)
 
-    def _end_wait(self, wait: _Wait, holders: Sequence[str]) -> None:
-        wait.session.wait_over = LockWaitOver(self.limit_s, holders)
+    def _end_wait(self, wait: _Wait, row: BlockedRow) -> None:
+        wait.session.wait_over = LockWaitOver(self.limit_s, row.others, row.gids)
         try:
             wait.session.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
         except psycopg.Error as error:

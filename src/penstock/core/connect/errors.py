@@ -17,6 +17,7 @@ import psycopg
 
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.frozen import frozen
+from penstock.core.values.names import quote_text
 
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
 # constraint violation (23).
@@ -44,7 +45,7 @@ _FILE_HINT = (
 )
 
 # The hint of an error that names the sessions which hold a lock.
-END_HOLDERS = "Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again."
+_END_HOLDERS = "Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again."
 
 # The hint for a missing privilege on an object for which no other hint is written, such as a function or a tablespace.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
@@ -109,16 +110,32 @@ class LockWaitOver(psycopg.errors.QueryCanceled):
     It is no transient error: the time for which the user wants to wait is over.
     """
 
-    def __init__(self, limit_s: float, holders: Iterable[str]) -> None:
+    def __init__(self, limit_s: float, holders: Iterable[str], gids: Iterable[str] = ()) -> None:
         super().__init__(f"could not get a lock within {limit_s:g} s")
         self.detail = "\n".join(f"It is held by {holder}." for holder in holders)
+        self.hint = explain_end(gids)
+
+
+def explain_end(gids: Iterable[str]) -> str:
+    """Return the hint of an error that names who holds a lock: sessions, or the prepared transactions of these gids.
+
+    >>> explain_end(["tx1"]).partition(", or")[0]
+    "End the prepared transaction, in its database: ROLLBACK PREPARED 'tx1'"
+    """
+    ends = "; ".join(f"ROLLBACK PREPARED {quote_text(gid)}" for gid in sorted(set(gids)))
+    if not ends:
+        return _END_HOLDERS
+    return (
+        f"End the prepared transaction, in its database: {ends}, or COMMIT PREPARED if the other servers of its "
+        "transaction have committed. Then run the command again."
+    )
 
 
 def read_report(error: psycopg.Error) -> ServerReport:
     """Return the fields of the server's error, or libpq's own message if no server sent one."""
     diag = error.diag
     if isinstance(error, LockWaitOver):
-        return ServerReport(message=str(error), sqlstate=error.sqlstate, detail=error.detail, hint=END_HOLDERS)
+        return ServerReport(message=str(error), sqlstate=error.sqlstate, detail=error.detail, hint=error.hint)
     return ServerReport(
         message=diag.message_primary or " ".join(str(error).split()) or type(error).__name__,
         sqlstate=diag.sqlstate or error.sqlstate,

@@ -171,7 +171,9 @@ class Autovacuum:
             "table": table,
             "progress": _describe_progress(row, self._progress.get(table, [])),
             "pid": str(self._pids[table]),
-            "held": "" if freezes_at is None else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at),
+            "held": ""
+            if freezes_at is None
+            else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at, case.header.database),
             "set_delay": change_setting(case.header, "autovacuum_vacuum_cost_delay", "0"),
             "less": _less_to_do(table, row),
         }

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, create_table
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import explain_end, in_transaction
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import PenstockError, TableExistsError, TakenOverError, TargetError
 from penstock.core.host.machine import host_name
@@ -235,7 +235,9 @@ def _enter_alone(reader: FactsReader) -> Member:
             raise TargetError(
                 "another process is running this load",
                 detail=f"One of its sessions is {holder or 'just ended'}.",
-                hint="Wait for it, or end it with pg_terminate_backend.",
+                hint=explain_end([holder.gid])
+                if holder is not None and holder.gid is not None
+                else "Wait for it, or end it with pg_terminate_backend.",
             )
         looks += 1
         if looks >= _LOOKS_BEFORE_NOTICE and holder is not None and not is_shown:
