@@ -54,6 +54,7 @@ WarningCode = Literal[
     "source-changed",
     "source-gone",
     "table-left",
+    "total-line",
     "triggers",
     "unclear-date",
     "unlogged",
