@@ -188,7 +188,7 @@ def test_diagnosis_is_a_value(database18: str, tmp_path: Path) -> None:
     Loads(database18).execute("CREATE TABLE t (a int)")
     found = penstock.doctor("t", tmp_path / "f.csv", to=database18)
     assert not found.would_load
-    assert [finding.subject for finding in found.findings if finding.severity == "refusal"] == ["plan"]
+    assert [finding.code for finding in found.findings if finding.severity == "refusal"] == ["plan"]
 
 
 def test_error_is_of_a_kind_that_the_package_exports(database18: str) -> None:

@@ -66,9 +66,9 @@ def count(database: str, table: str = "t") -> int:
 
 
 def test_warnings_stand_in_json_and_on_a_quiet_standard_error(penstock: Run, database: str, quoted: Path) -> None:
-    """Of a plan, a check and a load: code, message, hint, file and line, of which the last three may be unknown."""
+    """Of a plan, a check and a load: what is not known is null."""
     hint = "Use --format=tsv if quotes are data, or --quote with a character that is not in the file."
-    item = {"code": "quote-dropped", "message": _MESSAGE, "hint": hint, "file": str(quoted), "line": 3}
+    item = {"code": "quote-dropped", "message": _MESSAGE, "hint": hint, "file": str(quoted), "line": 3, "record": None}
     for options in (("--plan",), ("--check",), ()):
         finished = penstock("load", str(quoted), "--into", "t", "--json", "--quiet", *options, "--to", database)
         assert (finished.code, finished.object["warnings"]) == (0, [item])

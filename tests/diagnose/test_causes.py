@@ -23,7 +23,7 @@ from support.slow import slow_link
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
     from support.servers import PgServer

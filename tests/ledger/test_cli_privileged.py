@@ -154,7 +154,7 @@ def test_superuser_runs_nothing_of_who_owns_the_ledger(
         assert (command, refused.code) == (command, TargetError.exit_code), refused.err
         assert "cannot trust the ledger" in refused.err
     doctor = penstock("doctor", "--into", "t", "--json", *to).object
-    assert [finding["subject"] for finding in doctor["findings"] if finding["severity"] == "refusal"] == ["ledger"]
+    assert [finding["code"] for finding in doctor["findings"] if finding["severity"] == "refusal"] == ["ledger"]
     assert not tenant.has_spied()
     if kind in ("check", "default", "domain", "index", "child"):
         resumed = penstock("resume", load_id, "--to", tenant.conninfo)

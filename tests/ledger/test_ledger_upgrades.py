@@ -419,11 +419,13 @@ def test_role_that_does_not_own_the_ledger_gets_the_command(old: Loads, role: st
                 act(job)
             assert "penstock init --upgrade" in str(caught.value.hint)
         report = penstock.doctor("complete", to=ann.conninfo)
-        assert [each.remedy for each in report.findings if "only its owner" in each.text] == [caught.value.hint]
+        assert [each.remedy for each in report.findings if "only its owner" in each.claim] == [caught.value.hint]
         assert read_version(old) < VERSION
         old.execute(f"GRANT {owner} TO {role}")
         assert [
-            each.text for each in penstock.doctor("complete", to=ann.conninfo).findings if "the next load" in each.text
+            each.claim
+            for each in penstock.doctor("complete", to=ann.conninfo).findings
+            if "the next load" in each.claim
         ]
         ann.plan(job)
         assert read_version(old) < VERSION

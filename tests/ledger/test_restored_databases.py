@@ -242,7 +242,7 @@ def test_table_that_was_dumped_while_it_was_changed_is_refused_until_it_is_repai
     for into in (None, "t"):
         found = penstock.doctor(into, to=there.conninfo)
         (refusal,) = (finding for finding in found.findings if finding.severity == "refusal")
-        assert "is still changed by load" in refusal.text
+        assert "is still changed by load" in refusal.claim
         assert '"t_pkey"' in (refusal.detail or "")
     assert not there.repair().errors
     assert penstock.doctor(to=there.conninfo).would_load

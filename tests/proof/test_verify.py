@@ -196,7 +196,7 @@ def test_files_with_different_columns_are_verified(loads: Loads, tmp_path: Path,
     ):
         loads.execute(f"BEGIN; CREATE TABLE kept AS TABLE t; UPDATE t SET {change}; COMMIT")
         wrong = [each for each in verify(loads, load_id).problems if each.line is not None]
-        assert file in [Path(each.where).stem for each in wrong], change
+        assert file in [Path(each.uri).stem for each in wrong], change
         loads.execute("BEGIN; DELETE FROM t; INSERT INTO t TABLE kept; DROP TABLE kept; COMMIT")
     assert verify(loads, load_id).problems == ()
 
@@ -261,7 +261,7 @@ def test_several_tables_and_objects_are_verified(loads: Loads, tmp_path: Path) -
     load_id = load(loads, target(ones), target(twos, into="u"))
     assert verify(loads, load_id).problems == ()
     loads.execute("DELETE FROM t WHERE a = 1; DELETE FROM u WHERE a = 2")
-    problems = [(problem.where, problem.line) for problem in verify(loads, load_id).problems]
+    problems = [(problem.uri, problem.line) for problem in verify(loads, load_id).problems]
     assert problems[-2:] == [(str(ones[1]), 2), (str(twos), 3)]
 
 
@@ -348,7 +348,7 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
     write_csv(path, RECORDS[:-1])
     other.unlink()
     outcome = verify(loads, load_id)
-    found = {(problem.where, problem.message) for problem in outcome.problems}
+    found = {(problem.uri, problem.message) for problem in outcome.problems}
     assert found == {
         (str(path), "has changed since it was loaded"),
         (str(other), "is not among the load's sources any more"),
@@ -425,10 +425,10 @@ def test_touched_file_that_cannot_be_compared_is_named_with_the_reason(loads: Lo
     for each in (path, bare, empty):
         copy_again(each)
     (problem,) = verify(loads, load_id).problems
-    assert (problem.where, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
+    assert (problem.uri, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
     write_csv(path, ["1,x"], header="a,c")
     os.utime(path, ns=(3, 3))
-    found = {each.where: each.message for each in verify(loads, load_id).problems}
+    found = {each.uri: each.message for each in verify(loads, load_id).problems}
     assert found.keys() == {str(path), str(bare)}
     assert "time of change than when it was loaded, and cannot be compared: " in found[str(path)]
     assert '"c"' in found[str(path)]

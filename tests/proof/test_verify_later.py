@@ -182,7 +182,7 @@ def test_key_that_a_later_load_has_updated_is_not_what_the_first_one_stored(load
     second = load(loads, mode_target(later, "upsert", into="u", key=("a",)))
     assert verify(loads, second).problems == ()
     (problem,) = verify(loads, first).problems
-    assert (problem.where, problem.line) == (str(folder / "2.csv"), 2)
+    assert (problem.uri, problem.line) == (str(folder / "2.csv"), 2)
 
 
 def test_key_without_its_index_is_refused_before_a_file_is_read(loads: Loads, path: Path) -> None:

@@ -106,9 +106,9 @@ def test_prepared_transaction_holds_its_id_and_is_a_risk_with_what_waits_for_it(
     )
     assert row["blocks"] == [found[0]]
     risk = risks["prepared-transaction"]
-    assert risk.what == "prepared transaction 'it''s' of role postgres in database postgres"
-    assert "(public.orders), and rows that died in the last 1,50" in risk.then
-    assert "sessions that wait for it: 1" in risk.then
+    assert risk.claim.startswith("prepared transaction 'it''s' of role postgres in database postgres has ")
+    assert "(public.orders), and rows that died in the last 1,50" in risk.claim
+    assert "sessions that wait for it: 1" in risk.claim
     assert "ROLLBACK PREPARED 'it''s' in database postgres" in risk.remedy
     assert "COMMIT PREPARED 'it''s'" in risk.remedy
     assert "_backend" not in risk.remedy

@@ -295,10 +295,10 @@ def rejects(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[RejectCause]:
-    """Return why records of a load were rejected, the most frequent cause first. The load must be this role's.
+    """Return why records of a load were rejected, the most frequent cause first. The role must have run the load.
 
-    `load_id` is as in `retry`. With `file`, also write the rejected records to this file. If headers, dialects or
-    tables differ, write one file for each; their names are that of `file` with a number. Raises SourceError,
+    `load_id` is as in `retry`. With `file`, also write the rejected records to this file. Records of different headers,
+    dialects or tables go to files of their own, whose names are that of `file` with a number. Raises SourceError,
     ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:

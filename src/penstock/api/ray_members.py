@@ -65,7 +65,10 @@ def make_order(request: Request) -> Order:
 
 
 class RayMember:
-    """One member, in a process of Ray. Ray calls its methods in several threads."""
+    """The process that Ray starts on a node, which loads as one member of the load (--join).
+
+    Ray calls its methods in several threads.
+    """
 
     def __init__(self) -> None:
         self._is_stopped = threading.Event()

@@ -12,7 +12,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.frozen import frozen
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 
 _COMMITS = 100
 _ROUND_TRIPS = 20

@@ -25,8 +25,7 @@ from penstock.watch.waits import Activity, ActivityMeter, find_moments
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
-    from penstock.diagnose.values import Diagnosis
-    from penstock.watch.risks import Risk
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Recording, RecordingHeader, Sample
 
 
@@ -73,7 +72,7 @@ class Findings:
     # Whether there were sessions of other roles whose activity this role may not see.
     hides_sessions: bool
     # What will stop the server, although no session waits for it yet.
-    risks: tuple[Risk, ...] = ()
+    risks: tuple[Diagnosis, ...] = ()
 
 
 class Examination:

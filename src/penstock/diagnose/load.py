@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.frozen import frozen
 from penstock.core.units import MB
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadCounts
+from penstock.core.values.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.diagnose.examination import REMARKS, Findings, rank
 from penstock.diagnose.rules.advice import Advice
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
-from penstock.diagnose.values import Confidence, Diagnosis, Evidence, RemedySentence, write_remedy
+from penstock.diagnose.values import RemedySentence, write_remedy
 from penstock.watch.waits import CPU
 
 if TYPE_CHECKING:

@@ -106,9 +106,10 @@ class ServerSpec:
 
 @contextmanager
 def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
-    """Turn an error of the file system, such as a full or read-only disk, into LabError.
+    """Turn an OSError in the block, such as a full or read-only disk, into LabError.
 
-    A home that is a symbolic link or another user's is such an error: its server would be that user's.
+    Raises LabError before the block if the home directory of the embedded server is a symbolic link or belongs to
+    another user, who could replace the server's files.
     """
     try:
         if files.home.exists():

@@ -123,7 +123,10 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
 
 
 def lacks_object(report: ServerReport, schema: str) -> bool:
-    """Return whether a transaction failed because the load no longer has an object whose ranges it records."""
+    """Return whether an error of the server means that the ledger no longer has an object of the load.
+
+    A transaction that records committed ranges of such an object fails, because the object's number is null.
+    """
     found = (report.sqlstate, report.schema, report.table, report.column)
     return found == (NOT_NULL_VIOLATION, schema, "ranges", "object")
 

@@ -234,10 +234,11 @@ class Ledger:
         planned: Sequence[UnreadableObject],
         found: Mapping[int, UnreadableObject],
     ) -> None:
-        """Record, durably, which objects of a claimed load cannot be read, and remove those without committed records.
+        """Record which objects of a claimed load cannot be read, and remove those of which no record is committed.
 
-        `planned` are objects that were never added to the load. `found` are objects of the load, by number. Both are
-        recorded in the load's meaning, where they replace those of an earlier run.
+        `planned` are objects that were never added to the load. `found` are objects of the load, by number. Both
+        replace the unreadable objects that an earlier run has recorded in loads.meaning. The commit waits for the disk
+        and for synchronous standbys. Raises TakenOverError if another process has claimed the load, ServerError.
         """
         remove = self._compose(
             "DELETE FROM ONLY {objects} AS o WHERE o.load = %(load)s AND o.number = ANY (%(numbers)s)"

@@ -87,7 +87,7 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-    """Remove a load from the ledger, drop the tables created for it, and return how many of its rows stay in tables.
+    """Remove a load and its staging and replacement tables. Return how many of its rows stay in each target.
 
     Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
     Raises ServerError.

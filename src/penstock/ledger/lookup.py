@@ -290,7 +290,10 @@ def _name_version(other: OtherLedger) -> str | None:
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
-    """Return the state and the recorded meaning of a load, or None if it does not exist. Raises ServerError."""
+    """Return loads.state and loads.meaning of a load, None if the ledger does not have it. Raises ServerError.
+
+    The meaning is JSON: what the job decides about the rows of each table, such as columns, dialect and mode.
+    """
     query = compose_query("SELECT state, meaning::text AS meaning FROM ONLY {loads} WHERE id = %s", schema)
     with translate_errors("looking up the load"):
         return next(iter(fetch_as(connection, KnownMeaning, query, [load_id])), None)

@@ -21,7 +21,7 @@ from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_names, fetch_rows, read_statements, send_query
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.locks import TABLES

@@ -172,9 +172,10 @@ def patiently(
 
 
 def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
-    """Return the session plan of the next attempt: half the sessions after a deadlock, one after a cancelled session.
+    """Return the session plan of the attempt that follows an error: half the sessions after a deadlock.
 
-    A session is cancelled because it blocks another session of the load in a way that the server does not detect.
+    It is one session after penstock has cancelled a session (57014) because two sessions of the load waited for each
+    other in a way that the server does not detect. After any other error, the plan is unchanged.
     """
     if error.sqlstate == _DEADLOCK:
         count = max(1, plan.initial // 2)

@@ -19,7 +19,7 @@ from penstock.core.closing import log_notice
 from penstock.core.frozen import frozen
 from penstock.core.host.machine import cpu_count
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.mode import CLIENT_ROUTE
 from penstock.core.values.notice import Notice
@@ -272,7 +272,7 @@ def _note_samples(targets: Sequence[TargetPlan], connect: ConnectionFactory) -> 
     if refusal is not None:
         is_pooler = connect.pooler is not None
         code: WarningCode = "pooler" if is_pooler else "read-only"
-        notices.append(Notice(code=code, message=refusal.text, hint=refusal.remedy))
+        notices.append(Notice(code=code, message=refusal.claim, hint=refusal.remedy))
     return notices
 
 

@@ -32,7 +32,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import cpu_count, read_machine
 from penstock.core.sql import fetch_rows, send_query
-from penstock.core.values.finding import Finding, refusal, refusal_of
+from penstock.core.values.diagnosis import Diagnosis, refusal, refusal_of
 from penstock.core.values.inspection import (
     Archiver,
     Connections,
@@ -68,7 +68,6 @@ from penstock.loading.values.plan import ForeseenLoad
 from penstock.preflight.findings import (
     judge,
     judge_disks,
-    judge_risks,
     judge_routes,
     judge_volume,
     judge_windows,
@@ -78,7 +77,7 @@ from penstock.preflight.findings import (
 from penstock.rds.describe import describe_instance, find_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
 from penstock.watch.activity import read_moment, read_settings, read_slow
-from penstock.watch.risks import Risk, RiskMeter
+from penstock.watch.risks import RiskMeter
 from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
@@ -293,7 +292,7 @@ def _refuse_unrestored(connection: Connection, schema: str, oids: Sequence[int] 
     refuse_copied(connection, refuse_missing(connection, schema, oids), oids)
 
 
-def _find_unrestored(connection: Connection, ledger: LedgerState) -> Finding | None:
+def _find_unrestored(connection: Connection, ledger: LedgerState) -> Diagnosis | None:
     """Return why loads into a table of the database are refused until `penstock repair`, None if there is none."""
     if not (ledger.exists and ledger.may_write) or ledger.distrust is not None or ledger.upgrade is not None:
         return None
@@ -313,7 +312,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
         return error
     if fault is None:
         return error
-    detail = f"{fault.text[:1].upper()}{fault.text[1:]}."
+    detail = f"{fault.claim[:1].upper()}{fault.claim[1:]}."
     return ServerError(
         error.message,
         detail=detail if error.detail is None else f"{error.detail}\n{detail}",
@@ -343,11 +342,9 @@ class DoctorResult:
     inspection: Inspection
     # AWS's description, or the error of asking AWS; None if AWS was not asked.
     aws: RdsDescription | AwsError | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnosis, ...]
     # The planned load, None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
-    # The conditions that do not slow the server now but will stop it. They come from one reading, so they have no rate.
-    risks: tuple[Risk, ...] = ()
 
     @property
     def described(self) -> RdsDescription | None:
@@ -383,8 +380,7 @@ def diagnose(
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
-    risks = find_risks(connect)
-    findings = [*judge(found, creates=creates, publishes=publishes), *judge_risks(risks)]
+    findings = [*judge(found, creates=creates, publishes=publishes), *find_risks(connect)]
     if aws is not None:
         findings += (
             [describe_silence(aws)]
@@ -401,10 +397,10 @@ def diagnose(
             findings.append(refusal_of(error, "plan"))
         else:
             findings += _judge_load(planned, described)
-    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned, risks=risks)
+    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
 
 
-def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
+def find_risks(connect: ConnectionFactory) -> tuple[Diagnosis, ...]:
     """Return the conditions that do not slow the server now but will stop it, by one reading. Raises ServerError."""
     nowhere = Progress(wal_bytes=None, next_xid=None)
     with connect.borrow() as connection:
@@ -414,7 +410,7 @@ def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
     return meter.result()
 
 
-def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
+def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Diagnosis]:
     foreseen = planned.foreseen
     space, settings = foreseen.find_part(DiskSpace), foreseen.find_part(LoadSettings)
     findings = [*judge_routes(foreseen.plan, planned.routes)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, tables, takes
-from penstock.cli.output import PROBLEMS, Messages, write_result
+from penstock.cli.output import PROBLEMS, Messages, to_fields, write_result
 from penstock.core.errors import UsageError
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.server import describe_server
@@ -67,7 +66,7 @@ def verify(
             outcome = view.verify_table(parse_table_name(into), values=values, on_progress=on_progress)
     if as_json:
         verdict = {"is_verified": outcome.is_verified} if values else {}
-        write_result(verdict | {"agrees": outcome.agrees} | asdict(outcome))
+        write_result(verdict | {"agrees": outcome.agrees} | to_fields(outcome))
     elif not quiet or not outcome.agrees:
         on_server = describe_server(outcome.server, outcome.database)
         if isinstance(outcome, VerifyOutcome):

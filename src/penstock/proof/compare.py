@@ -24,6 +24,7 @@ from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
 from penstock.core.frozen import frozen
 from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
 from penstock.loading.copy.copy import CopyFailed, CopySession
@@ -40,7 +41,7 @@ from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
 from penstock.proof.later import UPDATED_COLUMN, LaterLoads
-from penstock.proof.values import Problem, VerifiedTable
+from penstock.proof.values import VerifiedTable, differs
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -126,7 +127,7 @@ class TableComparison:
         self._refused: dict[int, list[int]] = defaultdict(list)
         self._shown: list[Reject] = []
 
-    def run(self) -> tuple[VerifiedTable, list[Problem]]:
+    def run(self) -> tuple[VerifiedTable, list[Notice]]:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
         facts = self._target.facts
         assert facts is not None
@@ -145,7 +146,7 @@ class TableComparison:
             self._later.change(_SENT, columns, merged=merged, key=key)
             all_columns = {each.name for each in facts.columns if not each.is_generated}
             missing = extra = 0
-            shown, surplus = self._shown, list[Problem]()
+            shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
                 # Rows that no file has are looked for in the columns that all files have.
                 lacking, more = self._compare(part, both_ways=self._table.is_compared_both_ways and number == 0)
@@ -305,15 +306,15 @@ class TableComparison:
             )
             yield from rejects
 
-    def _name(self, reject: Reject) -> Problem:
-        return Problem(
-            where=self._work[reject.object_number].source.uri,
+    def _name(self, reject: Reject) -> Notice:
+        return differs(
+            self._work[reject.object_number].source.uri,
+            reject.reason.message,
             line=reject.line,
-            message=reject.reason.message,
             record=reject.raw.decode("utf-8", errors="backslashreplace").rstrip("\r\n")[:_SHOWN_CHARACTERS],
         )
 
-    def _find_extra(self, part: _ComparedColumns) -> list[Problem]:
+    def _find_extra(self, part: _ComparedColumns) -> list[Notice]:
         """Return the first rows that the files lack."""
         query = self._compose(
             part,
@@ -324,7 +325,7 @@ class TableComparison:
         )
         rows = self._connection.execute(query).fetchall()
         where = str(self._table.table)
-        return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
+        return [differs(where, "has a row that is not in the files", record=shown) for (shown,) in rows]
 
     def _compose(self, part: _ComparedColumns, query: LiteralString, **more: sql.Composable) -> sql.Composed:
         columns = list_identifiers(part.columns)

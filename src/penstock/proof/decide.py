@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
 from penstock.core.units import count_nouns, format_count
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.names import quote_name
+from penstock.core.values.notice import Notice
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
 from penstock.loading.values.work import PlannedObject, all_objects
-from penstock.proof.values import Problem, VerifiedTable
+from penstock.proof.values import differs
 
 if TYPE_CHECKING:
     from penstock.core.values.job import LoadJob, TargetJob
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.values.source import SourceObject
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.plan import LoadPlan, TargetPlan
-    from penstock.proof.values import TypeWithoutBinary
+    from penstock.proof.values import TypeWithoutBinary, VerifiedTable
 
 
 _CHANGED = "has changed since it was loaded"
@@ -62,23 +63,23 @@ def describe_touched(is_same: bool | None, reason: str = "the ledger has no chec
 
 def check_objects(
     objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject], touched: Mapping[int, str | None]
-) -> Iterator[Problem]:
+) -> Iterator[Notice]:
     """Yield what is wrong with objects. `listed` has the sources of the job as they are now, by URI.
 
     `touched` has what `describe_touched` says of the files that `find_touched` finds, by number.
     """
     for each in objects:
         if each.uri not in listed:
-            yield Problem(where=each.uri, message="is not among the load's sources any more")
+            yield differs(each.uri, "is not among the load's sources any more")
         elif _has_other_version(each, listed[each.uri]) and (message := touched.get(each.number, _CHANGED)) is not None:
-            yield Problem(where=each.uri, message=message)
+            yield differs(each.uri, message)
         if not each.is_complete:
-            yield Problem(where=each.uri, message="a part of it is missing in the ledger")
+            yield differs(each.uri, "a part of it is missing in the ledger")
         if each.repeated:
-            yield Problem(where=each.uri, message="a part of it is in the ledger more than once")
+            yield differs(each.uri, "a part of it is in the ledger more than once")
         if each.records != each.rows + each.rejected + each.suppressed:
             done = f"{each.rows:,} stored, {each.rejected:,} rejected, {each.suppressed:,} suppressed"
-            yield Problem(where=each.uri, message=f"of {count_nouns(each.records, 'record')}, {done}")
+            yield differs(each.uri, f"of {count_nouns(each.records, 'record')}, {done}")
 
 
 def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:
@@ -121,21 +122,21 @@ def refuse_temporary(server: ServerFacts, *, may_create: bool) -> None:
         )
 
 
-def check_rows(table: VerifiedTable) -> Iterator[Problem]:
+def check_rows(table: VerifiedTable) -> Iterator[Notice]:
     """Yield what is wrong with the counts of a table."""
     if table.rows is None:
         return
     done = table.inserted + table.updated + table.rejected + table.suppressed + table.duplicates + table.existing
     if done != table.records:
         message = f"of {count_nouns(table.records, 'record')}, {done:,} stored, rejected or skipped"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
     rows = count_nouns(table.rows, "row")
     if table.rows < table.inserted or (table.is_alone and table.rows != table.inserted):
         message = f"has {rows}, and the load has stored {format_count(table.inserted)}"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
     elif table.rows < table.floor:
         message = f"has {rows}, and the load has stored, updated or found {format_count(table.floor)}"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
 
 
 def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
@@ -148,12 +149,12 @@ def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
     return sum(each.inserted for each in tables) if is_own else None
 
 
-def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Problem]:
+def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Notice]:
     """Yield the objects of which another number of records was cut now. `cut` has the number for each object."""
     for each in objects:
         if cut[each.number] != each.records:
             message = f"has {count_nouns(cut[each.number], 'record')}, and the load has cut {each.records:,}"
-            yield Problem(where=each.uri, message=message)
+            yield differs(each.uri, message)
 
 
 def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[PlannedObject]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.catalog import find_table
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
@@ -16,11 +15,12 @@ from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
 from penstock.proof.decide import find_expected, refuse_hidden
 from penstock.proof.later import LaterLoads
-from penstock.proof.values import FillingLoad, Problem, TableOutcome, VerifiedTable, VerifyOutcome
+from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_before
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.notice import Notice
     from penstock.core.values.table import TableName
     from penstock.loading.values.outcome import LoadProgress
 
@@ -38,26 +38,25 @@ def verify_table(
     A load that cannot be verified is a problem, and does not keep the others from being verified.
     """
     with connect.borrow() as connection:
-        server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+        server = read_facts(connect, connection)
         loads = _find_loads(connection, ledger_schema, name)
     table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
     refuse_hidden(table, role=server.user)
     staying = [load for load, _ in loads if load.load_id not in removed]
     verified: list[VerifyOutcome] = []
-    problems: list[Problem] = []
+    problems: list[Notice] = []
     with LaterLoads(connect) as later:
         verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
         for load in reversed(staying):
             done = None
-            found: tuple[Problem, ...] = ()
+            found: tuple[Notice, ...] = ()
             if not load.is_complete:
-                found = (Problem(where=f"load {load.load_id}", message="has not ended"),)
+                found = (differs(f"load {load.load_id}", "has not ended"),)
             elif load.has_job:
                 try:
                     done = verify(load.load_id, on_progress=on_progress)
                 except (DataError, SourceError, TargetError) as error:
-                    message = f"cannot be verified: {error.message}"
-                    found = (Problem(where=f"load {load.load_id}", message=message),)
+                    found = (differs(f"load {load.load_id}", f"cannot be verified: {error.message}"),)
                 else:
                     found = done.problems
                     verified.insert(0, done)
@@ -68,7 +67,7 @@ def verify_table(
     expected = find_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
         message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
-        problems.append(Problem(where=str(table.table), message=message))
+        problems.append(differs(str(table.table), message))
     return TableOutcome(
         table=str(table.table),
         server=server.name,

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from penstock.core.frozen import frozen
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 
 
-@frozen
-class Problem:
-    """Something that is not as the load left it, or not as the files have it."""
-
-    # The object's URI, or the table's name.
-    where: str
-    message: str
-    # The line on which the record begins; None of a row.
-    line: int | None = None
-    # The first characters of the record, or of the row as text.
-    record: str | None = None
+def differs(where: str, message: str, *, line: int | None = None, record: str | None = None) -> Notice:
+    """Return that an object or a table, by its name, is not as the load left it, or not as the files have it."""
+    return Notice(code="differs", uri=where, message=message, line=line, record=record)
 
 
 @frozen
@@ -126,7 +119,7 @@ class VerifyOutcome:
     # Whether values were to be compared.
     has_values: bool
     # What was found; of each table at most ten records and ten rows.
-    problems: tuple[Problem, ...]
+    problems: tuple[Notice, ...]
     # The objects that were not compared, because a later load has loaded another version of them into the table.
     renewed: tuple[str, ...] = ()
 
@@ -185,7 +178,7 @@ class TableOutcome:
     # The rows that were compared with files, None unless values were to be compared.
     compared: int | None
     # What is wrong with the loads, and with the table.
-    problems: tuple[Problem, ...]
+    problems: tuple[Notice, ...]
 
     @property
     def agrees(self) -> bool:

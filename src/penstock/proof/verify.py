@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.values.notice import Notice
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_objects, no_such_load
 from penstock.ledger.rejects import RejectStore
@@ -57,7 +58,7 @@ from penstock.proof.decide import (
     with_positions,
 )
 from penstock.proof.later import LaterLoads
-from penstock.proof.values import Problem, TypeWithoutBinary, VerifiedTable, VerifyOutcome
+from penstock.proof.values import TypeWithoutBinary, VerifiedTable, VerifyOutcome
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -113,7 +114,7 @@ def verify_before(
         renewed = later.find_renewed(found)
         later.note_objects(found)
         objects = [each for each in found if each not in renewed]
-        server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+        server = read_facts(connect, connection)
         refuse_gone(load_id, tables)
         if values:
             connect.refuse_unwritable("compare values")
@@ -273,7 +274,7 @@ def _compare_all(
     *,
     objects: Sequence[ObjectRecord],
     tables: Sequence[VerifiedTable],
-) -> tuple[list[VerifiedTable], list[Problem]]:
+) -> tuple[list[VerifiedTable], list[Notice]]:
     """Compare the values of each table, and return the tables with the results, and the first differences."""
     began_s = tools.clock()
     refuse_values(load_id, find_renamed(tables))
@@ -300,7 +301,7 @@ def _compare_all(
         number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
     }
     compared: list[VerifiedTable] = []
-    problems: list[Problem] = []
+    problems: list[Notice] = []
     for table, found in work:
         with nullcontext(later) if len(work) == 1 else LaterLoads(tools.connect) as of_table:
             comparison = TableComparison(

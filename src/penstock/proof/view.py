@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.core.units import count_nouns, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from penstock.proof.values import Problem, TableOutcome, VerifiedTable, VerifyOutcome
+    from penstock.core.values.notice import Notice
+    from penstock.proof.values import TableOutcome, VerifiedTable, VerifyOutcome
 
 
 def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[str]:
@@ -104,6 +105,6 @@ def _describe_counts(table: VerifiedTable) -> str:
     return f"{table.table}: {named}; the table has {count_nouns(table.rows, 'row')}{others}"
 
 
-def _describe_problem(problem: Problem) -> str:
-    place = problem.where if problem.line is None else f"{problem.where} line {problem.line}"
+def _describe_problem(problem: Notice) -> str:
+    place = problem.uri if problem.line is None else f"{problem.uri} line {problem.line}"
     return f"  {place} {problem.message}" + ("" if problem.record is None else f": {problem.record}")

@@ -6,11 +6,9 @@ VACUUM, FREEZE and CLUSTER keep, and an UPDATE replaces.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
@@ -38,7 +36,7 @@ def undo_load(
     With `is_partial`, rows that were updated or deleted since then may be missing. Needs DELETE and SELECT on the
     tables. Raises TargetError, DataError, ServerError; then nothing was changed.
     """
-    server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+    server = read_facts(connect, connection)
     with in_transaction(connection, "looking whether the load is running"):
         refuse_at_work(connection, ledger_schema, load_id)
     with in_transaction(connection, "undoing the load"):

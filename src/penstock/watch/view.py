@@ -20,11 +20,11 @@ from penstock.watch.devices import (
     measure_devices,
 )
 from penstock.watch.rates import Rates, RunningCommand, find_work, measure_rates, parse_lsn
-from penstock.watch.risks import Risk, describe_risk
 from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow, TieredCache
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import RecordingHeader, Sample
 
 Span = tuple[str, str]
@@ -76,10 +76,10 @@ class View:
     blocking: tuple[Blocked, ...]
     work: tuple[RunningCommand, ...]
     # The risks since the watch began.
-    risks: tuple[Risk, ...]
+    risks: tuple[Diagnosis, ...]
 
     @classmethod
-    def of(cls, header: RecordingHeader, samples: Sequence[Sample], risks: tuple[Risk, ...] = ()) -> Self:
+    def of(cls, header: RecordingHeader, samples: Sequence[Sample], risks: tuple[Diagnosis, ...] = ()) -> Self:
         """Return the view of one or more samples."""
         last = samples[-1]
         counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
@@ -177,7 +177,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
         *([(describe_tiered_cache(cache), "")] for cache in (view.tiered_cache,) if cache is not None),
         *([(_describe_work(work), "")] for work in view.work[:_WORK_SHOWN]),
-        *([(visible(describe_risk(risk)), "")] for risk in view.risks[:_WORK_SHOWN]),
+        *([(visible(risk.headline), "")] for risk in view.risks[:_WORK_SHOWN]),
         *_draw_blocking(view.blocking),
     ]
     tables = [

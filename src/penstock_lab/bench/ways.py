@@ -24,7 +24,7 @@ from penstock.core.frozen import frozen
 from penstock.core.host.machine import client_name
 from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import Mode
 from penstock.core.values.table import TableName
@@ -332,9 +332,10 @@ def load_files(
     rules: LoadRules = _RULES,
     mode: Mode = "append",
 ) -> LoadCounts | None:
-    """Load files into the tables of the same names as one job. Return what the loader counted.
+    """Load each file into the table of `schema` that has the file's name, as one job, and without a recording.
 
-    Raises PenstockError.
+    Return the counts from which a load is diagnosed, None if the ledger shows that nothing was left to load. Raises
+    PenstockError.
     """
     job = LoadJob(
         targets=tuple(

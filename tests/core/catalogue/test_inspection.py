@@ -200,7 +200,7 @@ def test_ledger_of_somebody_else_is_distrusted(connection: Connection, database:
     state = inspect(database).ledger
     assert state is not None
     assert state.distrust is not None
-    assert state.distrust.text.startswith("cannot trust the ledger")
+    assert state.distrust.claim.startswith("cannot trust the ledger")
 
 
 def test_slot_keeps_wal(connection: Connection, database: str, user_name: str) -> None:
@@ -340,7 +340,7 @@ def test_load_and_doctor_refuse_a_standby_with_the_same_words(pair: Pair, tmp_pa
     (found,) = (each for each in doctor(**where).findings if each.severity == "refusal")
     with pytest.raises(TargetError) as caught:
         load(tmp_path / "t.csv", **where)
-    assert (caught.value.message, found.subject) == (found.text, "server")
+    assert (caught.value.message, found.code) == (found.claim, "server")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from penstock.diagnose.examination import diagnose
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import SessionSample
 
 WORKER = session(

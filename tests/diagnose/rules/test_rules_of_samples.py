@@ -12,7 +12,7 @@ from penstock.diagnose.rules.background import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample, SessionSample
 
 

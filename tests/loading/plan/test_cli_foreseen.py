@@ -128,7 +128,7 @@ def test_doctor_the_plan_and_the_load_refuse_with_the_same_words(
         for more in (("--plan",), ()):
             refused = penstock("load", str(folder), *where, *more)
             assert refused.code == 6
-            assert all(found[part] in refused.err for part in ("text", "detail", "remedy"))
+            assert all(found[part] in refused.err for part in ("claim", "detail", "remedy"))
 
 
 def test_doctor_takes_the_loads_options(penstock: Run, loads: Loads, folder: Path) -> None:

@@ -97,7 +97,7 @@ class PublicationRow:
 
 @frozen
 class PartRow:
-    """The row of ddl_parts.sql."""
+    """The row of ddl_parts.sql: one index, constraint, trigger or other part of a table's definition."""
 
     part: str
     step: str

@@ -54,7 +54,11 @@ class TableRequest:
 
 @frozen
 class TableSwitch:
-    """A kind of change of tables. It composes SQL that follows ALTER TABLE."""
+    """A kind of change that a load makes at tables and restores later, such as disabled triggers.
+
+    A record of the journal (`Change`) describes one change of an object. The kind finds the objects to change, composes
+    the actions of ALTER TABLE that change and restore one, and says whether an object is still as the load has set it.
+    """
 
     # The kind of change in records.
     name: str

@@ -54,7 +54,7 @@ from penstock.core.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
 from penstock.core.connect.tls import compose_is_direct, find_roots, tls_defaults
 from penstock.core.connect.waiting import SessionWatch, WatchedConnection
 from penstock.core.errors import ServerError, UsageError
-from penstock.core.values.finding import Finding, refuse
+from penstock.core.values.diagnosis import Diagnosis, refuse
 from penstock.core.values.server import DateOrder, PoolerFacts
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class ConnectionFactory:
         """Raise ServerError if there is a pooler. `what` completes the message "cannot ... through a pooler"."""
         refuse(check_pooler(self._pooler, what), ServerError)
 
-    def find_refusal(self, what: str) -> Finding | None:
+    def find_refusal(self, what: str) -> Diagnosis | None:
         """Return the finding that this connection cannot write, or None if it can or nothing has connected yet.
 
         `what` is the refused action; it completes the message "cannot ...".

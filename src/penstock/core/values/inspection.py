@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.frozen import frozen
-from penstock.core.values.finding import Finding
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.server import Clock, LedgerRights, PoolerFacts, ServerFacts, Unread
 
 if TYPE_CHECKING:
@@ -182,12 +182,12 @@ class LedgerState(LedgerRights):
     schema: str
     exists: bool
     # If the ledger has an older version: the finding that a load upgrades the ledger, or why a load would be refused.
-    upgrade: Finding | None = None
+    upgrade: Diagnosis | None = None
     # Why the ledger would be refused, None if it would not.
-    distrust: Finding | None = None
+    distrust: Diagnosis | None = None
     # Why loads into a table are refused until `penstock repair` has restored it. Only the first such table, and only if
     # no table was asked for.
-    unrestored: Finding | None = None
+    unrestored: Diagnosis | None = None
 
 
 @frozen
@@ -236,7 +236,7 @@ class TableInspection:
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
     # Why COPY cannot load the table, None if it can.
-    refusal: Finding | None = None
+    refusal: Diagnosis | None = None
 
 
 @frozen

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.frozen import frozen
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.names import fold_name, quote_name
 
 ScopeKind = Literal["server", "database", "role"]
@@ -63,14 +64,6 @@ class Occupant:
 
 
 @frozen
-class TempPlaceProblem:
-    """What is wrong with a temp place, and how to correct it."""
-
-    what: str
-    remedy: str
-
-
-@frozen
 class PlaceReport:
     """A temp place with the statements that were or would be run for it."""
 
@@ -82,10 +75,10 @@ class PlaceReport:
 
 @frozen
 class CheckReport:
-    """A temp place with its problems."""
+    """A temp place, and what is wrong with it."""
 
     placement: Placement
-    problems: tuple[TempPlaceProblem, ...]
+    problems: tuple[Diagnosis, ...]
     # What was corrected.
     mended: tuple[str, ...]
     # The free bytes of the disk, None if they are not known.

@@ -15,8 +15,8 @@ from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, m
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
+    from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.host import Host
-    from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 

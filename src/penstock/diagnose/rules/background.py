@@ -22,7 +22,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import RecordingHeader, Sample
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.frozen import frozen
 from penstock.core.units import KIB, MB
+from penstock.core.values.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.diagnose.batches import BULK_BYTES
 from penstock.diagnose.rules.advice import ADVICE
-from penstock.diagnose.values import Confidence, Diagnosis, Evidence, write_remedy
+from penstock.diagnose.values import write_remedy
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import BackendIo, LoadConditions

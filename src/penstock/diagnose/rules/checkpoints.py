@@ -12,8 +12,8 @@ from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_set
 from penstock.watch.waits import ActivityTally
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.diagnose.rules.background import IoWaits
-    from penstock.diagnose.values import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment

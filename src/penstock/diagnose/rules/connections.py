@@ -13,7 +13,7 @@ from penstock.diagnose.rules.case import Case, DatabaseIncrease, number
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment

@@ -21,7 +21,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample, SessionSample
 
 # If less than this share of the active time is waits for locks, the waits are normal.

@@ -17,8 +17,8 @@ from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_fu
 from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.background import IoWaits
-    from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import RecordingHeader, Sample
 

@@ -244,7 +244,7 @@ class LoadCommand:
         foreseen = loader.foresee(plan)
         warned = [*shown_warnings(), *foreseen.notices]
         if self.as_json:
-            write_result(plan_object(foreseen) | {"warnings": [notice.as_item() for notice in warned]})
+            write_result(plan_object(foreseen) | {"warnings": warned})
         else:
             write_result(describe_plan(foreseen))
         if warned and rules.warnings == "error":
@@ -294,7 +294,7 @@ class LoadCommand:
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
         """Print a result. With --quiet, print it only if --json is given."""
         if self.as_json:
-            write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
+            write_result(as_object | {"warnings": shown_warnings()}, done=done)
         elif not self.messages.is_quiet:
             write_result(as_text, done=done)
 

@@ -371,9 +371,10 @@ class LandingMethod:
         """Raise TargetError if a publication would publish the table that `open` creates. Change nothing."""
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
-        """Return the landing with the table that COPY fills. The table is created in the caller's transaction.
+        """Create the table that COPY fills, in the caller's transaction, and return `landing` with its name.
 
-        `suffix` ends the table's name. Raises TargetError or DataError if the statement at the end would fail.
+        This class returns `landing` unchanged: COPY fills the target itself. `suffix` ends the name of a created table.
+        Raises TargetError or DataError if the statement that stores its records at the end would fail.
         """
         return landing
 

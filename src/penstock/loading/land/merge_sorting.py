@@ -190,7 +190,10 @@ class MergeSorter:
         return self._sums["noted"]
 
     def merge(self, *, limit: int | None = None) -> None:
-        """Try to store all records for the first time. Stop if more than `limit` of them are refused for good."""
+        """Store the staged records that the table takes, and note the others with the server's reasons.
+
+        Stop when more than `limit` records are refused that no later merge can store.
+        """
         distinct, order = self._parts.compose_order(is_rejecting=True)
         with translate_errors(self._what):
             made = self._run(

@@ -58,7 +58,10 @@ class Staging(LandingMethod):
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if a staging table cannot have the columns, or if the table lacks what a merge needs."""
+        """Raise TargetError if no staging table can be created, or if the table lacks what the merge needs.
+
+        The role may lack a right on a type of a column, or a column may have a name that staging tables use.
+        """
         check_landing_columns(target.column_map.columns, target.table)
         if target.facts is not None and target.text_columns is None:
             check_types(connection, target.facts, target.column_map.columns)
@@ -130,7 +133,12 @@ class Staging(LandingMethod):
         return wanted
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:
-        """Store the staged rows in their tables, in the transaction that ends the load."""
+        """Merge the staged records into their tables, in the transaction that ends the load.
+
+        Return the counts of each target: the rows that were inserted, updated and deleted, and the records that were
+        skipped. `note_statement` is called after each statement. Raises DataError if a table refuses a record and the
+        load does not reject it, TargetError if a table was changed since the load began, ServerError.
+        """
         for landing in self._landings:
             self._lock(landing)
         truncate_due(self._context, [each for each in self._landings if each.target.landing.truncates])

@@ -14,8 +14,8 @@ from penstock.core.checks import check_server
 from penstock.core.errors import SourceError, TargetError
 from penstock.core.frozen import frozen
 from penstock.core.values.accounts import UnreadableObject, describe_error
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.finding import refuse
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_up
 from penstock.loading.formats import find_format

@@ -62,7 +62,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
     """Return warnings about an untested version, and about wal_level minimal, with which nothing is replicated."""
     notices = []
     if (finding := warn_of_version(server)) is not None:
-        notices.append(Notice(code="untested-version", message=finding.text, hint=finding.remedy))
+        notices.append(Notice(code="untested-version", message=finding.claim, hint=finding.remedy))
     if server.wal_level == "minimal":
         notices.append(
             Notice(

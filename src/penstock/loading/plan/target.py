@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.core.frozen import frozen
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import LoadRules, TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.server import ServerFacts

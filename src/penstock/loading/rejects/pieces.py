@@ -125,7 +125,7 @@ class Piece:
             raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
 
     def record_at(self, offset: int) -> int:
-        """Return the index of the record that contains the byte at `offset`, counted from the piece's first byte."""
+        """Return the number, from 0, of the record that contains the byte at `offset`, both within the piece."""
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 

@@ -11,8 +11,8 @@ from penstock.core.values.server import describe_server
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.core.values.notice import Notice
-    from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftRejects
 
 

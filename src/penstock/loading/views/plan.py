@@ -186,7 +186,7 @@ def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
             for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True)
         ],
         "steps": {name: asdict(part) for name, part in foreseen.steps.items()},
-        "warnings": [notice.as_item() for notice in foreseen.notices],
+        "warnings": foreseen.notices,
     }
 
 

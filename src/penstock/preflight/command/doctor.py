@@ -70,7 +70,6 @@ def as_object(found: DoctorResult) -> dict[str, object]:
         "would_load": found.would_load,
         "findings": found.findings,
         "facts": found.inspection,
-        "risks": found.risks,
         "rds": None if found.described is None else description_object(found.described),
         "plan": None if planned is None else plan_object(planned.foreseen),
     }

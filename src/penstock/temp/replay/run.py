@@ -205,7 +205,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return the names of the tablespaces as text."""
+        """Return the names of the tablespaces, separated by commas."""
         return ", ".join(self.names)
 
 

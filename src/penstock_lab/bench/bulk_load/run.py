@@ -76,7 +76,7 @@ from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock_lab.topology.shapes import Shape
 
 # The intervals are short because a quick run of one file takes two seconds.

@@ -165,7 +165,10 @@ class QueryDeviceUse:
 
 @frozen
 class QueryRuns:
-    """One query at a number of sessions. The use of a device is None if the server's device is not visible."""
+    """What was measured of one query that several sessions ran at once, in rounds, with temporary files on two disks.
+
+    The use of a device is None if this process cannot see the server's devices.
+    """
 
     query: str
     # The seconds of each round with temporary files on the volume.

@@ -52,7 +52,7 @@ def test_objects_of_a_prefix_are_verified(s3: S3, loads: Loads, values: bool) ->
     assert (outcome.problems, outcome.tables[0].rows) == ((), 202)
     assert outcome.tables[0].compared == (202 if values else None)
     loads.execute("DELETE FROM t WHERE a = 301")
-    problems = [(each.where, each.line) for each in verify(loads, load_id, values=values).problems]
+    problems = [(each.uri, each.line) for each in verify(loads, load_id, values=values).problems]
     assert problems == [("public.t", None), *([("s3://landing/d/two.csv.gz", 3)] if values else [])]
 
 
@@ -75,7 +75,7 @@ def test_object_that_was_replaced_or_deleted_is_named(s3: S3, loads: Loads) -> N
     assert verify(loads, load_id).problems == ()
     s3.put("d/one.csv", _TEXT.replace(b"40,", b"49,"))
     s3.client.delete_object(Bucket="landing", Key="d/two.csv")
-    found = {(each.where, each.message) for each in verify(loads, load_id).problems}
+    found = {(each.uri, each.message) for each in verify(loads, load_id).problems}
     assert found == {
         ("s3://landing/d/one.csv", "has changed since it was loaded"),
         ("s3://landing/d/two.csv", "is not among the load's sources any more"),

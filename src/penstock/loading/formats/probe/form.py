@@ -218,7 +218,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
 
 
 def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions | Dialect) -> Form:
-    """Return the form of a format and a delimiter, with the quotes of the options or COPY's defaults."""
+    """Return how to cut records and fields with a delimiter: by the quotes of `options`, or those that COPY assumes."""
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
     quote = DEFAULT_QUOTE if options.quote is None else options.quote
