@@ -137,7 +137,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
     return TargetError(
         f"load {load_id} has rows in its table",
         detail=f"Committed rows: {places}. Without the ledger the same sources would be loaded a second time.",
-        hint=f"penstock undo {load_id} removes both. With --keep-rows the rows stay.",
+        hint=f"penstock undo {load_id} --plan says whether undo removes both. With --keep-rows the rows stay.",
     )
 
 

@@ -126,16 +126,26 @@ class TableComparison:
         # The records that the server refuses now: the offsets of all, by object, and the first ones.
         self._refused: dict[int, list[int]] = defaultdict(list)
         self._shown: list[Reject] = []
+        self._others: tuple[str, ...] = ()
 
     def run(self) -> tuple[VerifiedTable, list[Notice]]:
         """Send the objects and compare them. Return the table with the result, and the first differences."""
         facts = self._target.facts
         assert facts is not None
         columns = tuple(dict.fromkeys(name for each in self._work.values() for name in each.target.column_map.columns))
+        # The columns that the files lack. A row that no other load has changed has null there, or the column's default.
+        if self._later.counts_rows:
+            unfed = (each.name for each in facts.columns if not each.is_generated and each.name not in columns)
+            self._others = tuple(unfed)
         parts, written_otherwise, key = self._choose()
         self._connection.execute("DROP TABLE IF EXISTS pg_temp.penstock_sent, pg_temp.penstock_differing")
         make_landing_table(
-            self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
+            self._connection,
+            schema="pg_temp",
+            name=_SENT.name,
+            target=facts,
+            columns=(*columns, *self._others),
+            as_text=False,
         )
         try:
             self._send_all()
@@ -144,7 +154,9 @@ class TableComparison:
         with seeing_all_rows(self._connection, self._table, "comparing"):
             merged = parts[0].chosen if self._target.landing.updates else None
             self._later.change(_SENT, columns, merged=merged, key=key)
-            all_columns = {each.name for each in facts.columns if not each.is_generated}
+            if self._later.counts_rows:
+                sent = sql.SQL("({}) AS s").format(parts[0].chosen)
+                self._later.count_rows(sent, rows_of(self._table), (*columns, *self._others))
             missing = extra = 0
             shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
@@ -153,8 +165,6 @@ class TableComparison:
                 shown = [*shown, *self._find_missing(part)] if lacking else shown
                 surplus += self._find_extra(part) if more else []
                 missing, extra = max(missing, lacking), extra + more
-                if all_columns <= {*part.columns} and number == 0:
-                    self._later.count_rows(part.chosen, missing=lacking)
                 self._connection.execute("DROP TABLE pg_temp.penstock_differing")
             (otherwise,) = fetch_one(self._connection, written_otherwise)
             problems = [*dict.fromkeys(map(self._name, shown))][:_MOST_SHOWN] + surplus
@@ -380,7 +390,7 @@ class TableComparison:
             sql.SQL("CASE WHEN {} THEN t.{name} ELSE r.{name} END AS {name}").format(found, name=sql.Identifier(name))
             if name in job.key
             else sql.Identifier("r", name)
-            for name in (*columns, *POSITION_COLUMNS, UPDATED_COLUMN)
+            for name in (*columns, *self._others, *POSITION_COLUMNS, UPDATED_COLUMN)
         ]
         keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)

@@ -39,8 +39,9 @@ class _Upsert:
 class LaterLoads:
     """The loads into a table that are compared already, each of which has ended after the next one to be compared."""
 
-    def __init__(self, connect: ConnectionFactory) -> None:
+    def __init__(self, connect: ConnectionFactory, *, counts_rows: bool = False) -> None:
         self._connect = connect
+        self.counts_rows = counts_rows
         self._closing = ExitStack()
         self._connection: Connection | None = None
         # The newest first.
@@ -48,7 +49,7 @@ class LaterLoads:
         self._uris: dict[str, ObjectRecord] = {}
         # The number of rows of each table, by its oid.
         self.counted: dict[int, int] = {}
-        # The rows of the table that are compared with records of files in all their columns.
+        # The rows of the table that are records of files, if they are counted.
         self.compared_rows = 0
         # The id of a later load that has updated rows, and whose records are not known: earlier loads may lack records.
         self.obstacle: str | None = None
@@ -115,8 +116,15 @@ class LaterLoads:
         self.open().execute(create.format(table_identifier(table), list_identifiers(columns), merged))
         return _Upsert(records=table, key=key, columns=tuple(columns))
 
-    def count_rows(self, sent: sql.Composed, *, missing: int) -> None:
-        """Count the rows of a load that no later one has updated. `sent` is a query of the records, some missing."""
-        query = sql.SQL("SELECT pg_catalog.count(*) FROM ({}) AS c WHERE NOT {}")
-        (rows,) = fetch_one(self.open(), query.format(sent, sql.Identifier(UPDATED_COLUMN)))
-        self.compared_rows += rows - missing
+    def count_rows(self, sent: sql.Composed, rows: sql.Composed, columns: Sequence[str]) -> None:
+        """Count the rows that are records of a load in these columns. `sent` and `rows` are what follows FROM.
+
+        Records whose rows a later load has updated do not count: they count for that load.
+        """
+        hashes = sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(list_identifiers(columns))
+        query = sql.SQL(
+            "SELECT coalesce(sum(least(s.number, t.number)), 0)::int8"
+            " FROM (SELECT {hash} AS hash, count(*) AS number FROM {sent} WHERE NOT {flag} GROUP BY 1) AS s"
+            " JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
+        ).format(hash=hashes, sent=sent, rows=rows, flag=sql.Identifier(UPDATED_COLUMN))
+        self.compared_rows += fetch_one(self.open(), query)[0]

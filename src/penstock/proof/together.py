@@ -45,7 +45,8 @@ def verify_table(
     staying = [load for load, _ in loads if load.load_id not in removed]
     verified: list[VerifyOutcome] = []
     problems: list[Notice] = []
-    with LaterLoads(connect) as later:
+    counts_rows = values and any(load.has_versions for load in staying)
+    with LaterLoads(connect, counts_rows=counts_rows) as later:
         verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
         for load in reversed(staying):
             done = None
@@ -76,7 +77,7 @@ def verify_table(
         removed=removed,
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
-        compared=later.compared_rows if values else None,
+        compared=later.compared_rows if counts_rows else None,
         problems=tuple(problems),
     )
 

@@ -159,6 +159,8 @@ class FillingLoad:
     has_job: bool
     # Whether the load may have updated rows of others.
     updates: bool
+    # Whether another load has loaded another version of one of its objects.
+    has_versions: bool
 
 
 @frozen
@@ -175,7 +177,8 @@ class TableOutcome:
     unknown: tuple[str, ...]
     # The rows that the loads have stored, None unless the table must have those alone.
     expected: int | None
-    # The rows that were compared with files, None unless values were to be compared.
+    # The rows that are records of the files in all columns, with null in those that the files lack. None unless values
+    # were to be compared, and a file was loaded in several versions.
     compared: int | None
     # What is wrong with the loads, and with the table.
     problems: tuple[Notice, ...]
@@ -192,6 +195,7 @@ class TableOutcome:
         Versions of files that a later load has loaded anew cannot be compared. If all rows of the table are those of
         other files, they have left none.
         """
-        if self.problems or self.unknown or self.compared is None or any(each.is_unsure for each in self.loads):
+        if self.problems or self.unknown or any(each.is_unsure for each in self.loads):
             return False
-        return self.compared == self.expected or all(each.is_verified for each in self.loads)
+        is_covered = self.compared is not None and self.compared == self.expected
+        return is_covered or all(each.is_verified for each in self.loads)

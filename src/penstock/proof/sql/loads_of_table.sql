@@ -15,7 +15,15 @@ SELECT l.id::text AS load_id,
                  FROM pg_catalog.jsonb_array_elements(l.meaning -> 'targets') AS t (meaning)
            ),
            true
-       ) AS updates
+       ) AS updates,
+       EXISTS (
+           SELECT
+             FROM ONLY :"ledger".objects AS o
+             JOIN ONLY :"ledger".objects AS p ON p.uri = o.uri AND p.load <> o.load
+            WHERE o.load = l.id
+              AND :object_oid = :'oid'
+              AND (p.version, p.size_bytes, p.ctime_ns) IS DISTINCT FROM (o.version, o.size_bytes, o.ctime_ns)
+       ) AS has_versions
   FROM ONLY :"ledger".loads AS l
  WHERE EXISTS (
            SELECT
