@@ -160,7 +160,7 @@ def test_progress_is_visible() -> None:
 def test_screen_of_doctor_is_visible() -> None:
     """Facts, findings and remedies come from the server too."""
     finding = Diagnosis(severity="note", code="x", claim=f"{EVIL}[red]", remedy=f"run {EVIL}\nor not")
-    shown = render([("a", f"{EVIL}\nb")], [finding], goes=True, plan=[f"{EVIL}\n"])
+    shown = render([("a", f"{EVIL}\nb")], [finding], verdict="Ready to load.", plan=[f"{EVIL}\n"])
     assert CONTROL.search(shown) is None
     assert "[red]" in shown
 

@@ -203,7 +203,7 @@ def test_screen_is_plain_text_for_who_is_no_terminal(
 def test_brackets_are_no_markup() -> None:
     """Whatever a server's message holds is shown as it is."""
     finding = Diagnosis(severity="warning", code="slots", claim="slot [red]x[/red]", remedy="SELECT a[1];")
-    screen = render([("server", "[bold]")], [finding], goes=True)
+    screen = render([("server", "[bold]")], [finding], verdict="Ready to load.")
     assert "[red]x[/red]" in screen
     assert "SELECT a[1];" in screen
     assert "[bold]" in screen

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose.command import describe_risks
+from penstock.preflight.findings import describe_verdict
 from penstock.watch.holders import find_holder, release_holder
-from penstock.watch.risks import RiskMeter
+from penstock.watch.risks import RiskMeter, stops_soon
 from penstock.watch.view import View, as_object, describe_line
 from support.made_samples import HEADER, sample
 
@@ -112,6 +113,17 @@ def test_rows_are_frozen_before_the_limit_and_no_more_than_needed_after_it(row: 
 def test_what_holds_xmin_is_ended_as_its_state_allows(holder: dict[str, Any], expected: str) -> None:
     """A slot that is in use cannot be dropped, and a statement can be cancelled without its session."""
     assert expected in release_holder(holder)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_near"),
+    [(age(1_900_000_000), True), (age(429_000_000), False), (age(190_000_000), False), (age(0, 1_900_000_000), True)],
+)
+def test_server_that_soon_stops_is_told_from_one_that_freezes(row: dict[str, Any], *, is_near: bool) -> None:
+    """Doctor does not say that such a server is ready."""
+    found = found_in("database_ages", row)
+    assert [stops_soon(each) for each in found] == [is_near]
+    assert ("first mend what will soon stop the server" in describe_verdict(found)) == is_near
 
 
 BACKEND = {"kind": "backend", "pid": 7, "state": "active", "xid_age": 1_900_000_000}

@@ -226,7 +226,7 @@ SERVER_DATABASE = "postgres"
 
 @frozen
 class TableStore:
-    """The ledger in a schema of the session's database, as a Store."""
+    """The Store in the tables of a ledger, in the schema and database of its session."""
 
     connection: Connection
     schema: str = "penstock"

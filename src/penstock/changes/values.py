@@ -110,7 +110,7 @@ class Hold:
         return self.pid is not None or self.stands
 
     def wants(self, change: Change) -> bool:
-        """Return whether the hold keeps a change from being restored."""
+        """Return whether a change must stay because the holder of this hold still needs it."""
         is_named = self.target_oid != SERVER or change.name in self.names
         return change.target_oid == self.target_oid and is_named
 
@@ -148,7 +148,7 @@ class IndexOrKey:
 
 @frozen
 class IndexPlan:
-    """What is dropped while a table is loaded, and what is kept."""
+    """Which indexes, keys and foreign keys are dropped while a table is loaded, and which are kept and why."""
 
     # The reason for the decision about the whole table. Empty if the table has no indexes or keys.
     reason: str = ""

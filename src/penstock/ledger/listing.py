@@ -112,7 +112,7 @@ def remove_load(connection: Connection, schema: str, rights: LoadRights) -> None
 
 
 def hold_load(connection: Connection, schema: str, load_id: str, what: Deed) -> LoadRights:
-    """Keep every process from committing rows of a load until the caller's transaction ends, and return its rights.
+    """Keep every process from committing rows of a load until the caller's transaction ends. Return the rights on it.
 
     Raises TargetError if the load is running, or if it is another role's load. Raises ServerError.
     """
@@ -142,10 +142,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
-    """Raise TargetError if a process is running a load.
-
-    Otherwise keep others from running it until the transaction ends.
-    """
+    """Raise TargetError if a process runs a load; otherwise keep others from running it until the transaction ends."""
     query = compose_query("SELECT lock_key FROM ONLY {loads} WHERE id = %s", schema)
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])

@@ -158,14 +158,20 @@ def find_workers(connection: Connection, load_id: str, *, member: int | None = N
 
 
 def mark(load_id: str) -> sql.Composed:
-    """Return the SQL expression that marks the backend as one that runs a load, until its transaction ends."""
+    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a load.
+
+    The lock ends with the transaction.
+    """
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
     )
 
 
 def mark_member(load_id: str, member: int | None) -> sql.Composed:
-    """Return the SQL expression that marks the backend as one of a member, until its transaction ends."""
+    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a member.
+
+    The lock ends with the transaction.
+    """
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MEMBER), sql.Literal(_member_key(load_id, member or 0))
     )
@@ -179,9 +185,9 @@ def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
 
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
-    """Take the lock for changing a table's indexes, keys and triggers for this session.
+    """Take the advisory lock for changing a table's indexes, keys and triggers. Return False if another session has it.
 
-    Returns False if another session has it. Raises ServerError.
+    The lock ends with the session. Raises ServerError.
     """
     with translate_errors("locking a table's indexes, keys and triggers"):
         query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"
@@ -189,7 +195,7 @@ def try_shape_lock(connection: Connection, target_oid: int) -> bool:
 
 
 def unlock_shape(connection: Connection, target_oid: int) -> None:
-    """Release the lock of `try_shape_lock`. Raises ServerError."""
+    """Release the lock that `try_shape_lock` has taken. Raises ServerError."""
     with translate_errors("unlocking a table's indexes, keys and triggers"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
 

@@ -101,7 +101,7 @@ _MEANT = "If the files are to be loaded whatever it has recorded, use --again or
 
 @frozen
 class OtherLedger:
-    """The row of other_ledgers.sql."""
+    """The row of other_ledgers.sql: another ledger of the database, and whether the role may read its objects."""
 
     schema: str
     # The comment on the ledger's table loads.
@@ -132,7 +132,7 @@ class _KnownTable:
 
 @frozen
 class LedgerFindings:
-    """The records of the ledger that matter for a load that is about to begin."""
+    """What the ledger has recorded that matters for a load that is about to begin."""
 
     # The id of the load with the same identity that has begun and not ended, None if there is none.
     running: str | None
@@ -154,7 +154,7 @@ class LedgerFindings:
 
 @frozen
 class KnownMeaning:
-    """A load's state, and its meaning when it began, as JSON (see loading/plan/identity.py)."""
+    """The state of a recorded load, and as JSON what its job decides about rows (loading/plan/identity.py)."""
 
     state: LoadState
     meaning: str
@@ -163,7 +163,7 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
-    """Return the records of the ledger that matter for a load. Raises ServerError, TargetError."""
+    """Return what `Ledger.look_up` returns. Raises ServerError, TargetError."""
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         arrays = object_arrays(objects)
         running = run_query(connection, "ledger/running", ledger=schema, identity=identity, lock=lock)

@@ -54,7 +54,7 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError if the load belongs to another role, or if another login's code could run as this login."""
+        """Raise TargetError if another role owns the load, or if its job could run another login's code as this one."""
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):

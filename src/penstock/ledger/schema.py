@@ -169,7 +169,7 @@ def find_named_ledger(connection: Connection, schema: str) -> bool:
 def look_for_ledger(connection: Connection, schema: str) -> Callable[[], int | None]:
     """Send the query of `has_ledger` in a pipeline, without waiting.
 
-    The returned function waits for the result, and returns the ledger's version, or None if no ledger exists.
+    Return a function that waits for the result, and returns the ledger's version, None if no ledger exists.
     """
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):

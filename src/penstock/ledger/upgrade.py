@@ -55,7 +55,7 @@ def foresee_upgrade(schema: str, version: int, rights: LedgerRights, *, database
 
 
 def foresee_opening(connection: Connection, schema: str) -> bool:
-    """Return whether the ledger exists. Raise the errors that `open_ledger` would raise; change nothing."""
+    """Return whether the ledger exists. Nothing is changed. Raises the errors that `open_ledger` would raise."""
     version = look_for_ledger(connection, schema)()
     if version is not None and version < VERSION:
         _refuse_others(connection, schema, version)

@@ -130,8 +130,8 @@ class LedgerOutlook:
 class Claim:
     """The right of this process to run a load.
 
-    The right to run the load's steps ends if the load's epoch changes. The right to send its rows ends if the member
-    ends.
+    Another process takes over the load's steps by raising the load's epoch, and the sending of rows by ending the
+    member.
     """
 
     load_id: str
@@ -154,7 +154,7 @@ class LoaderProcess:
 
 @frozen
 class MembersState:
-    """The state of a load as one of its members sees it."""
+    """What a member of a load by several hosts sees of it: its objects, the other members and the limit of sessions."""
 
     is_complete: bool
     # The objects that are not complete.
@@ -218,10 +218,7 @@ class FinishedLoad:
 
 @frozen
 class LandingRecord:
-    """The ledger's record of one target of a load.
-
-    It says whether the load truncated the target, and which table the load created for it.
-    """
+    """What the ledger records of one target: whether it was truncated, and which table was created for its records."""
 
     # The target's number in the job.
     number: int
@@ -277,7 +274,7 @@ class MergeCounts:
 
 @frozen
 class LandedCounts(MergeCounts):
-    """The counts of one target at the end of the load."""
+    """How many rows and records of one target were inserted, updated, rejected and so on, at the end of the load."""
 
     number: int
     # The table's OID after the load; a replaced table has a new one.

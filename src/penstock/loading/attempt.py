@@ -280,7 +280,7 @@ class LoadAttempt:
 
     @property
     def feed(self) -> BlockFeed | ObjectFeed:
-        """Return the feed, which counts the bytes read and the rows sent."""
+        """Return the queue from which sessions take blocks or objects. It counts the bytes read and the rows sent."""
         return self._feed
 
     @property
@@ -289,7 +289,7 @@ class LoadAttempt:
         return self._sessions
 
     def files(self) -> list[tuple[int, FileOutcome]]:
-        """Return each object's number in the ledger with its rows and seconds."""
+        """Return the rows and seconds of each object, with the object's number in the ledger."""
         return list(zip((work.number for work in self._unit.work), self._feed.outcomes(), strict=True))
 
 

@@ -187,7 +187,7 @@ def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
 
 
 class Lease(Protocol):
-    """Changes settings of the server for the duration of one load. Methods raise PenstockError."""
+    """What changes settings of the server for the duration of one load. Methods raise PenstockError."""
 
     @property
     def lease_id(self) -> str | None:
@@ -209,7 +209,7 @@ class Lease(Protocol):
 
 @frozen
 class LoadTools(ReadTools):
-    """What a load uses: connections, sources, the ledger, callbacks, and the clock."""
+    """What a load uses: connections, sources, the ledger, callbacks, clock and sleep."""
 
     connect: ConnectionFactory
     on_progress: Callable[[LoadProgress], None] | None = None

@@ -54,7 +54,7 @@ def add_what_stays(
 
 
 def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
-    """Return a copy of the error of one of several members. It adds that the other members take over its objects."""
+    """Return a copy of an error of one member of a load by several hosts, which adds that others take its objects."""
     extended = add_detail(
         error, f"What this host committed stays in load {load_id}; the load's other members take its objects."
     )

@@ -84,10 +84,7 @@ def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> Sess
 
 @frozen
 class Pace:
-    """The state of the search for the best session count.
-
-    It consists of the present count, the rate before the last step, the last step, and whether the search is over.
-    """
+    """The state of the search for the best number of sessions: the present one, the last step, and the rate before."""
 
     sessions: int
     rate_before: float | None = None

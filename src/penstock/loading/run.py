@@ -217,7 +217,7 @@ class _LoadRun:
         """Remove the unreadable objects from the load, and record why. Raises PenstockError if that is not possible."""
         errors, claimed, ledger = self._retrying.next.unreadable, self._load.claimed, self._tools.ledger
         planned = self._plan.unreadable
-        if claimed.member.is_joint or not (errors or planned or claimed.claim.is_resumed):
+        if self._plan.job.rules.join or not (errors or planned or claimed.claim.is_resumed):
             # A joint load keeps the objects with which it began, so the record of an earlier run is still correct.
             return
         refuse_emptying(errors, claimed.objects, is_all=not claimed.skipped)

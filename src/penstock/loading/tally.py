@@ -115,7 +115,7 @@ class Tally:
 
     @property
     def lack(self) -> str:
-        """Return which objects of the sources the load does not have, in words; empty if it has all of them."""
+        """Return in words which objects of the sources the load does not have; an empty text if it has all of them."""
         return f"{count_nouns(len(self._unreadable), 'object')} could not be read" if self._unreadable else ""
 
     def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:

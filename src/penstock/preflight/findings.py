@@ -22,7 +22,7 @@ from penstock.core.values.names import init_command, quote_name, quote_text
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.rds.values import RdsDescription, Storage, describe_near
-from penstock.watch.risks import find_full_disk
+from penstock.watch.risks import find_full_disk, stops_soon
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
@@ -181,6 +181,16 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
 def sort_findings(findings: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return the findings, the most severe first."""
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+
+
+def describe_verdict(findings: Sequence[Diagnosis]) -> str:
+    """Return the last line of the screen: whether a load is possible, and whether the server is near its end."""
+    if not would_load(findings):
+        return "A load would be refused."
+    stops = [found.code for found in findings if stops_soon(found)]
+    if stops:
+        return f"A load would begin, but first mend what will soon stop the server: {', '.join(stops)}."
+    return "Ready to load."
 
 
 def would_load(findings: Sequence[Diagnosis]) -> bool:

@@ -70,7 +70,7 @@ class _ComparedColumns:
 
 
 def rows_of(table: VerifiedTable) -> sql.Composed:
-    """Return what follows FROM to read a table's own rows."""
+    """Return what follows FROM in a query of a table's own rows, without those of tables that inherit from it."""
     return sql.SQL("ONLY {}" if table.kind == "r" else "{}").format(table_identifier(table.table))
 
 
@@ -91,11 +91,12 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """One comparison, in the session of the later loads. Methods raise PenstockError.
+    """One comparison of a table's values with its files, in the session of the later loads. Methods raise PenstockError.
 
     `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
     ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
-    and those that were corrected. The attribute `records` counts the records that were cut out of each object.
+    and those that were corrected. The attribute `records` counts the records that were cut out of each object. The
+    temporary tables end with the session.
     """
 
     def __init__(
@@ -129,7 +130,10 @@ class TableComparison:
         self._others: tuple[str, ...] = ()
 
     def run(self) -> tuple[VerifiedTable, list[Notice]]:
-        """Send the objects and compare them. Return the table with the result, and the first differences."""
+        """Send the objects into temporary tables and compare them there with the table.
+
+        Return the table with what was counted, and a notice for each of the first differences.
+        """
         facts = self._target.facts
         assert facts is not None
         columns = tuple(dict.fromkeys(name for each in self._work.values() for name in each.target.column_map.columns))

@@ -40,9 +40,9 @@ def is_alone(table: VerifiedTable) -> bool:
 
 
 def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject]) -> list[ObjectRecord]:
-    """Return the local files with another inode or time and the same size: the content may be the same.
+    """Return the records of local files that have another inode or time and the same size as when they were loaded.
 
-    `listed` has the sources of the job as they are now, by URI.
+    Their content may be the same. `listed` has the sources of the job as they are now, by URI.
     """
     return [
         each
@@ -55,7 +55,10 @@ def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObj
 
 
 def describe_touched(is_same: bool | None, reason: str = "the ledger has no checksum of it") -> str | None:
-    """Return what is wrong with a touched file, None if nothing. `reason` is why it is not known if it is the same."""
+    """Return what is wrong with a file that `find_touched` returns, None if its content is the same.
+
+    `is_same` is None if that is not known; then `reason` says why.
+    """
     if is_same is None:
         return f"has another inode or time of change than when it was loaded, and cannot be compared: {reason}"
     return None if is_same else _CHANGED
@@ -150,7 +153,7 @@ def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
 
 
 def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Notice]:
-    """Yield the objects of which another number of records was cut now. `cut` has the number for each object."""
+    """Yield a notice for each object from which another number of records is cut now. `cut` has the numbers."""
     for each in objects:
         if cut[each.number] != each.records:
             message = f"has {count_nouns(cut[each.number], 'record')}, and the load has cut {each.records:,}"
@@ -158,7 +161,7 @@ def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> It
 
 
 def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[PlannedObject]:
-    """Return the objects of a table, with their numbers in the ledger."""
+    """Return the planned objects of a table, with the numbers that the ledger has for them."""
     numbers = {each.uri: each.number for each in objects if each.number in table.objects}
     return [
         replace(work, number=numbers[uri])
@@ -194,7 +197,7 @@ def group_by_columns(table: VerifiedTable, work: Sequence[PlannedObject]) -> dic
 
 
 def has_crossing(columns: Iterable[Iterable[str]]) -> bool:
-    """Return whether of two sets of columns each lacks some of the other, so that a row may have the values of both.
+    """Return whether of any two sets of columns each lacks one of the other, so that a row may have the values of both.
 
     >>> has_crossing(["a", "ab", "abc"]), has_crossing(["a", "ab", "ac"])
     (False, True)
@@ -220,7 +223,7 @@ def find_without_binary(
 
 
 def with_positions(work: PlannedObject) -> PlannedObject:
-    """Return an object to be sent again with the position of each record."""
+    """Return an object that is sent again with the position of each record, by which a difference is named."""
     landing = replace(work.target.landing, where="staging")
     return replace(work, target=replace(work.target, landing=landing, allows_suppressed_rows=False))
 
@@ -249,7 +252,7 @@ def find_obstacles(
     objects: Iterable[ObjectRecord],
     rejected: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:
-    """Yield why the rows of the load need not be the records of its files.
+    """Yield why the rows of the load need not be the records of its files, so that values cannot be compared.
 
     `job` is the load's own job, and `plan` the one that reads its objects again. `work` has the objects of each table,
     and `rejected` the offsets of each object's rejected records.

@@ -33,9 +33,10 @@ def verify_table(
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> TableOutcome:
-    """Verify each load whose rows must be in a table, and the number of all rows. Raises PenstockError.
+    """Verify each load whose rows must be in a table, and count the table's rows against those of all loads together.
 
-    A load that cannot be verified is a problem, and does not keep the others from being verified.
+    A load that cannot be verified is a problem of the outcome, and the others are verified all the same. Raises
+    PenstockError.
     """
     with connect.borrow() as connection:
         server = read_facts(connect, connection)

@@ -110,7 +110,7 @@ class VerifiedTable:
 
 @frozen
 class VerifyOutcome:
-    """What was verified of a load."""
+    """What was verified of one load: its tables, with what was counted and compared, and what is wrong."""
 
     load_id: str
     server: str
@@ -151,7 +151,7 @@ class VerifyOutcome:
 
 @frozen
 class FillingLoad:
-    """The row of loads_of_table.sql."""
+    """The row of loads_of_table.sql: a load that has objects for a table."""
 
     load_id: str
     is_complete: bool

@@ -50,7 +50,7 @@ _IOPS_STEP = 1000
 
 @frozen
 class Candidate:
-    """Storage to which an instance can be changed."""
+    """Storage to which an instance can be changed, with how the workload would run there."""
 
     storage: Storage
     limits: VolumeLimits
@@ -89,7 +89,7 @@ def propose(
 
 
 def fit(storage: Storage, options: Sequence[StorageOption]) -> Storage | None:
-    """Return storage with the nearest IOPS and throughput that RDS allows. None if it allows no such kind or size."""
+    """Return `storage` with the nearest IOPS and throughput that RDS allows; None if it allows no such kind or size."""
     size_gib = storage.size_gib or 0
     for option in options:
         is_there = any(first <= size_gib <= last for first, last in option.sizes_gib)
@@ -210,7 +210,7 @@ _LOOKED_BACK = timedelta(hours=1)
 
 @frozen
 class StorageReport:
-    """Storage, its limits, and what a workload asked of it."""
+    """Storage, its limits, what a workload asked of it, and the storage that would carry the workload."""
 
     name: str
     storage: Storage

@@ -65,6 +65,7 @@ _SLOW_FILES: Final = {
     "invalid_indexes": "watch/invalid_indexes",
     "sequences": "watch/sequences",
     "unindexed_keys": "watch/unindexed_keys",
+    "write_costs": "watch/write_costs",
 }
 
 # The files that return several columns, because other features use them too.

@@ -280,6 +280,13 @@ def _find_age(seen: RiskMeter, code: str, column: str, freezes_at: int | None, *
         yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
 
 
+def stops_soon(found: Diagnosis) -> bool:
+    """Return whether a diagnosis says that the server will soon take no more writes, for want of numbers."""
+    now, limit = found.number("now"), found.number("limit")
+    is_age = found.code in {"transaction-age", "multixact-age"}
+    return is_age and now is not None and limit == _STOP and now >= _NEAR * limit
+
+
 def _find_prepared(seen: RiskMeter) -> Iterator[Diagnosis]:
     for row in seen.rows("prepared"):
         age_s, blocks, tables = read_int(row, "age_s"), _read_list(row, "blocks"), _read_list(row, "tables")
@@ -435,6 +442,6 @@ _RULES = (
 _READ = frozenset(
     (
         *("database_ages", "xmin_holders", "slots", "archiver", "sequences", "pg_stat_slru", "invalid_indexes"),
-        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "prepared"),
+        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "write_costs", "prepared"),
     )
 )

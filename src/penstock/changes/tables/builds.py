@@ -39,7 +39,7 @@ _WORDS = {
 
 @frozen
 class BuildRow:
-    """The row of progress.sql."""
+    """The row of progress.sql: an index that a session builds now, its phase, and how much of the phase is done."""
 
     pid: int
     phase: str
@@ -90,7 +90,7 @@ _LOOK_INTERVAL_S = 0.5
 
 
 class Builders:
-    """Threads with one session each. Each builds one index after another."""
+    """Threads, each with a session of its own that builds one index after another."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Builders:
         self._connections: list[Connection] = []
 
     def run(self) -> None:
-        """Build all indexes. Raises the first error after all threads have ended."""
+        """Build all indexes, and wait for that. Raises the first error of any thread after all threads have ended."""
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild") as pool,

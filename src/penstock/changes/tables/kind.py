@@ -80,7 +80,10 @@ class TableSwitch:
     words: Callable[[Change], str] = lambda change: change.kind
 
     def look(self, connection: Connection, change: Change) -> State:
-        """Return the state of the object of a record. Raises TargetError if the record is malformed, ServerError."""
+        """Return whether the object of a record is as the load has set it, as before, or gone.
+
+        Raises TargetError if the record is malformed, ServerError.
+        """
         if not self.is_whole(change):
             raise malformed_record(change)
         return self.state(connection, change)
@@ -145,7 +148,7 @@ class TableKind(Kind, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Switch(TableKind):
-    """The kind of change that a TableSwitch describes."""
+    """The kind of change of a TableSwitch, with the methods that the journal calls."""
 
     switch: TableSwitch
     # If the object is unchanged, the load that wrote the record was killed before it made the change. Somebody may have

@@ -32,7 +32,7 @@ _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL(
 
 @frozen
 class TriggerRow:
-    """The row of triggers.sql."""
+    """The row of triggers.sql: a user trigger of a table or a partition that fires on some of the given events."""
 
     relation_oid: int
     name: str
@@ -117,7 +117,7 @@ def _by_name(options: Sequence[str]) -> dict[str, str]:
 
 @frozen
 class OptionsRow:
-    """The row of autovacuum.sql."""
+    """The row of autovacuum.sql: the storage parameters of a table or a partition, and those of its TOAST table."""
 
     relation_oid: int
     options: list[str]

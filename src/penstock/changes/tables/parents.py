@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen
 class PartitionRow:
-    """The row of partitions.sql."""
+    """The row of partitions.sql: a direct partition of a table."""
 
     oid: int
     schema: str
@@ -52,7 +52,7 @@ class PartitionRow:
 
 @frozen
 class AttachedRow:
-    """The row of attached.sql."""
+    """The row of attached.sql: a partition's index or foreign key that is attached to one of the parent table."""
 
     relation_oid: int
     name: str

@@ -92,7 +92,7 @@ class Calls:
         return answer
 
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
-        """Add a gap, unless an equal one exists."""
+        """Add a gap, a call without an answer, unless an equal one exists. `is_denied`: AWS does not allow the call."""
         gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:

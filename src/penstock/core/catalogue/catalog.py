@@ -73,7 +73,7 @@ class DiskForecast:
 
 @frozen
 class ReferenceRow:
-    """The row of references.sql."""
+    """The row of references.sql: a table that a foreign key of a table or of its partitions refers to."""
 
     oid: int
 
@@ -124,7 +124,7 @@ _UNLOADABLE_KINDS = {
 
 @frozen
 class TableRow:
-    """The row of table.sql."""
+    """The row of table.sql: a relation with its columns, and what decides how a load stores rows in it."""
 
     oid: int
     schema: str

@@ -16,7 +16,7 @@ from penstock.core.values.server import Distributed, ServerFacts
 
 @frozen
 class ServerRow:
-    """The row of server.sql."""
+    """The row of server.sql: the server, the database, and how many more connections the role could open."""
 
     version_num: int
     version: str

@@ -55,10 +55,10 @@ class _Wait:
 
 
 class LockWatch:
-    """Watches the sessions of a factory. Implements SessionWatch.
+    """Watches the sessions of a factory: reports what they wait for, and ends waits that last too long. A SessionWatch.
 
-    A wait for other sessions is reported to `notice`, and ends with LockWaitOver after `limit_s`. A wait for own
-    sessions only is neither reported nor ended.
+    A wait for other sessions is reported to `notice`, and ends with LockWaitOver after `limit_s` seconds. A wait for
+    sessions of the same factory is neither reported nor ended.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -73,12 +73,12 @@ class LockWatch:
         self._reported: tuple[str, ...] = ()
 
     def add(self, session: WatchedConnection[Any]) -> None:
-        """Count a session as an own one."""
+        """Count a session as one of the factory's own."""
         with self._lock:
             self._pids[session] = session.info.backend_pid
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at a session, unless it is the one that looks."""
+        """Begin to look at a session that waits, unless it is the one by which this watch looks."""
         if threading.current_thread() is self._thread:
             return
         with self._lock:
@@ -174,14 +174,14 @@ class LockWatch:
 
 
 def watch_locks(connect: ConnectionFactory) -> LockWatch:
-    """Return the watch of a factory. The first call creates it."""
+    """Return the LockWatch of a factory. The first call creates it."""
     if not isinstance(connect.watch, LockWatch):
         connect.watch = LockWatch(connect)
     return connect.watch
 
 
 def find_limit_s(session: psycopg.Connection[Any]) -> float:
-    """Return how long a session may wait for a lock of strangers."""
+    """Return how many seconds a session may wait for locks of sessions that are not penstock's."""
     watch = session.watch if isinstance(session, WatchedConnection) else None
     return watch.limit_s if isinstance(watch, LockWatch) else DEFAULT_LIMIT_S
 

@@ -120,7 +120,7 @@ def describe_blocker(blocker: Blocker) -> str:
 
 
 def in_ms(timeout_s: float) -> str:
-    """Return a timeout as the text of a setting."""
+    """Return a time in seconds as the text of a setting in milliseconds."""
     return f"{max(1, round(timeout_s * 1000))}ms"
 
 

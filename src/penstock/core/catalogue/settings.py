@@ -133,7 +133,7 @@ class SettingState:
 
 @frozen
 class ProfileValue:
-    """One setting of a profile."""
+    """The value of one setting in a profile, and why."""
 
     name: str
     scope: Scope
@@ -152,7 +152,7 @@ class ProfileValue:
 
 @frozen
 class Profile:
-    """Settings that are changed together."""
+    """Settings that are changed together for a kind of work, such as bulk-load."""
 
     name: str
     summary: str
@@ -177,7 +177,7 @@ class SettingsRights:
 
 @frozen
 class AttachedGroup:
-    """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster."""
+    """The parameter group from which an instance of Amazon RDS, or a Multi-AZ DB cluster, has its settings."""
 
     name: str
     owner: Literal["instance", "cluster"]
@@ -195,7 +195,7 @@ class AttachedGroup:
 
 @frozen
 class SettingsFacts:
-    """The facts that are read before settings are changed."""
+    """What is known of a server before settings are changed: the settings, who manages them, and the role's rights."""
 
     version_num: int
     is_in_recovery: bool
@@ -225,7 +225,7 @@ class SettingsFacts:
 
 @frozen
 class SettingChange:
-    """A setting to be changed."""
+    """A setting that is to be changed, with its value before and the new one."""
 
     name: str
     scope: Scope
@@ -262,7 +262,7 @@ class SettingsDecision:
 
     @property
     def leased(self) -> tuple[SettingChange, ...]:
-        """Return the changes that need a lease."""
+        """Return the changes that are made under a lease, so that they are restored when it ends."""
         return tuple(change for change in self.changes if change.scope == "server")
 
 
@@ -309,7 +309,7 @@ _RELOAD_LOOK_S = 0.01
 
 @frozen
 class FileLine:
-    """The row of settings_lines.sql."""
+    """The row of settings_lines.sql: a line of postgresql.auto.conf, or an invalid line of any configuration file."""
 
     # The setting's name, None for a line with an error.
     name: str | None

@@ -220,7 +220,7 @@ class ConnectionFactory:
 
     @property
     def date_order(self) -> DateOrder:
-        """Return which order of day, month and year the sessions read, and whether somebody chose it."""
+        """Return in which order the sessions read day, month and year, and whether a setting of the user's chose it."""
         style = "" if self._input_settings is None else self._input_settings.DateStyle
         return DateOrder(date_style=style, is_chosen=self._has_date_order)
 
@@ -234,14 +234,15 @@ class ConnectionFactory:
         refuse(check_pooler(self._pooler, what), ServerError)
 
     def find_refusal(self, what: str) -> Diagnosis | None:
-        """Return the finding that this connection cannot write, or None if it can or nothing has connected yet.
+        """Return why no row can be written by this connection, None if it can or if nothing has connected yet.
 
-        `what` is the refused action; it completes the message "cannot ...".
+        The reason is a pooler, a standby or read-only transactions. `what` is the refused action; it completes the
+        message "cannot ...".
         """
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise the finding of `find_refusal` as an error: ServerError for a pooler, otherwise TargetError."""
+        """Raise what `find_refusal` returns: as ServerError for a pooler, otherwise as TargetError."""
         self.refuse_pooler(what)
         refuse(self.find_refusal(what), sqlstate="25006")
 
@@ -490,7 +491,7 @@ class ConnectionFactory:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Return whether statements can be sent. This is false if a statement still runs, as may happen after Ctrl-C."""
+    """Return whether statements can be sent on a connection, which is false while a statement runs, as after Ctrl-C."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 

@@ -134,7 +134,11 @@ def has_connection_settings(environ: Mapping[str, str]) -> bool:
 
 
 def over_own_socket(conninfo: str) -> str:
-    """Return the conninfo for the embedded server, with the settings of _OVER_OWN_SOCKET that this libpq knows."""
+    """Return the connection string of the embedded server, with settings that its Unix socket needs.
+
+    They override PG* variables that would not work there, such as PGREQUIREPEER. Settings that this libpq does not know
+    are left out.
+    """
     # Older versions of libpq refuse the settings that they do not know.
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     return make_conninfo(conninfo, **{key: value for key, value in _OVER_OWN_SOCKET.items() if key in known})

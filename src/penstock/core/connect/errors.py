@@ -175,9 +175,9 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 
 
 def hint_right(report: ServerReport) -> str | None:
-    """Return the hint for a missing privilege on an object other than a table, None for any other error.
+    """Return the hint for a missing privilege on an object that is not a table; None for any other error.
 
-    Only English messages are recognised, but for what the file system refuses.
+    Only English messages are recognised, except refusals of the file system, which the server's source file shows.
     """
     if report.sqlstate == _INSUFFICIENT_PRIVILEGE and report.source_file in _FILE_SOURCES:
         return _FILE_HINT

@@ -37,7 +37,7 @@ class Tunnel:
 
 @frozen
 class Route:
-    """One server to try."""
+    """How one server is tried: its own host and port, and libpq's settings to reach it."""
 
     # The server's own host, not the host of a tunnel.
     host: str

@@ -58,7 +58,7 @@ class RootFile:
 
 @frozen
 class RootSearch:
-    """The files that were searched for root certificates."""
+    """Which files were searched for root certificates, and which of them has the certificates."""
 
     # The files in the order of the search.
     files: tuple[RootFile, ...]
@@ -200,7 +200,7 @@ def _describe(fields: dict[str, Any]) -> RootCertificate:
 
 
 def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return a certificate's name as a dictionary of its attributes. `name` is in the form of Python's ssl module."""
+    """Return a certificate's name by its attributes, such as commonName. `name` is as Python's ssl module has it."""
     return {key: value for part in name for key, value in part}
 
 

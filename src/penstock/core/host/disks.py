@@ -169,7 +169,7 @@ def _read_model(disk: Path) -> str:
 
 @frozen
 class Disk:
-    """A file system."""
+    """A file system: its device, its size, and the bytes that are free."""
 
     path: str
     # The mounted device.

@@ -147,7 +147,7 @@ class BackendIo:
 
 @frozen
 class LoadAccounts:
-    """The counted times of one load."""
+    """What one load has counted: the seconds of its sessions, readers and steps, and the server's I/O."""
 
     # The time of the whole load.
     elapsed_s: float
@@ -193,7 +193,7 @@ class LoadConditions:
 
 @frozen
 class LoadCounts:
-    """What a recording keeps of a load."""
+    """What a recording keeps of a load, so that it can be diagnosed later: its counts and its conditions."""
 
     accounts: LoadAccounts
     setting: LoadConditions
@@ -202,7 +202,7 @@ class LoadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of text, whose columns are aligned when they are shown."""
+    """Rows of cells, whose columns are aligned when they are shown."""
 
     rows: Sequence[Sequence[str]]
     # The alignment of each column: "<" for the left, ">" for the right.
@@ -219,7 +219,7 @@ class StepPart(Protocol):
 
 
 class PlanPart(StepPart, Protocol):
-    """A part of a plan. It may be a reason why the load would not begin."""
+    """The part of a plan that comes from one step. It may be a reason why the load would not begin."""
 
     @property
     def is_refusing(self) -> bool:

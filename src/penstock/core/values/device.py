@@ -110,7 +110,7 @@ class DeviceRates:
 
 
 def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
-    """Return a device's rates between two readings. Raises ValueError if no time passed between them."""
+    """Return a device's rates a second between two readings. Raises ValueError if no time passed between them."""
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
         raise ValueError("no time between two readings of a device")

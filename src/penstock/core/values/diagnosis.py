@@ -48,7 +48,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """Return the claim for a verdict. If there are no samples, the words "by counts alone" are added."""
+        """Return the claim, with the words "by counts alone" if no samples of sessions support it."""
         return self.claim if self.samples else f"{self.claim} (by counts alone)"
 
     @property

@@ -73,7 +73,7 @@ class Rights:
 
 @frozen
 class Setting:
-    """The row of settings.sql, with the values of pg_settings."""
+    """The row of settings.sql: a setting as pg_settings has it, and whether the role may change it."""
 
     name: str
     value: str
@@ -102,7 +102,7 @@ class StandbyRow:
 
 @frozen
 class Slot:
-    """The row of inspect_slots.sql, a replication slot."""
+    """The row of inspect_slots.sql: a replication slot, and how much WAL it keeps."""
 
     name: str
     kind: str
@@ -131,7 +131,7 @@ class Receiver:
 
 @frozen
 class Archiver:
-    """The row of inspect_archiver.sql."""
+    """The row of inspect_archiver.sql: counts of archived and failed WAL segments, and how much WAL is not archived."""
 
     archived: int
     failed: int
@@ -160,7 +160,7 @@ class Connections:
 
 @frozen
 class Publication:
-    """The row of publications.sql."""
+    """The row of publications.sql: a publication of this database."""
 
     name: str
     is_all_tables: bool
@@ -168,7 +168,7 @@ class Publication:
 
 @frozen
 class Tablespace:
-    """The row of tablespaces.sql."""
+    """The row of tablespaces.sql: a tablespace and its directory."""
 
     name: str
     # The tablespace's directory, empty for tablespaces in the data directory.
@@ -215,7 +215,7 @@ class HostFacts:
 
 @frozen
 class TableCosts:
-    """The row of table.sql: the indexes, triggers and so on that cost time for each row.
+    """The row of table.sql: the size of a table, and the indexes, keys and triggers that cost time for each row.
 
     Indexes and triggers that belong to a partition only are not counted.
     """

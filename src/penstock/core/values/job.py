@@ -219,12 +219,12 @@ class TargetJob:
 
     @property
     def landing(self) -> Landing:
-        """Return how records get into the table."""
+        """Return how the mode of the target puts records into the table."""
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
 
     @property
     def merge_key(self) -> tuple[str, ...]:
-        """Return the columns by which records find their rows, none in modes that look for no rows."""
+        """Return the columns by which a record finds the row that it updates or deletes; none in other modes."""
         return self.key if self.landing.is_keyed else ()
 
     @property

@@ -23,7 +23,7 @@ TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
 
 @frozen
 class Landing:
-    """How records get into a table."""
+    """How records become rows of the table in one mode: where COPY writes, and what follows."""
 
     where: Where = "table"
     # The name of the statement that fills the table from a staging table.
@@ -49,7 +49,7 @@ class Landing:
 
     @property
     def alone(self) -> str:
-        """Return what hints advise for files that do not fit into one load. It never makes a load remove their rows."""
+        """Return what hints advise for files that cannot be loaded together. No advice has a load remove other rows."""
         if self.is_fresh or self.deletes:
             return "make the files alike, because a load of some of them would remove the rows of the others"
         return "load the files that differ separately"
@@ -87,7 +87,7 @@ Via = Literal["client", "server", "auto"]
 
 @frozen
 class RoutePlan:
-    """The route of a load, and why it was chosen."""
+    """Who reads the objects of a load, penstock or the server, and why that was chosen."""
 
     via: Route = "client"
     reason: str = "as requested"
@@ -105,7 +105,7 @@ CLIENT_ROUTE = RoutePlan()
 
 @frozen
 class Link:
-    """The measured link to a server."""
+    """The network between this host and the server, as measured: seconds for a round trip, and bytes a second."""
 
     # The time of a round trip.
     round_trip_s: float

@@ -97,10 +97,7 @@ def find_option(field: Field[Any]) -> Option | None:
 
 
 def describe_value(field: Field[Any]) -> str:
-    """Return the help for the Python functions.
-
-    For a switch that is on by default, the help says what the value False does.
-    """
+    """Return the help of an option in the terms of Python functions: what the value False does, if it is a switch."""
     option = find_option(field)
     assert option is not None
     if option.kind.metavar is not None or field.default is not True:
@@ -197,7 +194,7 @@ def words_by_column(known: Collection[str], what: str) -> OptionKind:
 
 
 def words(literal: Any) -> OptionKind:
-    """Return the kind of options whose value is one of the words of a Literal, or one of the keys of a dict."""
+    """Return the kind of options whose value is one of some words: those of a Literal, or the keys of a dict."""
     known: Collection[str] = get_args(literal) or literal
     *others, last = known
 

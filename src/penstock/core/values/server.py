@@ -77,7 +77,7 @@ class LedgerRights:
 
 @frozen
 class PoolerFacts:
-    """The evidence of a pooler."""
+    """The evidence of a connection pooler: the backend that libpq was told of is not the one that answers."""
 
     # The backend pid that libpq received.
     told_pid: int
@@ -136,7 +136,7 @@ class Unread:
 
 
 def describe_server(server: str, database: str) -> str:
-    """Return the end of a result's first line: the server and the database.
+    """Return " on SERVER, DATABASE" for the end of a result's first line.
 
     >>> describe_server("embedded PostgreSQL 18", "postgres")
     ' on embedded PostgreSQL 18, database postgres'

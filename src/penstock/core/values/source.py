@@ -19,7 +19,7 @@ Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 
 @frozen
 class SourceObject:
-    """One object as it was listed."""
+    """One object of a source, such as a file, as it was listed: its URI, size and version."""
 
     # The name of the object. It is safe to show and store: it has no user, password or query string.
     uri: str
@@ -47,7 +47,7 @@ class SourceObject:
 
 @frozen
 class ObjectHead:
-    """A store's answer to a HEAD request. A field that may be None is None if the answer does not contain it."""
+    """A store's answer to a HEAD request. A field is None if the answer does not contain it."""
 
     version: str | None
     size_bytes: int
@@ -65,7 +65,7 @@ class S3Bucket:
 
 @frozen
 class ObjectSample:
-    """The decompressed beginning of an object, which probing and planning read."""
+    """The decompressed beginning of an object, by which the dialect is probed and the load is planned."""
 
     source: SourceObject
     compression: Compression
@@ -87,7 +87,7 @@ class ObjectSample:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the object is text, and has none."""
+        """Return whether the object is text without a character."""
         return not self.head and self.format is None
 
 

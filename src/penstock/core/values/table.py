@@ -68,7 +68,7 @@ class Column:
 
 @frozen
 class TableFacts:
-    """The facts of a table that a load needs."""
+    """What a load needs to know of a table: its kind, columns, keys, triggers and the role's rights."""
 
     oid: int
     # The table's name, always with its schema.
@@ -106,7 +106,7 @@ class TableFacts:
 
 @frozen
 class ColumnMap:
-    """How a file's fields become a table's columns."""
+    """Which column of the table each field of a file fills, and which fields are skipped."""
 
     # The column list of the COPY command, in the order of the payload.
     columns: tuple[str, ...]

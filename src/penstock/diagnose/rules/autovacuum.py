@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
 from penstock.core.values.names import spell_name
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
 from penstock.diagnose.rules.host import BUSY
 from penstock.watch.holders import describe_old_holder, read_int
+from penstock.watch.rates import Increase
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.values.names import quote_name
-from penstock.diagnose.rules.case import Case, DatabaseIncrease, number
+from penstock.diagnose.rules.case import Case, number
+from penstock.watch.rates import DatabaseIncrease
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
-from penstock.diagnose.rules.case import Case, DatabaseIncrease, number, shorten
+from penstock.diagnose.rules.case import Case, number, shorten
 from penstock.watch.holders import describe_prepared, end_prepared
+from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
     ActivityTally,
     Moment,

@@ -72,9 +72,10 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time. After a transient error, wait and retry for the time of --retry-for.
+    """Claim a load for the first time: take its lock, and record what this process will load.
 
-    `on_nothing` is called if every row is loaded already. Raises PenstockError; then nothing was recorded.
+    After a transient error, wait and retry for the time of --retry-for. `on_nothing` is called if every row is loaded
+    already. Raises PenstockError; then nothing was recorded.
     """
     begun: str | None = None
     while True:
@@ -119,7 +120,7 @@ def claim_again(
 def _claim_left(
     plan: LoadPlan, tools: LoadTools, connection: Connection, before: ClaimedLoad, *, unreadable: Collection[int]
 ) -> ClaimedLoad | FinishedLoad:
-    if (finished := _confirm(tools, connection, before)) is not None:
+    if (finished := _confirm(plan, tools, connection, before)) is not None:
         return finished
     # Only this load may be resumed. If it was removed from the ledger meanwhile, a new load would store its rows twice.
     load_id = before.claim.load_id
@@ -127,16 +128,16 @@ def _claim_left(
         plan, tools, connection, created=before.created, resumes=load_id, begun=load_id, unreadable=unreadable
     )
     # Another process may have completed the load since the first call of `_confirm`.
-    return claimed if isinstance(claimed, ClaimedLoad) else _confirm(tools, connection, before) or _NOTHING
+    return claimed if isinstance(claimed, ClaimedLoad) else _confirm(plan, tools, connection, before) or _NOTHING
 
 
-def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
+def _confirm(plan: LoadPlan, tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
     """Return the load's totals if it is complete, otherwise None.
 
     If another process has completed it, show a notice.
     """
     finished = confirm(tools.ledger, connection, before.claim)
-    if finished is not None and finished.is_others and not before.member.is_joint:
+    if finished is not None and finished.is_others and not plan.job.rules.join:
         tools.notice(f"load {before.claim.load_id} was completed by another process")
     return finished
 

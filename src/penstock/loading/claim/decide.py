@@ -27,7 +27,7 @@ _NAMED = 10
 
 @frozen
 class ObjectDecision:
-    """What is done with one object."""
+    """Whether one object is added to the load, resumed, skipped, or left to another load."""
 
     item: LedgerObject
     # "new": the object is added to the load. "resume": it is part of the load already. "skip": it is loaded already.
@@ -47,7 +47,7 @@ class ObjectDecision:
 
 @frozen
 class ClaimFacts:
-    """The facts that decide what a load does."""
+    """What decides which objects a load loads: the objects as they are now, and what the ledger knows of them."""
 
     # The load's objects in the order of the job, and the same objects as the ledger records them.
     works: Sequence[PlannedObject]
@@ -138,7 +138,7 @@ def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadD
 
 
 def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[int]]:
-    """Return the numbers of the load's objects by the target's number in the job."""
+    """Return the numbers that the load's objects have in the ledger, by the target's number in the job."""
     objects: dict[int, list[int]] = {}
     for work, each in zip(facts.works, decision.objects, strict=True):
         if each.is_part:
@@ -147,7 +147,7 @@ def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[i
 
 
 def refuse_unknown(works: Sequence[PlannedObject], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
-    """Raise the error that the plan has found for a target, if no load has completed one of the target's objects."""
+    """Raise the error that the plan has found for a target, unless loads have completed all of the target's objects."""
     complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
     for work, item in zip(works, items, strict=True):
         if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:

@@ -77,9 +77,9 @@ class FactsReader:
         )
 
     def job_text(self) -> str | None:
-        """Return the job as the ledger records it, with names that stay valid.
+        """Return the job as JSON for the ledger, with names of files that do not depend on the current directory.
 
-        Returns None if its sources can be read only once.
+        Returns None if its sources can be read only once, such as a pipe.
         """
         if not self.plan.is_repeatable:
             return None

@@ -1,7 +1,8 @@
 """This process as a member of a load: which objects it loads, and what it shares with other members.
 
 A load by one process has one member, which has all objects and needs no queries. A member of a load by several hosts
-has its own session, and claims objects in the ledger. Both classes have the same methods.
+has its own session, and claims objects in the ledger. Both classes have the same methods, and their callers do not ask
+which of them a member is: what else depends on it is asked of the load's rules (`LoadRules.join`).
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ _MOST_OBJECTS = 64
 class Member:
     """The only member of a load. It has all objects, and the load's lock shows that the process is alive."""
 
-    # Whether other hosts may load objects of this load too.
-    is_joint = False
     # Whether this process runs the steps before and after the rows.
     leads = True
     # The load that another process led, and that this process has waited for.
@@ -110,10 +109,10 @@ class Member:
     # ---------------------------------------------------------------- rounds
 
     def open(self, *, limit: int) -> None:
-        """Let other members claim the load's objects. All members together may have `limit` sessions."""
+        """Let other members claim the load's objects. All members together may open `limit` sessions."""
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what that is. A round of loading begins with "load"."""
+        """Wait until this member can do something, and return what that is. "load" begins a round of loading."""
         self._rounds += 1
         return "load" if self._rounds == 1 else "end"
 
@@ -135,11 +134,14 @@ class Member:
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """Return the error that decides whether this process claims the load again after `error`."""
+        """Return `error`, or one that is transient if this process should join the load again after `error`."""
         return error
 
     def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
-        """Return what this process has done of a complete load, None if it was alone."""
+        """Return what this process has loaded of a complete load, None if it was alone.
+
+        `at_end` provides a session to read it.
+        """
         return None
 
     def leave(self) -> bool:
@@ -156,7 +158,6 @@ class JointMember(Member):
     Methods raise PenstockError: TakenOverError if another member has ended this one.
     """
 
-    is_joint = True
     _claim: Claim
 
     def __init__(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ClaimedLoad:
-    """A load that this process has claimed."""
+    """A load that this process has claimed: its objects, what is left of them, and the tables that COPY fills."""
 
     claim: Claim
     member: Member
@@ -148,7 +148,7 @@ class ClaimWriter:
         others = find_others(self._connection, self._ledger.schema, claim.load_id, numbers)
         landings = self._open_landings(claim, tables, others)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
-        if not self._member.is_joint:
+        if not self._plan.job.rules.join:
             self._drop_missing(claim, coverage, others)
         return self._describe(claim, tables, landings, coverage, others)
 
@@ -167,7 +167,7 @@ class ClaimWriter:
             self._connection,
             load_id,
             process=self._member.process,
-            is_joint=self._member.is_joint,
+            is_joint=self._plan.job.rules.join,
             job=self._reader.job_text(),
             is_own_job=self._tools.resumes is None,
         )
@@ -276,7 +276,7 @@ class ClaimWriter:
         connection, schema = self._connection, self._ledger.schema
         committed = read_ranges(connection, schema, claim.load_id, work.number)
         has_records = any(row.ranges for row in committed)
-        if self._member.is_joint:
+        if self._plan.job.rules.join:
             state = format_of(work.target).compare(work, committed, self._tools) if has_records else "same"
             if state == "changed" or (state == "grown" and work.coverage.has_end):
                 raise _changed(work, claim)

@@ -62,7 +62,7 @@ def is_all_sent(progress: LoadProgress) -> bool:
 
 
 def format_rows(count: int, progress: LoadProgress) -> str:
-    """Return the number of rows, or of staged records, in words."""
+    """Return the number of rows in words. They are called records while they are only staged."""
     return f"{format_count(count)} {'records staged' if progress.is_staged else 'rows'}"
 
 

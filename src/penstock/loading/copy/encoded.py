@@ -39,7 +39,7 @@ KINDS: Final = {
 
 @frozen
 class GivingUp:
-    """When to send the rest of an object as text. A block that the encoder declines needs its own COPY command."""
+    """When to send the rest of an object as text, because each block that an encoder declines needs its own COPY."""
 
     declined_in_a_row: int = 3
     # The encoder gives up after `declined_in_a_row` declined blocks, if they follow each other, or if at least one in
@@ -75,7 +75,7 @@ class EncodedBlocks:
 
     @property
     def is_expected(self) -> bool:
-        """Return whether the next block probably is encoded."""
+        """Return whether the next block will probably be encoded, and not declined."""
         return self.is_active and not self._awaited
 
     def encode(self, block: Block) -> bytes | None:
@@ -205,11 +205,9 @@ def _has_odd_null(dialect: Dialect) -> bool:
 
 @frozen
 class CellGains:
-    """What a value in the binary format saves, in ns: the server's time minus the encoder's time.
+    """What a value saves if it is sent in the binary format, in ns: the server's time minus the encoder's time.
 
-    A null saves nothing.
-
-    The figures depend on the machine's speed, but their signs hardly do.
+    A null saves nothing. The figures depend on the machine's speed, but their signs hardly do.
     """
 
     # The gain of each kind whose gain does not depend on the width.

@@ -47,7 +47,7 @@ _HEADER: Final = 4
 
 
 def find_kept_type(column: Column | None) -> KeptType:
-    """Return the Rust core's name and limit for a column's type, OTHER if the type changes no value.
+    """Return the Rust core's name for a column's type, with its length or scale; OTHER if it stores values unchanged.
 
     >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
     ('numeric', 2)
@@ -63,7 +63,7 @@ def find_kept_type(column: Column | None) -> KeptType:
 
 
 def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
-    """Return the Rust core's names and limits for the types of columns, () if none of them changes a value."""
+    """Return what `find_kept_type` returns for each column; () if all types store values unchanged."""
     found = tuple(map(find_kept_type, columns))
     return () if all(each == OTHER for each in found) else found
 
@@ -120,7 +120,7 @@ class Encoder:
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
-        """Return the values of a block that its columns would change, as column, bits, count, first line, value.
+        """Return the values of a block that a column would store differently: column, bits, count, first line, value.
 
         `payload` is the encoded block. With it, JSON is not read again unless a value changes.
         """
@@ -189,7 +189,7 @@ def python_codec(encoding: str) -> str:
 
 
 def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
-    """Return the encoder for an object with records of this form (see `make_encoder`)."""
+    """Return the encoder of an object whose records have this form. The other arguments are those of `make_encoder`."""
     return make_encoder(
         form.dialect,
         form.column_map,

@@ -41,7 +41,7 @@ _EXTRA: Final = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]"
 
 
 class Columnar(Format):
-    """Parquet and Arrow files. The sample's `own` is a ColumnarSample."""
+    """Parquet and Arrow files. The attribute `own` of a sample is a ColumnarSample."""
 
     name = "columnar"
     is_binary = True

@@ -82,7 +82,7 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return how a file's header and its records differ by one field (see Edge), None if they do not.
+    """Return by which field at the edge a file's header and its records differ (see Edge), None if they do not.
 
     If the file has no header, the columns of `table` count as its header.
     """
@@ -103,7 +103,7 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
 
 
 def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
-    """Return a warning about a field that is dropped, or named by penstock."""
+    """Return a warning about a field at the edge of records that is dropped, or whose column penstock names."""
     if edge is None:
         return None
     if edge == "row names":

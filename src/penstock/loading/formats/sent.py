@@ -34,7 +34,7 @@ def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
 
 
 def make_row_form(names: Sequence[str], column_map: ColumnMap, work: PlannedObject) -> RecordForm:
-    """Return the form in which rows with these fields are sent."""
+    """Return the dialect and columns in which rows with these fields are sent to the server."""
     escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
     target = work.target
     return RecordForm(

@@ -49,7 +49,7 @@ _WITHOUT_MULE_INTERNAL = 19
 
 
 class Textual(Format):
-    """A format of text, whose dialect says where records end."""
+    """The base class of the formats of text, whose blocks are parts of the file and whose dialect cuts the records."""
 
     unit: LedgerUnit = "bytes"
     sums = RangeSums

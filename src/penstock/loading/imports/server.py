@@ -107,7 +107,10 @@ def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
 
 
 def measure_link(connection: Connection) -> Link:
-    """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
+    """Return the shortest of a few round trips in seconds, and the bytes a second at which a text of 2 MiB is sent.
+
+    Raises ServerError.
+    """
     with translate_errors("measuring the link to the server"):
         round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
         # The text is random, so that no tunnel can compress it.

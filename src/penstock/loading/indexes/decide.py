@@ -27,7 +27,7 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 
 @frozen
 class IndexPlanFacts:
-    """The facts of a load and its table that decide what is dropped."""
+    """What decides which indexes and keys of a table a load drops: the rules, sizes, and whether the table is empty."""
 
     indexes: Indexes
     job: TargetJob

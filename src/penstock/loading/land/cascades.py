@@ -66,7 +66,7 @@ _BELONGS: Final = """
 
 @frozen
 class ForeignKeyRow:
-    """The row of foreign_keys_to.sql."""
+    """The row of foreign_keys_to.sql: a foreign key by which deleting rows is refused, or changes other rows."""
 
     name: str
     # pg_constraint.confdeltype.
@@ -95,7 +95,7 @@ class ForeignKeyRow:
 
     @property
     def deed(self) -> str:
-        """Return the action, as SQL writes it."""
+        """Return what ON DELETE does, as SQL writes it, such as SET NULL."""
         return _ACTIONS[self.action]
 
     def relation(self, *, is_referenced: bool) -> sql.Composed:

@@ -62,7 +62,7 @@ _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 @frozen
 class LockableRow:
-    """The row of lockable.sql."""
+    """The row of lockable.sql: a table or view, and which locks this role may take on it."""
 
     oid: int
     schema: str
@@ -176,7 +176,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class ReferencingRow:
-    """The row of truncate_referencing.sql."""
+    """The row of truncate_referencing.sql: a foreign key of another table that refers to the table or a partition."""
 
     name: str
     schema: str
@@ -239,7 +239,7 @@ _Result = TypeVar("_Result")
 
 @frozen
 class TargetLanding:
-    """One target that needs more than COPY into its table."""
+    """One target that needs more than COPY into its table, with the table that COPY fills in its place."""
 
     target: TargetPlan
     # The facts of the target's table.
@@ -269,7 +269,7 @@ class TargetLanding:
 
 @frozen
 class LandingContext:
-    """One load, and the session that holds its lock."""
+    """What storing records needs: the load's plan, claim and tools, and the session that holds its lock."""
 
     plan: LoadPlan
     tools: LoadTools
@@ -379,7 +379,7 @@ class LandingMethod:
         return landing
 
     def finish(self) -> None:
-        """Do what can be done before the transaction that ends the load."""
+        """Do what needs not be in the transaction that ends the load, before it."""
 
     def find_locks(self) -> dict[int, LockMode]:
         """Return the locks that `land` takes, by the oids of the tables."""

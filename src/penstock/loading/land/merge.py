@@ -40,7 +40,7 @@ _INPUTS = ("Outer", "Subquery")
 
 
 def hold_count(table: TableName, stored: int, *, records: int) -> None:
-    """Raise TargetError if a statement has not dealt with all records that were sent for it."""
+    """Raise TargetError if a statement has stored or skipped another number of records than were sent for it."""
     if stored != records:
         raise TargetError(
             f'{stored:,} of {records:,} records were stored in table "{table}"',
@@ -65,7 +65,7 @@ class PlanCounts:
 
 @frozen
 class MergeParts:
-    """The parts of a merge."""
+    """The parts of the statement that merges a staging table into its target, and of its variants."""
 
     staging: TableName
     target: TableFacts
@@ -289,7 +289,7 @@ _EXPLAIN = "EXPLAIN (FORMAT JSON) "
 
 
 class CommandTag(NamedTuple):
-    """The server's command tag of a statement, and the row count in it."""
+    """The server's command tag of a statement, such as INSERT 0 5, and the row count in it."""
 
     text: str
     rows: int

@@ -29,7 +29,7 @@ _STAGED = "penstock_staged"
 
 @frozen
 class UniqueIndex:
-    """The row of merge_keys.sql."""
+    """The row of merge_keys.sql: a unique index, and what keeps it from being the key of INSERT ... ON CONFLICT."""
 
     oid: int
     name: str
@@ -45,7 +45,7 @@ class UniqueIndex:
 
 @frozen
 class PartitionColumn:
-    """The row of partition_columns.sql."""
+    """The row of partition_columns.sql: a column by which a table or one of its partitions is partitioned."""
 
     # The column's name, None if the table is partitioned by an expression.
     name: str | None
@@ -69,7 +69,7 @@ class KeyColumn:
 
 @frozen
 class ColumnPrivileges:
-    """The row of merge_privileges.sql."""
+    """The row of merge_privileges.sql: what this role may do with one column."""
 
     name: str
     can_select: bool
@@ -78,7 +78,7 @@ class ColumnPrivileges:
 
 @frozen
 class Key:
-    """The unique index that decides conflicts."""
+    """The unique index by which a merge finds the row of a record."""
 
     index: str
     columns: tuple[KeyColumn, ...]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @frozen
 class RuleRow:
-    """The row of firing_rules.sql."""
+    """The row of firing_rules.sql: a rule that rewrites an INSERT, UPDATE or DELETE of this session."""
 
     name: str
     event: TriggerEvent

@@ -54,7 +54,7 @@ class _MergeConflict(Exception):
 
 
 class Staging(LandingMethod):
-    """The records are staged, and one statement for each target stores them at the load's end."""
+    """How targets are filled whose records are staged first: one statement for each stores them at the load's end."""
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -83,7 +83,10 @@ class Staging(LandingMethod):
         )
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
-        """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
+        """Create the staging table, and return `landing` with its name.
+
+        Raises TargetError or DataError if the statement that stores its records would fail.
+        """
         columns = landing.target.column_map.columns
         # The name follows from the load's identity, so that the table can be created on subscribers before the load.
         made = landing.record.table or f"staging_{suffix}"

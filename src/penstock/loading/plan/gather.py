@@ -37,7 +37,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 @frozen
 class Inputs:
-    """What was gathered for a plan."""
+    """What was gathered for a plan: the server, and of each target the objects, a sample and the table."""
 
     server: ServerFacts
     # The job without targets that have no objects, without tables to create whose files are all empty, and without
@@ -222,7 +222,7 @@ def _find_unknown(
 
 
 def find_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
-    """Return the tables that exist, by oid, and the objects to be loaded into them. Pipes are not included."""
+    """Return the tables of inputs that exist, by OID, and the objects to be loaded into them, without pipes."""
     found = [(each, each.facts) for each in inputs if each.facts is not None]
     items = [
         ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)

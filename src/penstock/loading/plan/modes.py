@@ -121,7 +121,7 @@ def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[Sour
 
 
 def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
-    """Return how the records get into the table.
+    """Return how the records of a target become rows: by COPY into the table, by a staging table, or by a new table.
 
     COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. An atomic
     load that truncates needs one too, because its TRUNCATE would block readers during the whole load.

@@ -23,7 +23,7 @@ from penstock.loading.values.work import all_objects
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
-    """Return warnings about a table that loses its rows in a crash."""
+    """Return the warnings that a table would lose the rows in a crash, because it or a partition is unlogged."""
     notices = []
     if table.is_unlogged:
         notices.append(

@@ -239,7 +239,7 @@ _COMMA: Final = sql.SQL(", ")
 
 @frozen
 class SortingTarget:
-    """The row of sorting_target.sql."""
+    """The row of sorting_target.sql: whether INSERT stores rows in a relation as COPY does, one after another."""
 
     oid: int
     is_plain: bool
@@ -247,7 +247,7 @@ class SortingTarget:
 
 @frozen
 class SortingColumn:
-    """The row of sorting_columns.sql."""
+    """The row of sorting_columns.sql: a column, and how to convert text to its values as COPY does."""
 
     name: str
     type_name: str
@@ -256,9 +256,9 @@ class SortingColumn:
 
 @frozen
 class SortedRows:
-    """How many rows of a stage were stored, and which were refused: the number of each, from 1, with the reason.
+    """How many rows of the temporary table were stored, and the numbers of those that were refused, with the reasons.
 
-    Triggers may have skipped other rows.
+    A number counts from 1. Triggers may have skipped the other rows.
     """
 
     stored: int

@@ -41,7 +41,10 @@ _FAST_SCAN_MAJOR: Final = 19
 
 
 def choose_formats(targets: Sequence[TargetPlan], facts: RowFacts) -> list[TargetPlan]:
-    """Return the targets with the format of their rows. Raises UsageError, TargetError for --copy-format."""
+    """Return the targets with the format of COPY in which their rows are sent.
+
+    Raises UsageError or TargetError if --copy-format names a format that cannot be used.
+    """
     size_bytes = stored_size(targets)
     return [replace(target, copy=_choose(target, facts, size_bytes=size_bytes)) for target in targets]
 

@@ -27,7 +27,7 @@ _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 @frozen
 class SequenceRow:
-    """The row of sequence.sql."""
+    """The row of sequence.sql: the definition and the last value of a sequence, as far as this role may see them."""
 
     oid: int
     increment: int

@@ -31,7 +31,7 @@ _LEAST_BEFORE = 2
 
 
 def usable_types(*, server_encoding: str) -> int:
-    """Return the types that may be chosen, as bits. jsonb is included only if the database can store all characters."""
+    """Return the types that may be chosen, as bits of the Rust core. jsonb needs a database that stores all text."""
     return ALL_TYPES if server_encoding == "UTF8" else ALL_TYPES & ~(1 << TYPES.index("jsonb"))
 
 

@@ -15,7 +15,7 @@ Segment = tuple[bytes, int, int]
 
 @frozen
 class Block:
-    """Whole records of one object."""
+    """Whole records of one object, as bytes, with where they begin and end in it."""
 
     segments: tuple[Segment, ...]
     # The range of bytes in the decompressed object, or of row numbers from 0 (see `unit`).

@@ -52,7 +52,7 @@ class FreezeChoice:
 
 @frozen
 class TargetPlan:
-    """What the load will do for one table."""
+    """What the load will do for one table: its objects, dialect, columns, indexes, and how records become rows."""
 
     job: TargetJob
     table: TableName

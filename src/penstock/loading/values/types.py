@@ -130,7 +130,9 @@ def is_grouped(fits: int) -> bool:
 
 
 def find_notations(fits: int) -> tuple[str, ...]:
-    """Return the notation in which all values of a column are written, or those that cannot be told apart.
+    """Return the notation in which all values of a column are written, or several that they do not tell apart.
+
+    `fits` has a bit for each type and notation that takes all values.
 
     >>> find_notations(NOTATIONS["dmy"] | NOTATIONS["mdy"]), find_notations(NOTATIONS["1 234.5"] | NOTATIONS["1 234,5"])
     (('dmy', 'mdy'), ('1 234.5',))

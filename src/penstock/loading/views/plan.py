@@ -36,7 +36,7 @@ class FieldColumn:
 
 
 def field_uses(target: TargetPlan) -> tuple[FieldColumn, ...]:
-    """Return the column of each field, in the file's order."""
+    """Return for each field of the files the column into which it is loaded, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
     if mapped.names is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.output import shows_colours
 from penstock.core.diagnoses import describe_diagnosis
 from penstock.core.words import WIDTH, hang, visible
+from penstock.watch.risks import stops_soon
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis
@@ -18,7 +19,7 @@ _COLOURS = {"ok": "32", "note": "36", "warning": "1;33", "refusal": "1;31"}
 
 
 def render(
-    facts: Sequence[tuple[str, str]], findings: Sequence[Diagnosis], *, goes: bool, plan: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]], findings: Sequence[Diagnosis], *, verdict: str, plan: Sequence[str] = ()
 ) -> str:
     """Return the screen as text that is safe to print, with colours for a terminal. `plan` is shown last."""
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
@@ -32,8 +33,9 @@ def render(
         first, *others = describe_diagnosis(found, f"{found.severity:{severities}}  {found.code:{codes}}  ", width)
         severity, rest = first[: len(found.severity)], first[len(found.severity) :]
         lines += [_colour(severity, _COLOURS[found.severity]) + visible(rest), *map(visible, others)]
-    verdict = _colour("Ready to load.", "1;32") if goes else _colour("A load would be refused.", "1;31")
-    return "\n".join([*lines, "", verdict, *([""] if plan else []), *map(visible, plan)])
+    is_refused = any(found.severity == "refusal" for found in findings)
+    coloured = _colour(verdict, "1;31" if is_refused else "1;33" if any(map(stops_soon, findings)) else "1;32")
+    return "\n".join([*lines, "", coloured, *([""] if plan else []), *map(visible, plan)])
 
 
 def _colour(text: str, colour: str) -> str:

@@ -211,7 +211,7 @@ def _mend(location: str, place: PlaceRow) -> bool:
 
 @frozen
 class PlaceRequest:
-    """The placement that the user requests."""
+    """What the user asks for: the directory, the scope, the roles, and whether the disk may be that of the data."""
 
     directory: str
     scope: Scope

@@ -17,7 +17,7 @@ DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 @frozen
 class PlaceRow:
-    """The row that place.sql returns."""
+    """The row of place.sql: what decides whether temporary work can be placed on this server."""
 
     data_directory: str | None
     version_folder: str
@@ -28,7 +28,7 @@ class PlaceRow:
 
 @frozen
 class TablespaceRow:
-    """The row that tablespace.sql returns."""
+    """The row of tablespace.sql: a tablespace, its directory, and the login roles that may not create files there."""
 
     oid: int
     location: str
@@ -38,7 +38,7 @@ class TablespaceRow:
 
 @frozen
 class OccupantRow:
-    """A row that occupants.sql returns."""
+    """A row of occupants.sql: an object of one database in the tablespace."""
 
     # The kind of the object, as ALTER names it.
     kind: str
@@ -47,7 +47,7 @@ class OccupantRow:
 
 
 def read_place(connection: Connection) -> PlaceRow:
-    """Return the server's facts that decide where temporary work may be placed. Raises ServerError."""
+    """Return what decides where on a server temporary work may be placed. Raises ServerError."""
     with translate_errors("reading what decides about temporary work"):
         return fetch_rows(connection, "temp/place", PlaceRow)[0]
 

@@ -39,7 +39,7 @@ from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun
 
 @frozen
 class DirectoryRow:
-    """A row that directories.sql returns."""
+    """A row of directories.sql: a tablespace and its directory."""
 
     name: str
     # The directory of the tablespace, None if the role may not see it.
@@ -48,7 +48,7 @@ class DirectoryRow:
 
 @frozen
 class Explained:
-    """A statement that was run."""
+    """What one run of a statement took: its seconds, and the temporary files of its plan."""
 
     # The statement's time in seconds, as its session measured it.
     elapsed_s: float
@@ -115,7 +115,7 @@ class ReplaySession:
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
-    """Raise TargetError if temp_tablespaces cannot be set to a value: a tablespace is missing or not granted."""
+    """Raise TargetError if a tablespace of a value for temp_tablespaces is missing or not granted to the role."""
     with translate_errors("checking where temporary work is to go"):
         connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
 
@@ -191,7 +191,7 @@ _PROCESSES = 3
 
 @frozen
 class Place:
-    """A place for temporary work on a server: one or more tablespaces."""
+    """The tablespaces of one server to which a replay sends temporary work."""
 
     # The names of the tablespaces.
     names: tuple[str, ...]
@@ -211,7 +211,7 @@ class Place:
 
 @frozen
 class ReplayRequest:
-    """What to replay, with how many sessions, and how often."""
+    """Which statements to replay, in how many sessions at once, and in how many rounds."""
 
     statements: tuple[str, ...]
     concurrencies: tuple[int, ...]
@@ -223,7 +223,7 @@ class ReplayRequest:
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
-    """Return the place of a tablespace. None means the role's present temp_tablespaces.
+    """Return the Place of a tablespace; None stands for the role's present temp_tablespaces.
 
     Raises TargetError for a superuser, and for a name that the server refuses. Raises ServerError.
     """

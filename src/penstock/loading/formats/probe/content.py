@@ -48,7 +48,7 @@ _PROGRAMS: Final[dict[Compression, str]] = {
 
 
 class OtherContent(SourceError):
-    """The beginning of a file shows that it is neither delimited text nor JSON Lines."""
+    """A file begins like something that is neither delimited text nor JSON Lines, such as HTML."""
 
 
 @frozen

@@ -156,7 +156,7 @@ COPY_ESCAPES: Final = b"\\bfnrtv"
 
 @frozen
 class Choice:
-    """A format with its delimiter and quotes (a form), and why it was chosen."""
+    """The chosen form of a sample, which is its format, delimiter and quotes, and why it was chosen."""
 
     form: Form
     reason: str
@@ -193,7 +193,7 @@ class _Trial:
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
-    """Return the form of the sample. What the options do not give is found from its first 32 KiB."""
+    """Return the format, delimiter and quotes of a sample. What no option gives is found from its first 32 KiB."""
     sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
     wanted = options.text_format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:

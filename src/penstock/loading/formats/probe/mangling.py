@@ -184,7 +184,7 @@ class RecordSample:
 
 
 def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
-    """Return a notice for each kind of change, at its first line and column."""
+    """Return a notice for each kind of value that the dialect would change, at its first line and column."""
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))

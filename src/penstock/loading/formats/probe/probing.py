@@ -41,7 +41,7 @@ _COMPARED_RECORDS: Final = 100
 
 @frozen
 class ProbeResult:
-    """A file's dialect, and what else is known from its first block."""
+    """The dialect of a file, its header, and the warnings that its first block gives."""
 
     dialect: Dialect
     # The column names, None if the file has no header.
