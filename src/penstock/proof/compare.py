@@ -91,7 +91,7 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """One comparison of a table's values with its files, in the session of the later loads. Methods raise PenstockError.
+    """One comparison of a table's values with its files, in the later loads' session. Methods raise PenstockError.
 
     `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
     ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
