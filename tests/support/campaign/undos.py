@@ -205,7 +205,7 @@ def summarize(points: list[Point]) -> str:
         "",
         "Written by `make faults` from [undo_faults.jsonl](undo_faults.jsonl), which has a line for each point.",
         "",
-        f"{len(points)} points. After each, the table had exactly the rows of others, and of the load all rows or none,",
+        f"{len(points)} points. After each, the table had exactly the rows of others, and all of the load or none,",
         "as the ledger had the load or not. What was not undone was then undone, exactly.",
         "",
         "| fault | points | undone before the fault took effect | rows of the load, most |",
