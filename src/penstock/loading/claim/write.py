@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ClaimedLoad:
-    """A load that this process has claimed: its objects, what is left of them, and the tables that COPY fills."""
+    """A load that this process has claimed: its objects, what is left to load, and the tables that COPY fills."""
 
     claim: Claim
     member: Member
@@ -64,9 +64,9 @@ class ClaimedLoad:
 
 
 class ClaimWriter:
-    """Writes what was decided about one load, with the session that holds its lock.
+    """Writes the decisions about one load into the ledger, in the session that holds the load's lock.
 
-    `unreadable` are the numbers of the objects that cannot be read to their end. Methods raise PenstockError.
+    `unreadable` are the ledger's numbers of the objects that cannot be read to their end. Methods raise PenstockError.
     """
 
     def __init__(
@@ -87,7 +87,11 @@ class ClaimWriter:
         self._identity = digest(facts.meaning)
 
     def write(self) -> ClaimedLoad | None:
-        """Claim the load. If a load that is not in the facts has one of its objects, return None: then decide again."""
+        """Begin or resume the load in the ledger, create the tables that COPY fills, and return what is left to load.
+
+        Returns None if another load has claimed one of the objects since the facts were read. The caller then reads the
+        facts and decides again.
+        """
         self._restore_replaced()
         self._check_landings()
         tables = find_facts(self._plan, self._facts.created, self._connection)
