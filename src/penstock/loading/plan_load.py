@@ -71,7 +71,7 @@ class PlanTools:
 
 
 def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
-    """Return what a load would do, given its sources, its tables and the server. Raises PenstockError."""
+    """Examine a job's sources, its tables and the server, and return what a load would do. Raises PenstockError."""
     notices: list[Notice] = []
     with tools.connect.borrow() as connection:
         ledgers = look_for_ledgers(connection, tools.ledger_schema)
@@ -126,10 +126,10 @@ def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
 
 
 def read_again(job: LoadJob, tools: PlanTools) -> LoadPlan:
-    """Return the plan that reads all objects of a job again, and stores nothing.
+    """Return a plan with which all objects of a job are read again and no rows are stored.
 
-    What keeps rows from being stored, such as a missing privilege, is no error. Nobody but the server is asked. Raises
-    PenstockError.
+    What would keep rows from being stored, such as a missing privilege, is no error. Neither the ledger nor AWS's
+    description of the server is read. Raises PenstockError.
     """
     with tools.connect.borrow() as connection:
         inputs = _gather(_as_read_again(job), connection, tools, stores=False)

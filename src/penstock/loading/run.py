@@ -44,8 +44,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
     """Load all objects of the plan that are not loaded yet, and return what was done.
 
     Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
-    says how to resume. Raises LeftOutError at the end of a load by several hosts that does not include some objects of
-    this host.
+    says how to resume. Raises LeftOutError if a load by several hosts is complete without some objects of this host.
     """
     tally, steps = Tally(began_s=tools.clock()), make_steps(plan, tools)
     retrying = Retrying(plan, clock=tools.clock, sleep=tools.sleep, notice=tools.notice)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Sending:
-    """What the parts of one attempt share: the plan, the claimed load, the tools, and the checks of what is sent."""
+    """What the modules of one attempt share: the plan, the claimed load, the tools, and the checks of what is sent."""
 
     plan: LoadPlan
     claimed: ClaimedLoad
