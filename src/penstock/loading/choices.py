@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 
-def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadConditions:
+def list_conditions(
+    plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool
+) -> LoadConditions:
     """Return what costs time for each row of a planned load, and what the user can still change.
 
     The result names the indexes, the foreign keys and the row triggers, and why the load had this number of sessions.
@@ -37,11 +39,11 @@ def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *,
         sessions_why=plan.sessions.reason,
         is_import=plan.route.is_import,
         droppable=tuple(name for target in plan.targets for name in target.indexes.droppable),
-        choices=find_choices(plan, house, accounts, is_recorded=is_recorded),
+        choices=list_choices(plan, house, accounts, is_recorded=is_recorded),
     )
 
 
-def find_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
+def list_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
     """Return what the user could still change about a load with this plan, in the order of CHOICES."""
     found = {*_of_tables(plan, accounts), *_of_sessions(plan, accounts), *_of_sources(plan, accounts)}
     rules = plan.job.rules

@@ -14,7 +14,7 @@ from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
-from penstock.proof.decide import find_expected, refuse_hidden
+from penstock.proof.decide import count_expected, refuse_hidden
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_load
 
@@ -59,7 +59,7 @@ def verify_table(
             else:
                 problems += verified[-1].problems
     tables = [found for each in verified for found in each.tables]
-    expected = find_expected(tables) if len(verified) == len(staying) else None
+    expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
         message = f"has {count_nouns(counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
         problems.append(differs(str(table.table), message))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 
@@ -12,7 +12,7 @@ def differs(where: str, message: str, *, line: int | None = None, record: str | 
     return Notice(code="differs", uri=where, message=message, line=line, record=record)
 
 
-@frozen
+@slotted
 class TypeWithoutBinary:
     """The row of without_binary.sql: a column, and the type that its values cannot be sent in binary for."""
 
@@ -20,7 +20,7 @@ class TypeWithoutBinary:
     type_name: str
 
 
-@frozen
+@slotted
 class VerifiedTable:
     """One table of the load: the row of proof_tables.sql, and what was counted and compared."""
 
@@ -108,7 +108,7 @@ class VerifiedTable:
         return self.rows is not None and self.floor_of_all is not None and self.rows < self.floor_of_all
 
 
-@frozen
+@slotted
 class VerifyOutcome:
     """What was verified of one load: its tables, with what was counted and compared, and what is wrong."""
 
@@ -137,7 +137,7 @@ class VerifyOutcome:
         return self.has_values and not self.problems and not unsure
 
 
-@frozen
+@slotted
 class FillingLoad:
     """The row of loads_of_table.sql: a load that has objects for a table."""
 
@@ -147,7 +147,7 @@ class FillingLoad:
     has_job: bool
 
 
-@frozen
+@slotted
 class TableOutcome:
     """What was verified of all loads together that have filled a table."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 
-@frozen
+@slotted
 class UndoTable:
     """The row of undo_tables.sql: a table with rows of a load, and the transactions that have stored them."""
 
@@ -33,7 +33,7 @@ class UndoTable:
         return TableName(schema=self.schema, name=self.name)
 
 
-@frozen
+@slotted
 class UndoneTable:
     """What an undo has removed from a table, or would remove."""
 
@@ -44,7 +44,7 @@ class UndoneTable:
     rows: int
 
 
-@frozen
+@slotted
 class UndoOutcome:
     """What an undo has removed, or would remove."""
 

@@ -34,8 +34,8 @@ from penstock.loading.claim.facts import (
     check_depth,
     check_importable,
     check_objects,
-    find_facts,
-    find_tables,
+    map_tables,
+    read_targets,
     warn_of_unpublished,
 )
 from penstock.loading.claim.member import JointMember, Member
@@ -332,7 +332,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         # The load has ended since, or its lock now belongs to another load.
         raise _passing(member.waited_for)
     decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
-    tables = find_facts(plan, {}, connection)
+    tables = read_targets(plan, {}, connection)
     landings = _read_landings(reader, tables, load_id, group_objects(facts, decision))
     number = register(connection, schema, load_id, lock=member.process.lock, client=member.process.client)
     claim = Claim(load_id=load_id, epoch=0, is_resumed=True, member=number)
@@ -352,7 +352,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         left=decision.left,
         skipped=decision.skipped,
         landings=landings,
-        tables=find_tables(plan, tables, {}, landings),
+        tables=map_tables(plan, tables, {}, landings),
     )
 
 

@@ -137,7 +137,7 @@ class Member:
         """Return `error`, or one that is transient if this process should join the load again after `error`."""
         return error
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
         """Return what this process has loaded of a complete load, None if it was alone.
 
         `at_end` provides a session to read it.
@@ -366,7 +366,7 @@ class JointMember(Member):
         again.is_transient = True
         return again
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
         """Return what this process has done in a complete load.
 
         If the ledger cannot be read, show a notice and return None.
