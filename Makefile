@@ -38,10 +38,11 @@ test: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
 	$(PYTEST) --part=main
 
-# What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped.
+# What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped. They run in
+# the order of conftest.py, by which what no other test does comes first.
 test-rest: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --features portable-lanes
-	$(PYTEST) --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
+	$(PYTEST) --dist load --maxschedchunk 8 --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
 
 test-all: test test-rest
 

@@ -42,6 +42,7 @@ def verify(loads: Loads, into: str = "n", *, values: bool = True) -> TableOutcom
         return view.verify_table(TableName(schema=None, name=into), values=values)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_table_has_the_rows_of_all_its_loads(database: str, tmp_path: Path) -> None:
     """A row that is missing, or that no load has stored, is a problem though each load by itself would agree."""
@@ -60,6 +61,7 @@ def test_table_has_the_rows_of_all_its_loads(database: str, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.part("rest")
 def test_changed_row_is_a_problem_of_its_load(loads: Loads, tmp_path: Path) -> None:
     """Of that load alone."""
     fill(loads, tmp_path)
@@ -69,6 +71,7 @@ def test_changed_row_is_a_problem_of_its_load(loads: Loads, tmp_path: Path) -> N
     assert (len(outcome.problems), outcome.agrees) == (1, False)
 
 
+@pytest.mark.part("rest")
 def test_loads_whose_rows_were_removed_do_not_count(loads: Loads, tmp_path: Path) -> None:
     """Nor need the rows of others be there, if the table was there before."""
     first = load(loads, target(night(tmp_path, 0), into="t"))

@@ -135,6 +135,7 @@ def test_plan_warns_of_a_window_that_is_near() -> None:
     assert notice.message == "the backup window of instance orders begins at Sat 13:30 UTC, in 1 h 30 min"
 
 
+@pytest.mark.part("rest")
 def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def refuse(loads: Loads, load_id: str, match: str, **options: Any) -> PenstockEr
     return caught.value
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_rows_of_the_load_alone_go_and_its_file_can_be_loaded_again(database: str, tmp_path: Path) -> None:
     """Rows of others, and of loads before and after it, stay."""
@@ -195,6 +196,7 @@ def test_load_that_did_what_cannot_be_reverted_is_refused_with_the_reason(
 KEYED = "DELETE FROM t WHERE a = -2; ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (7, 'old'), (900, 'old')"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_new_rows_of_an_insert_new_go_and_those_that_had_their_keys_stay(database: str, tmp_path: Path) -> None:
     """A savepoint has stored them, and so their xmin is not the number of the transaction."""
@@ -230,6 +232,7 @@ def test_insert_new_of_several_tables_and_partitions_is_undone(loads: Loads, tmp
     assert (loads.count(), loads.count("p")) == (3, 0)
 
 
+@pytest.mark.part("rest")
 def test_insert_new_whose_rows_were_changed_or_doubled_is_told(loads: Loads, tmp_path: Path) -> None:
     """As those of an append."""
     loads.execute(KEYED)
@@ -407,6 +410,7 @@ def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path)
     refuse(loads, ids[0], "pruned")
 
 
+@pytest.mark.part("rest")
 def test_row_that_another_session_holds_ends_the_undo(loads: Loads, tmp_path: Path) -> None:
     """It waits for five seconds at most, and nothing is changed."""
     load_id = run(loads, write(tmp_path / "a", range(300)))
@@ -440,6 +444,7 @@ def test_batch_that_is_committed_while_the_undo_waits_is_undone_too(loads: Loads
     assert loads.rows() == sorted(OLD, key=repr)
 
 
+@pytest.mark.part("rest")
 def test_load_from_a_pipe_is_undone_as_a_whole_or_not(loads: Loads) -> None:
     """The ledger has no job of it, so --partial could leave rows that were stored under savepoints."""
     text = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(300))
@@ -474,6 +479,7 @@ def test_two_undos_at_once_remove_the_rows_once(loads: Loads, tmp_path: Path) ->
     assert loads.rows() == sorted(OLD, key=repr)
 
 
+@pytest.mark.part("rest")
 def test_undo_that_dies_at_any_statement_leaves_all_or_nothing(loads: Loads, tmp_path: Path) -> None:
     """Before each of its statements, until one run gets through."""
     load_id = run(loads, write(tmp_path / "a", range(300)))

@@ -184,9 +184,10 @@ class LedgerView(Closing):
         return found
 
     def find_unfinished(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is this role's newest load that can be resumed.
+        """Return the id of the only load, in any state, with an id that begins with `beginning`.
 
-        A load that no process is running now is preferred to one that is running.
+        "latest" is this role's newest load that can be resumed. Loads that no process is running now are preferred,
+        even if another is newer. Raises TargetError if there is no such load, or if several ids begin so.
         """
         if beginning != "latest":
             return self.find(beginning)

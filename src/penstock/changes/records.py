@@ -79,9 +79,10 @@ def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Cha
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
-    """Return the OIDs of loaded tables with a recorded change of a given table or of a foreign key that refers to it.
+    """Return the OIDs of the loaded tables with a recorded change that involves one of the tables `oids`.
 
-    Raises ServerError.
+    A change involves the loaded table, the table that has the changed object, such as a partition, and the table that
+    a foreign key references. `schema` is the ledger's. Records that came with a dump do not count. Raises ServerError.
     """
     wanted, changes = set(oids), read_changes(connection, schema)
     return {each.target_oid for each in changes if not each.is_copied and wanted & {each.target_oid, *each.relations}}

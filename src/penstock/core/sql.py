@@ -151,7 +151,11 @@ def run_query(
 
 
 def fetch_rows(connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object) -> list[Row]:
-    """Run a named query and return its rows. Each column becomes the field, or the argument, of the same name."""
+    """Run the query of a .sql file, and return each row as what `row_type` makes of it.
+
+    `query` names the file: "temp/place" is temp/sql/place.sql. Each column is passed to `row_type` as the argument of
+    the same name. `parameters` are the values of the file's psql variables. Raises psycopg.Error.
+    """
     return send_query(connection, query, row_type, **parameters)()
 
 

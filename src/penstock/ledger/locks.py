@@ -111,10 +111,11 @@ def _find_holder(connection: Connection, schema: str, keys: tuple[int, int, int]
 
 
 class LockPatience:
-    """The wait for one advisory lock that is tried again and again.
+    """The wait for one advisory lock. The caller tries the lock again and again, and calls `look` between the tries.
 
-    Another load may have the lock for hours, and is waited for. Any role that may connect can take the lock too: a wait
-    for such a stranger ends as the wait for any other lock does.
+    A wait for another load has no limit, because a load may have the lock for hours. But any role that may connect can
+    take the lock. If the holder cannot be a load, `look` raises ServerError after the seconds that `find_limit_s`
+    returns, as for any other lock.
     """
 
     def __init__(

@@ -14,7 +14,11 @@ def differs(where: str, message: str, *, line: int | None = None, record: str | 
 
 @slotted
 class TypeWithoutBinary:
-    """The row of without_binary.sql: a column, and the type that its values cannot be sent in binary for."""
+    """The row of without_binary.sql: a column whose values cannot be sent in binary, and the type that prevents it.
+
+    This type has no binary output. It is the column's own type, or one that this is made of, such as an array's element
+    type.
+    """
 
     name: str
     type_name: str

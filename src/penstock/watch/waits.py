@@ -103,7 +103,10 @@ class Shares:
 
 
 class Ticks:
-    """Counts moments at each tick, and sums the time that they stand for."""
+    """Counts moments, in total and by tick, and sums the seconds that they stand for.
+
+    A moment is one session in one sample, and its tick is the sample's number, from 0.
+    """
 
     def __init__(self) -> None:
         self.count = 0

@@ -106,6 +106,7 @@ def _assert_done(loads: Loads, way: ModeCase) -> None:
     assert loads.execute("SELECT DISTINCT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", _WAYS)
 def test_loader_that_dies_at_any_statement_is_gone_on_with(
     loads: Loads, path: Path, name: str, rng: random.Random
@@ -153,6 +154,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
+@pytest.mark.part("rest")
 def test_truncate_happens_once_for_a_load(loads: Loads, path: Path) -> None:
     """Rows that others add after it stay when the load is taken up again."""
     way = _WAYS["truncate"]
@@ -167,6 +169,7 @@ def test_truncate_happens_once_for_a_load(loads: Loads, path: Path) -> None:
     assert loads.rows() == sorted(_RECORDS, key=repr)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", ["upsert", "replace"])
 def test_landing_table_that_vanished_is_made_anew(loads: Loads, path: Path, name: str) -> None:
     """And everything is sent again."""
@@ -209,6 +212,7 @@ def test_swap_names_who_holds_the_table(loads: Loads, path: Path) -> None:
     _assert_done(loads, way)
 
 
+@pytest.mark.part("rest")
 def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads, path: Path) -> None:
     """It neither merges nor says that the load is complete; whoever took the load over does."""
     loads.at_piece = _dying(loads, _die)
@@ -227,6 +231,7 @@ def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads
     _assert_done(loads, _WAYS["upsert"])
 
 
+@pytest.mark.part("rest")
 def test_truncate_does_not_take_the_rows_of_a_load_that_has_not_ended(loads: Loads, path: Path) -> None:
     """It would go on without them."""
     loads.execute("TRUNCATE t")

@@ -450,7 +450,10 @@ def part_id_of(change: Change) -> PartId:
 
 
 def parent_id_of(change: Change) -> PartId | None:
-    """Return the id of the parent to which a record's object was attached, or None. Raises TargetError."""
+    """Return the id of the parent to which a changed index or foreign key was attached, or None if it had no parent.
+
+    Raises TargetError if the change's record is malformed.
+    """
     parent = change.record.get("parent")
     if parent is None:
         return None

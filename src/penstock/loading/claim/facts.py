@@ -216,10 +216,14 @@ def is_unchanged(load_id: str, work: PlannedObject, tools: LoadTools, connection
 def check_objects(
     facts: ClaimFacts, decision: LoadDecision, plan: LoadPlan, tools: LoadTools, *, depth: Depth = "columns"
 ) -> None:
-    """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
+    """Check the load's new and changed objects as `refuse_other_dialects` does, and warn of renamed ones.
 
-    Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. Objects of a
-    resumed load are checked too, because the client's route may have begun the load.
+    Raises DataError if an object has another dialect than the first one of its table. Raises TargetError or DataError
+    if its header does not fit the table, and with depth "records" also if one of its first records does not. Raises
+    UsageError if an option names a column that no object has.
+
+    Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. This is checked
+    for all objects of a resumed load, because an earlier run may have sent its rows from the client instead.
     """
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
     works = list(compress(facts.works, unseen))

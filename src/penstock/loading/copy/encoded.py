@@ -48,7 +48,10 @@ class GivingUp:
 
 
 class EncodedBlocks:
-    """Encodes the blocks of one object until too many of them are declined. `spec` describes the COPY command.
+    """Encodes the blocks of one object in COPY's binary format, or as csv without quotes.
+
+    `spec` describes the COPY command of the encoded blocks. A block for which `encode` returns None must be sent
+    as text. After too many blocks that cannot be encoded, it returns None for all others (see GivingUp).
 
     Sessions share the encoder without a lock. A block may then be counted twice, or not at all. This only changes when
     the encoder gives up.

@@ -103,7 +103,11 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
 
 
 def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
-    """Return a warning about a field at the edge of records that is dropped, or whose column penstock names."""
+    """Return a warning about the field by which the header and the records differ, None if `edge` is None.
+
+    Either the last field, which is empty, is dropped, or penstock names the column of the first field. `edge` is what
+    `find_edge` returns.
+    """
     if edge is None:
         return None
     if edge == "row names":

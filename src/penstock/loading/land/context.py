@@ -84,10 +84,11 @@ class LockableRow:
 
 
 class TableLocks:
-    """The locks that one transaction needs: the OID of each table with its mode.
+    """Takes the locks that one transaction needs. `wanted` has the mode of each table's lock, by the table's OID.
 
-    Tables that the role may not lock are locked by the statements that need them. If only one table is to be locked,
-    the first attempt leaves this to the statement too. Methods raise ServerError, TargetError.
+    A table for which the role may not use LOCK TABLE is not locked here, but by the transaction's later statements. If
+    `wanted` has only one table, the first call of `take` also leaves the lock to them. Methods raise ServerError,
+    TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:

@@ -235,7 +235,12 @@ class _Retry:
         self._corrected: set[_Key] = set()
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
-        """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
+        """Send the load's rejected records in one transaction, commit it, and return the outcome.
+
+        If `edited` is given, only its records are sent, with their new bytes. Its keys are an object's number and the
+        record's offset in the object. In either case, the records that violated a foreign key are then sent until no
+        more of them can be stored. Raises PenstockError.
+        """
         with self.committing():
             self._send_all(edited=edited)
             self.send_references()

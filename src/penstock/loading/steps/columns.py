@@ -85,7 +85,11 @@ class RowCounts(Step):
             load.tally.set_file_rows({number: found.rows for number, found in coverage.items()})
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Count rejected records."""
+        """Return the outcome with the number of records that the load has rejected, according to the ledger.
+
+        The number is None, with a warning, if the ledger could not be read. The outcome is returned unchanged if no
+        record can have been rejected: without --on-error reject, unless the load was resumed.
+        """
         if load.plan.job.rules.on_error != "reject" and not load.claimed.claim.is_resumed:
             return outcome
         store = RejectStore(load.tools.ledger.schema, load.load_id)

@@ -337,7 +337,11 @@ class _Comparing:
         self._stack.close()
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Run all rounds, and return their comparison. A run at each place before the rounds is not counted."""
+        """Run the statement once at each place to warm up, then in all rounds, and return the comparison of the rounds.
+
+        `number` is the statement's position in the request, from 1. If a run fails, no other follows, and the
+        comparison has the error's message and the runs so far.
+        """
         try:
             for place in (0, 1):
                 self._run(place, statement)

@@ -293,9 +293,10 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> B
 
 
 def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
-    """Return the article's steps. `volumes` replace the article's volumes.
+    """Return all steps on their own volumes, or steps on `volumes`, which are named as `lab up --volume` takes them.
 
-    In this case one file is loaded on each of them, and the seven files on the last one.
+    With `volumes`, a step on each of them loads one file with one psql. The steps that load seven files are all on the
+    last of them. Raises UsageError if a volume is malformed.
     """
     if volumes is None:
         return STEPS

@@ -195,7 +195,10 @@ def published_multiple(rows_per_commit: int, *, base: int | None = None) -> floa
 
 
 def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
-    """Return the article's shares of samples for a batch size, as `SizeResult.shares`; None if it has no such batch."""
+    """Return the article's shares of samples on CPU, writing WAL, and waiting for a commit at a batch size, 0 to 1.
+
+    Returns None if the article has no samples of this batch size.
+    """
     samples = SAMPLES.get(rows_per_commit)
     return None if samples is None else tuple(count / sum(samples) for count in samples)
 

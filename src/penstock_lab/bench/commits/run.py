@@ -230,7 +230,10 @@ class _CommitsTarget:
     after_run: Callable[[], None]
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
-        """Time one call and check its number of rows and commits. Raises ServerError."""
+        """Insert `rows` with one timed call of my_insert, and return the result.
+
+        Raises ServerError, also if the number of rows or commits is wrong.
+        """
         result = self.experiment.call(rows=rows, rows_per_commit=rows_per_commit)
         self.after_run()
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))
