@@ -47,10 +47,11 @@ test-rest: $(DEV)
 test-all: test test-rest
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
-# Behind it one load, cut at each of its packets.
+# Behind it one load, cut at each of its packets, and undos.
 faults: $(DEV)
 	PYTHONPATH=tests $(BIN)/python -m support.campaign --points 2000 --record benchmarks/results/faults.jsonl
 	PYTHONPATH=tests $(BIN)/python -m support.campaign.packets
+	PYTHONPATH=tests $(BIN)/python -m support.campaign.undos --points 300 --record
 
 lint: $(DEV)
 	$(BIN)/ruff format --check src tests benchmarks

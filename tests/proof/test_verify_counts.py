@@ -232,7 +232,7 @@ def test_latest_is_no_older_load_if_the_newest_has_failed(loads: Loads, tmp_path
     bad = write_csv(tmp_path / "bad.csv", ["1,x", "y,z"])
     with pytest.raises(DataError):
         load(loads, target(bad))
-    with pytest.raises(TargetError, match="failed before its first commit") as caught:
+    with pytest.raises(TargetError, match="is not in the ledger any more") as caught:
         find_newest(loads)
     assert first in str(caught.value.hint)
     second = load(loads, target(write_more(tmp_path, "second", 5)))
@@ -242,7 +242,7 @@ def test_latest_is_no_older_load_if_the_newest_has_failed(loads: Loads, tmp_path
         other.execute("SELECT FROM penstock.loads WHERE id = %s FOR UPDATE", [second])
         with pytest.raises(DataError):
             load(loads, target(bad))
-    with pytest.raises(TargetError, match="failed before its first commit"):
+    with pytest.raises(TargetError, match="is not in the ledger any more"):
         find_newest(loads)
 
 

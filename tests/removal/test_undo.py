@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 import penstock
+from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from penstock.removal.decide import refuse_load
@@ -98,6 +99,40 @@ def test_latest_is_the_newest_load(loads: Loads, tmp_path: Path) -> None:
     assert penstock.undo("latest", to=loads.conninfo).rows == 300
     assert loads.rows("made") == []
     assert run(loads, path, into="made", create=True)
+
+
+def test_latest_is_no_older_load_after_an_undo(loads: Loads, tmp_path: Path) -> None:
+    """Who undoes twice by mistake loses nothing; nor does one who forgets. The next load is the newest again."""
+    first, second = (run(loads, write(tmp_path / name, range(300))) for name in ("a", "b"))
+    penstock.undo("latest", to=loads.conninfo)
+    with pytest.raises(TargetError, match=f"{second}, is not in the ledger any more") as caught:
+        penstock.undo("latest", to=loads.conninfo)
+    assert first in str(caught.value.hint)
+    assert loads.count() == 302
+    third = run(loads, tmp_path / "b")
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        view.forget(view.find_newest("latest"), keeps_rows=True)
+        with pytest.raises(TargetError, match=f"{third}, is not in the ledger"):
+            view.find_newest("latest")
+    assert penstock.undo(first, to=loads.conninfo).rows == 300
+
+
+def test_plan_names_what_refers_to_the_rows_and_which_right_is_missing(loads: Loads, tmp_path: Path) -> None:
+    """ON DELETE CASCADE would delete rows of others."""
+    loads.execute("ALTER TABLE t ADD PRIMARY KEY (a); CREATE TABLE c (a int REFERENCES t ON DELETE CASCADE)")
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    (table,) = penstock.undo(load_id, to=loads.conninfo, plan=True).tables
+    assert table.referrers == ("public.c (c_a_fkey): deletes its rows, too",)
+    loads.execute(
+        "CREATE ROLE reader; GRANT USAGE ON SCHEMA penstock TO reader; GRANT SELECT ON t TO reader;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO reader;"
+        f"SET session_replication_role = replica; UPDATE penstock.loads SET owner = 'reader' WHERE id = '{load_id}'"
+    )
+    try:
+        with pytest.raises(TargetError, match="lacks DELETE"):
+            penstock.undo(load_id, to=loads.conninfo, role="reader", plan=True)
+    finally:
+        loads.execute("DROP OWNED BY reader; DROP ROLE reader")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +431,7 @@ def prune(loads: Loads) -> None:
     loads.execute(
         "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
     )
-    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
         view.prune(age_s=3600)
 
 

@@ -311,7 +311,7 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
             if removed is not None:
-                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id, event=removed[0])
+                run_query(connection, "ledger/note_removed", ledger=self.schema, load=claim.load_id, event=removed[0])
         return removed is not None
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:

@@ -34,6 +34,7 @@ from penstock.loading.plan.gather import Inputs, collect_objects, gather_inputs
 from penstock.loading.plan.notices import server_notices
 from penstock.loading.plan.order import TargetOrder, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
+from penstock.loading.plan.strays import naming_strays
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
@@ -203,7 +204,10 @@ def _look_into_ledgers(ledgers: Ledgers, inputs: Inputs, connection: Connection)
 def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> TargetOrder:
     """Return the planned targets in their order, with what is done with their indexes. Add what is noticed."""
     rules, server = inputs.job.rules, inputs.server
-    planned = [plan_target(gathered, rules, server) for gathered in inputs.targets]
+    planned: list[tuple[TargetPlan, tuple[Notice, ...]]] = []
+    for gathered in inputs.targets:
+        with naming_strays(gathered.objects, first=gathered.sample.source.uri):
+            planned.append(plan_target(gathered, rules, server))
     targets = stage_together([target for target, _ in planned], is_atomic=rules.atomic)
     _refuse_denied(targets, role=server.user)
     # A definition cannot be read while another session has locked the table against readers, so retry these reads.

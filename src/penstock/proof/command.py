@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, tables, takes
 from penstock.cli.output import PROBLEMS, Messages, to_fields, write_result
-from penstock.core.errors import UsageError
+from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.server import describe_server
 from penstock.loading.command.progress import showing_progress
 from penstock.proof.values import TableOutcome, VerifyOutcome
 from penstock.proof.view import describe_table, describe_verification
+
+if TYPE_CHECKING:
+    from penstock.api.ledger_view import LedgerView
 
 Values = Annotated[
     bool,
@@ -61,7 +65,7 @@ def verify(
     outcome: VerifyOutcome | TableOutcome
     with open_ledger(options, allows_standby=not values) as view, showing_progress(messages) as on_progress:
         if into is None:
-            outcome = view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
+            outcome = view.verify(_find_load(view, load_id), values=values, on_progress=on_progress)
         else:
             outcome = view.verify_table(parse_table_name(into), values=values, on_progress=on_progress)
     if as_json:
@@ -75,3 +79,12 @@ def verify(
             write_result([*describe_table(outcome, on_server)])
     if outcome.problems:
         raise typer.Exit(PROBLEMS)
+
+
+def _find_load(view: LedgerView, load_id: str) -> str:
+    try:
+        return view.find_newest(load_id)
+    except TargetError as error:
+        if load_id != "latest" and not set(load_id.lower()) <= set("0123456789abcdef-"):
+            error.hint = f"See penstock loads. If it is a table: penstock verify --into {shlex.quote(load_id)}."
+        raise

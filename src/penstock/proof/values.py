@@ -124,6 +124,8 @@ class VerifyOutcome:
     has_values: bool
     # What was found; of each table at most ten records and ten rows.
     problems: tuple[Notice, ...]
+    # The objects that were not compared, because a later load has loaded another version of them into the table.
+    renewed: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -137,8 +139,18 @@ class VerifyOutcome:
         Unless a key forbids that, a row may stand for equal records of several loads if all together lack rows, and for
         records of two files if each has columns that the other lacks.
         """
-        unsure = any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
-        return self.has_values and not self.problems and not unsure
+        return self.has_values and not self.problems and not self.renewed and not self.is_unsure
+
+    @property
+    def has_all_records(self) -> bool:
+        """Whether all records of the load were compared, so that the values that it has given to rows are known."""
+        is_whole = all(each.compared is not None and not each.corrected for each in self.tables)
+        return self.has_values and not self.renewed and is_whole
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a row may stand for two of the records that were compared."""
+        return any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
 
 
 @slotted
@@ -149,6 +161,10 @@ class FillingLoad:
     is_complete: bool
     # Whether the ledger has the load's sources.
     has_job: bool
+    # Whether the load may have updated rows of others.
+    updates: bool
+    # Whether another load has loaded another version of one of its objects.
+    has_versions: bool
 
 
 @slotted
@@ -165,6 +181,9 @@ class TableOutcome:
     unknown: tuple[str, ...]
     # The rows that the loads have stored, None unless the table must have those alone.
     expected: int | None
+    # The rows that are records of the files in all columns, with null in those that the files lack. None unless values
+    # were to be compared, and a file was loaded in several versions.
+    compared: int | None
     # What is wrong with the loads, and with the table.
     problems: tuple[Notice, ...]
 
@@ -175,5 +194,12 @@ class TableOutcome:
 
     @property
     def is_verified(self) -> bool:
-        """Whether each value of each load was compared, and no problem was found."""
-        return not self.problems and not self.unknown and all(each.is_verified for each in self.loads)
+        """Whether each value of each load was compared, or each row of the table, and no problem was found.
+
+        Versions of files that a later load has loaded anew cannot be compared. If all rows of the table are those of
+        other files, they have left none.
+        """
+        if self.problems or self.unknown or any(each.is_unsure for each in self.loads):
+            return False
+        is_covered = self.compared is not None and self.compared == self.expected
+        return is_covered or all(each.is_verified for each in self.loads)

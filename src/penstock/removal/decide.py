@@ -63,6 +63,11 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
             )
         if not each.is_known:
             raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
+        if not each.may_delete:
+            raise TargetError(
+                f'permission denied to undo load {load_id}: the role lacks DELETE or SELECT on table "{each.table}"',
+                sqlstate="42501",
+            )
         if each.is_old:
             raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
 

@@ -24,6 +24,10 @@ class UndoTable:
     is_known: bool
     # Whether so many transactions have followed that xmin does not tell the load's rows from others.
     is_old: bool
+    # Whether the role has the rights to read and to delete the rows.
+    may_delete: bool
+    # The foreign keys that refer to the table, each with what it does when rows are deleted.
+    referrers: list[str]
     # The values of xmin in the load's rows.
     transactions: list[str]
 
@@ -42,6 +46,8 @@ class UndoneTable:
     stored: int
     # Those of them that were found as the load had stored them, and were removed.
     rows: int
+    # The foreign keys that refer to the table, each with what it does when rows are deleted.
+    referrers: tuple[str, ...]
 
 
 @slotted

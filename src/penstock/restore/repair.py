@@ -20,7 +20,7 @@ from penstock.changes.tables.look import copied_record, group_attached, read_fai
 from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
 from penstock.changes.tables.rebuild import compose_rebuild, drop_records
 from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairStep
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
@@ -205,7 +205,7 @@ class Repairer(Closing):
     def server(self) -> ServerFacts:
         """Return the facts of the server. Raises ServerError."""
         with self._connect.borrow() as connection:
-            return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
+            return read_facts(self._connect, connection)
 
     def plan(self) -> list[RepairStep]:
         """Return what a repair would do. Changes nothing. Raises ServerError, TargetError."""
@@ -224,7 +224,7 @@ class Repairer(Closing):
         TargetError if the ledger cannot be used.
         """
         with self._connect.borrow() as connection:
-            is_local = read_server_facts(connection).is_local
+            is_local = read_facts(self._connect, connection).is_local
         self._connect.refuse_unwritable("repair")
         outcome = RepairOutcome()
         # Use a separate session, because the repair holds the locks of the tables until its session ends.

@@ -55,6 +55,7 @@ WarningCode = Literal[
     "source-changed",
     "source-gone",
     "table-left",
+    "total-line",
     "triggers",
     "unclear-date",
     "unlogged",

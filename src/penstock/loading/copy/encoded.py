@@ -174,7 +174,7 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
             return f"{named}, has no binary encoder"
     obstacles = (
         *_find_common_obstacles(dialect, column_map),
-        ("columns of the files are skipped (--skip)", column_map.keep is not None),
+        ("columns of the files are skipped", column_map.keep is not None),
         ("an empty field behind the last one is dropped", column_map.ends_empty),
         ("there are several null strings (--null)", len(dialect.nulls) != 1),
         ("the null string is not \\N and has a backslash", _has_odd_null(dialect)),

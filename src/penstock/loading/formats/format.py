@@ -320,10 +320,12 @@ class Format(ABC):
             here = [name for name in column_map.columns if name not in others]
             first = [name for name in target.column_map.columns if name not in column_map.columns]
             pairs = ((f"{uri} alone fills", here), ("the first file alone fills", first))
+            merged = "With --add-columns, too, one statement stores the records of all files: "
+            how = merged if target.job.add_columns else "Skip columns with --skip, or "
             raise DataError(
                 "the file has different columns from the first one",
                 detail=f"{'; '.join(f'{who} {list_names(names)}' for who, names in pairs if names)}.",
-                hint=f"Skip columns with --skip, or {target.landing.alone}.",
+                hint=f"{how}{target.landing.alone}.",
             )
         return column_map
 

@@ -25,6 +25,9 @@ _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
 _STAGING_FACTOR = 3.0
 
+# Enough lines for the lengths of columns.
+_SHARE_LINES = 100
+
 
 def estimate_needs(
     works: Sequence[PlannedObject],
@@ -72,7 +75,18 @@ def _estimate_targets(
         size_bytes = text_bytes(group)
         factor = _TABLE_FACTOR + _INDEX_FACTOR * storage.index_count
         factor += _STAGING_FACTOR if target.is_staged else 0
-        yield target, storage, None if size_bytes is None else round(size_bytes * factor)
+        yield target, storage, None if size_bytes is None else round(size_bytes * factor * _share_of_loaded(target))
+
+
+def _share_of_loaded(target: TargetPlan) -> float:
+    """Return the share of the text that is in loaded columns, by lines of the sample. Quotes are not looked at."""
+    keep = target.column_map.keep
+    if keep is None or not format_of(target).is_delimited:
+        return 1.0
+    delimiter = target.dialect.delimiter.encode()
+    lines = [line.split(delimiter) for line in target.sample.head.splitlines()[:_SHARE_LINES]]
+    loaded = sum(len(fields[index]) + 1 for fields in lines for index in keep if index < len(fields))
+    return loaded / sum(len(field) + 1 for fields in lines for field in fields) if loaded else 1.0
 
 
 def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:

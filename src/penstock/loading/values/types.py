@@ -177,6 +177,8 @@ class DecidingValue:
     line: int | None
     # The first 60 bytes of the value.
     value: str
+    # Whether it is in the last line of the file.
+    is_last: bool = False
 
     @property
     def shown(self) -> str:
@@ -304,6 +306,8 @@ class TypedColumn:
     word: DecidingValue | None = None
     # If the column is text, the value because of which it is not read in a notation that is meant for all columns.
     misfit: Misfit | None = None
+    # If the column is text, the value in the last line without which the column would have another type.
+    total: DecidingValue | None = None
 
     @property
     def reason(self) -> str:
