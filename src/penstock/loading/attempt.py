@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.connect.errors import find_hint, is_passing
+from penstock.core.connect.errors import hint_for, is_passing
 from penstock.core.errors import PenstockError, ServerError
 from penstock.core.units import count_nouns
 from penstock.core.values.accounts import BackendIo, Stopwatch
@@ -311,7 +311,7 @@ def _commit_error(failure: CopyFailed) -> PenstockError:
     return ServerError(
         report.message,
         detail=report.detail,
-        hint=find_hint(report.sqlstate),
+        hint=hint_for(report.sqlstate),
         sqlstate=report.sqlstate,
         is_transient=is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
     )

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 
-def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadConditions:
+def list_conditions(
+    plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool
+) -> LoadConditions:
     """Return what costs time for each row of a load, and what the user can change about it.
 
     These are the indexes, foreign keys and row triggers of the tables, the reason for the number of sessions, and the
-    result of `find_choices`. `is_recorded` says whether the load is recorded.
+    result of `list_choices`. `is_recorded` says whether the load is recorded.
     """
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
@@ -38,11 +40,11 @@ def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *,
         sessions_why=plan.sessions.reason,
         is_import=plan.route.is_import,
         droppable=tuple(name for target in plan.targets for name in target.indexes.droppable),
-        choices=find_choices(plan, house, accounts, is_recorded=is_recorded),
+        choices=list_choices(plan, house, accounts, is_recorded=is_recorded),
     )
 
 
-def find_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
+def list_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
     """Return what the user can change about a load, as keys of CHOICES in their order.
 
     `accounts` are what the load has counted. `is_recorded` says whether the load is recorded.

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.ledger.ledger import Ledger
 from penstock.loading.formats.format import ReadTools
 from penstock.loading.values.plan import LoadPlan, SessionPlan
@@ -101,7 +101,7 @@ class Patience:
         sleep(delay_s)
 
 
-@frozen
+@slotted
 class NextAttempt:
     """The options of the next attempt, which follow from earlier attempts.
 
@@ -221,7 +221,7 @@ class Lease(Protocol):
         """Restore the settings. If `is_patient` is true, retry after transient errors for the time of --retry-for."""
 
 
-@frozen
+@slotted
 class LoadTools(ReadTools):
     """What a load uses: connections, sources, the ledger, callbacks, clock and sleep."""
 

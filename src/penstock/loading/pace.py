@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
 from penstock.loading.values.plan import SessionPlan
 
@@ -85,7 +85,7 @@ def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> Sess
     return replace(plan, initial=min(plan.initial, share), maximum=share, reason=reason)
 
 
-@frozen
+@slotted
 class Pace:
     """The state of the search for the best number of sessions."""
 

@@ -111,7 +111,7 @@ class _LoadRun:
         for step in self._steps_at_end():
             with self._timing(step.name):
                 outcome = step.conclude(load, outcome)
-        return replace(outcome, share=load.claimed.member.find_share(load.load_id, load.at_end))
+        return replace(outcome, share=load.claimed.member.read_share(load.load_id, load.at_end))
 
     def _confirm_at_end(self) -> FinishedLoad | None:
         """Return the load's totals if the server that is writable now has the load as complete.

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The totals of all attempts of one load in this process. `began_s` is when the load began; times are of one clock."""
+    """The totals of all attempts of one load in this process.
+
+    `began_s` is when the load began, by the clock of `now_s`.
+    """
 
     def __init__(self, *, began_s: float) -> None:
         self.began_s = began_s
@@ -82,7 +85,7 @@ class Tally:
             self._steps_s[name] = self._steps_s.get(name, 0.0) + seconds
 
     def account(self, outcome: LoadOutcome, *, now_s: float) -> LoadOutcome:
-        """Return the outcome with what the load has counted until `now_s`: seconds, bytes, rows and the server's I/O."""
+        """Return the outcome with what the load has counted until `now_s`: seconds, bytes, rows and I/O."""
         accounts = LoadAccounts(
             elapsed_s=now_s - self.began_s,
             rows_s=self._rows_s,

@@ -80,10 +80,10 @@ class LoadWatch:
     def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
         if outcome is None or outcome.accounts is None:
             return None
-        from penstock.loading.choices import describe_load, find_setting  # noqa: PLC0415 (short loads do not need it)
+        from penstock.loading.choices import describe_load, list_conditions  # noqa: PLC0415 (short loads do not need it)
 
         details = describe_load(self._plan, outcome)
-        setting = find_setting(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
+        setting = list_conditions(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
         return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
     def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:

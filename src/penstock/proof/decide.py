@@ -142,7 +142,7 @@ def check_rows(table: VerifiedTable) -> Iterator[Notice]:
         yield differs(str(table.table), message)
 
 
-def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
+def count_expected(tables: Sequence[VerifiedTable]) -> int | None:
     """Return how many rows a table has if it has those of its loads alone, None if it may have others.
 
     `tables` is the table after each load whose rows must be in it, the oldest first.

@@ -34,8 +34,8 @@ from penstock.loading.claim.facts import (
     check_depth,
     check_importable,
     check_objects,
-    find_facts,
-    find_tables,
+    map_tables,
+    read_targets,
     warn_of_unpublished,
 )
 from penstock.loading.claim.member import JointMember, Member
@@ -59,7 +59,10 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 class Claimed(NamedTuple):
-    """A load that this process has claimed, and the session that holds the load's lock. The caller closes the session."""
+    """A load that this process has claimed, and the session that holds the load's lock.
+
+    The caller closes the session.
+    """
 
     load: ClaimedLoad
     connection: Connection
@@ -303,7 +306,10 @@ def _lead(
 def _claim_objects(
     reader: FactsReader, member: Member, created: Mapping[TableName, CreatedTable], unreadable: Collection[int]
 ) -> ClaimedLoad | NothingToDo:
-    """Read the facts, decide, and write the decisions. Start again if another load claims one of the objects meanwhile."""
+    """Read the facts, decide, and write the decisions.
+
+    Start again if another load has claimed one of the objects since the facts were read.
+    """
     plan, tools = reader.plan, reader.tools
     while True:
         facts = reader.read(created)
@@ -334,7 +340,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         # The load has ended since, or its lock now belongs to another load.
         raise _passing(member.waited_for)
     decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
-    tables = find_facts(plan, {}, connection)
+    tables = read_targets(plan, {}, connection)
     landings = _read_landings(reader, tables, load_id, group_objects(facts, decision))
     number = register(connection, schema, load_id, lock=member.process.lock, client=member.process.client)
     claim = Claim(load_id=load_id, epoch=0, is_resumed=True, member=number)
@@ -354,7 +360,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         left=decision.left,
         skipped=decision.skipped,
         landings=landings,
-        tables=find_tables(plan, tables, {}, landings),
+        tables=map_tables(plan, tables, {}, landings),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LeftOutError, SourceError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-@frozen
+@slotted
 class ObjectDecision:
     """What a load does with one object: add it to the load, resume it, skip it, or leave it to another load."""
 
@@ -45,7 +45,7 @@ class ObjectDecision:
         return self.action in ("new", "resume")
 
 
-@frozen
+@slotted
 class ClaimFacts:
     """What decides which objects a load loads: the objects as they are now, and what the ledger knows of them."""
 
@@ -62,7 +62,7 @@ class ClaimFacts:
     created: Mapping[TableName, CreatedTable]
 
 
-@frozen
+@slotted
 class LoadDecision:
     """What is done with each object of a load."""
 
@@ -92,7 +92,7 @@ class LoadDecision:
         return tuple(each.item.uri for each in self.objects if each.action == "left")
 
 
-@frozen
+@slotted
 class NothingToDo:
     """The result if this process has nothing to load, and has recorded no load.
 

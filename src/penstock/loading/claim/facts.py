@@ -173,7 +173,7 @@ def target_oids(plan: LoadPlan, created: Mapping[TableName, CreatedTable]) -> li
     return [target.facts.oid if target.facts is not None else created[target.table].oid for target in plan.targets]
 
 
-def find_facts(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connection: Connection) -> list[TableFacts]:
+def read_targets(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connection: Connection) -> list[TableFacts]:
     """Return what the catalogue says of each target's table, in the order of the job, including tables just created."""
     facts = []
     for target in plan.targets:
@@ -187,7 +187,7 @@ def find_facts(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connec
     return facts
 
 
-def find_tables(
+def map_tables(
     plan: LoadPlan,
     facts: Sequence[TableFacts],
     created: Mapping[TableName, CreatedTable],

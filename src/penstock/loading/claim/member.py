@@ -70,7 +70,10 @@ _MOST_OBJECTS = 64
 
 
 class Member:
-    """This process as the only member of a load. It has all objects. The load's lock shows that the process is alive."""
+    """This process as the only member of a load. It has all objects.
+
+    The load's lock shows that the process is alive.
+    """
 
     # Whether this process runs the steps before and after the rows.
     leads = True
@@ -147,7 +150,7 @@ class Member:
         """
         return error
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
         """Return what this process has loaded of a complete load, or None if it was the load's only member.
 
         `at_end` calls a function with a session in which the ledger is read.
@@ -155,7 +158,10 @@ class Member:
         return None
 
     def leave(self) -> bool:
-        """End this member, so that others can claim its objects. Return whether another live member continues the load."""
+        """End this member, so that others can claim its objects.
+
+        Return whether another live member continues the load.
+        """
         return False
 
     def close(self) -> None:
@@ -383,7 +389,7 @@ class JointMember(Member):
         again.is_transient = True
         return again
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
         """Return how many rows and objects this process has loaded of a complete load.
 
         The result also has the number of members that loaded rows. If the ledger cannot be read, show a notice and
@@ -407,9 +413,10 @@ class JointMember(Member):
             return None
 
     def leave(self) -> bool:
-        """End this member, so that others can claim its objects. Return whether another live member continues the load.
+        """End this member, so that others can claim its objects.
 
-        If the server cannot be reached, the result is false, and the other members end this one.
+        Return whether another live member continues the load. If the server cannot be reached, the result is false, and
+        the other members end this one.
         """
         seen = None
         try:
