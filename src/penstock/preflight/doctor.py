@@ -28,9 +28,9 @@ from penstock.core.connect.errors import in_transaction, is_passing, read_report
 from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import cpu_count, read_machine
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, send_query
 from penstock.core.values.diagnosis import Diagnosis, refusal, refusal_of
 from penstock.core.values.inspection import (
@@ -332,7 +332,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
 _DEFAULT_REGION = "us-east-1"
 
 
-@frozen
+@slotted
 class LoadExamination:
     """A planned load, and the endpoints by which its S3 buckets are reached."""
 
@@ -342,7 +342,7 @@ class LoadExamination:
     routes: tuple[S3Bucket, ...]
 
 
-@frozen
+@slotted
 class DoctorResult:
     """What doctor found: the facts of a server, and the findings that say what they mean for a load."""
 
@@ -388,7 +388,7 @@ def diagnose(
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
-    findings = [*judge(found, creates=creates, publishes=publishes), *find_risks(connect)]
+    findings = [*judge(found, creates=creates, publishes=publishes), *read_risks(connect)]
     if aws is not None:
         findings += (
             [describe_silence(aws)]
@@ -396,7 +396,7 @@ def diagnose(
             else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
         )
     planned: LoadExamination | None = None
-    if found.pooler is None and (found_refusal := connect.find_refusal("load")) is not None:
+    if found.pooler is None and (found_refusal := connect.explain_unwritable("load")) is not None:
         findings.append(found_refusal)
     if request is not None and would_load(findings):
         try:
@@ -408,7 +408,7 @@ def diagnose(
     return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
 
 
-def find_risks(connect: ConnectionFactory) -> tuple[Diagnosis, ...]:
+def read_risks(connect: ConnectionFactory) -> tuple[Diagnosis, ...]:
     """Return findings about what does not slow the server now but will stop it, such as exhausted transaction numbers.
 
     They are found in one reading of the server. Raises ServerError.

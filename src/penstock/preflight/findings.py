@@ -48,7 +48,7 @@ _SERVICE_PARAMETERS = {
 }
 
 
-def find_followers(found: Inspection) -> Iterator[Diagnosis]:
+def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
     """Yield findings about standbys and lost replication slots."""
     for standby in found.standbys or ():
         yield from _judge_standby(standby)
@@ -87,7 +87,7 @@ def _judge_standby(standby: StandbyRow) -> Iterator[Diagnosis]:
         yield warning("standbys", text)
 
 
-def find_durability(found: Inspection) -> Iterator[Diagnosis]:
+def _judge_durability(found: Inspection) -> Iterator[Diagnosis]:
     """Yield findings about settings with which the server can lose committed rows, or which harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
@@ -107,7 +107,7 @@ def find_durability(found: Inspection) -> Iterator[Diagnosis]:
         yield note("settings", f"changed, and waiting for a restart of the server: {', '.join(pending)}")
 
 
-def find_space(found: Inspection) -> Iterator[Diagnosis]:
+def _judge_space(found: Inspection) -> Iterator[Diagnosis]:
     """Yield findings about nearly full disks, and about a disk with less free space for WAL than max_wal_size."""
     if found.host is None:
         return
@@ -125,7 +125,7 @@ def find_space(found: Inspection) -> Iterator[Diagnosis]:
             yield from find_full_disk(f"{volume.device} ({volume.holds})", volume.free_bytes, volume.size_bytes)
 
 
-def find_managers(found: Inspection) -> Iterator[Diagnosis]:
+def _judge_managers(found: Inspection) -> Iterator[Diagnosis]:
     """Yield notes about tools that manage the server's settings, and about facts that could not be read."""
     for manager in found.managers:
         yield note(
@@ -174,10 +174,10 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
         *_judge_ledger(found, publishes=publishes),
         *_judge_table(found, creates=creates),
         *_judge_rights(found, creates=creates),
-        *find_followers(found),
-        *find_durability(found),
-        *find_space(found),
-        *find_managers(found),
+        *_judge_followers(found),
+        *_judge_durability(found),
+        *_judge_space(found),
+        *_judge_managers(found),
     ]
     return sort_findings(findings)
 

@@ -22,7 +22,7 @@ from psycopg import sql
 from penstock.core.catalogue.staging import OBJECT_COLUMN, POSITION_COLUMNS, make_landing_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
@@ -60,7 +60,7 @@ _SENT = TableName(schema="pg_temp", name="penstock_sent")
 _REASON = Reason(message="is not in the table")
 
 
-@frozen
+@slotted
 class _ComparedColumns:
     """Columns in which records are compared with the table."""
 

@@ -148,7 +148,7 @@ def check_rows(table: VerifiedTable) -> Iterator[Notice]:
         yield differs(str(table.table), message)
 
 
-def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
+def count_expected(tables: Sequence[VerifiedTable]) -> int | None:
     """Return how many rows a table has if all its rows are those of the given loads, None if it may have other rows.
 
     `tables` describes the table once for each load whose rows must be in it, the oldest load first.

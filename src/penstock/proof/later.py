@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from psycopg import sql
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_key import Key, same_key, same_lack
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UPDATED_COLUMN = "penstock_updated"
 
 
-@frozen
+@slotted
 class _Upsert:
     """The records that a load has merged, in a temporary table."""
 

@@ -13,7 +13,7 @@ from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
-from penstock.proof.decide import find_expected, refuse_hidden
+from penstock.proof.decide import count_expected, refuse_hidden
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_before
@@ -66,7 +66,7 @@ def verify_table(
             if load.updates and not (done is not None and done.has_all_records):
                 later.obstacle = load.load_id
     tables = [found for each in verified for found in each.tables]
-    expected = find_expected(tables) if len(verified) == len(staying) else None
+    expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
         message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
         problems.append(differs(str(table.table), message))

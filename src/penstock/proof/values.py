@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 
@@ -16,7 +16,7 @@ def differs(where: str, message: str, *, line: int | None = None, record: str | 
     return Notice(code="differs", uri=where, message=message, line=line, record=record)
 
 
-@frozen
+@slotted
 class TypeWithoutBinary:
     """A row of without_binary.sql: a column whose values have no binary form, and the type that has no binary output.
 
@@ -27,7 +27,7 @@ class TypeWithoutBinary:
     type_name: str
 
 
-@frozen
+@slotted
 class VerifiedTable:
     """One table of a load: a row of proof_tables.sql, and what was counted and compared."""
 
@@ -115,7 +115,7 @@ class VerifiedTable:
         return self.rows is not None and self.floor_of_all is not None and self.rows < self.floor_of_all
 
 
-@frozen
+@slotted
 class VerifyOutcome:
     """What was verified of one load: its tables, with what was counted and compared, and what is wrong."""
 
@@ -160,7 +160,7 @@ class VerifyOutcome:
         return any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
 
 
-@frozen
+@slotted
 class FillingLoad:
     """A row of loads_of_table.sql: a load with objects that fill a table."""
 
@@ -174,7 +174,7 @@ class FillingLoad:
     has_versions: bool
 
 
-@frozen
+@slotted
 class TableOutcome:
     """What verifying all loads that have filled a table has found."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 
-@frozen
+@slotted
 class UndoTable:
     """A row of undo_tables.sql: a table with rows of a load, and the transactions that stored them."""
 
@@ -37,7 +37,7 @@ class UndoTable:
         return TableName(schema=self.schema, name=self.name)
 
 
-@frozen
+@slotted
 class UndoneTable:
     """The rows that an undo has removed from a table, or would remove."""
 
@@ -50,7 +50,7 @@ class UndoneTable:
     referrers: tuple[str, ...]
 
 
-@frozen
+@slotted
 class UndoOutcome:
     """The rows that an undo has removed from all tables of a load, or would remove."""
 

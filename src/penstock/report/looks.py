@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GB, MB, format_count, format_duration
 from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
@@ -21,7 +21,7 @@ _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
 
-@frozen
+@slotted
 class Table:
     """A table of text on the page."""
 
@@ -32,7 +32,7 @@ class Table:
     note: str = ""
 
 
-@frozen
+@slotted
 class ShownRecording:
     """One recording with all that the page shows of it."""
 

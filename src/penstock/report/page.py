@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import check_writable, write_file
+from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.words import visible_page
 from penstock.report import looks as shown
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _FARTHEST = 4.0
 
 
-@frozen
+@slotted
 class Curve:
     """A named line, area, limit or set of marks of a chart. `kind` is "line", "area", "limit" or "mark".
 
@@ -69,7 +69,7 @@ class Curve:
         return say(mean(self.pieces)), say(max((piece.value for piece in self.pieces), default=None))
 
 
-@frozen
+@slotted
 class Chart:
     """A chart of one recording, with the curves that its table lists."""
 
@@ -78,7 +78,7 @@ class Chart:
     curves: tuple[Curve, ...]
 
 
-@frozen
+@slotted
 class Section:
     """A section of the page, with a chart or a table for each recording."""
 

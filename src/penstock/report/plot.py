@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import check_writable, write_file
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
 
 
-@frozen
+@slotted
 class Point:
     """One point of a line: the median of the measured values, with the lowest and the highest."""
 
@@ -51,7 +51,7 @@ class Point:
         return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
-@frozen
+@slotted
 class Line:
     """The points of one measured series, with its name."""
 
@@ -61,7 +61,7 @@ class Line:
     is_published: bool = False
 
 
-@frozen
+@slotted
 class Plot:
     """The title, the labels of the axes, the lines and the notes of a plot."""
 

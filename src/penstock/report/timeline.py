@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.values.device import CounterRow, DeviceCounters, is_reset, rates
 from penstock.report.plot import STYLES
@@ -238,7 +238,7 @@ _SIZE = (6.4, 2.3)
 _ROOM_ABOVE = 1.08
 
 
-@frozen
+@slotted
 class TimePlot:
     """The curves of one drawing. Each has the means in equal parts of the time, None where nothing was recorded."""
 

@@ -23,7 +23,7 @@ from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairSt
 from penstock.core.catalogue.facts import read_facts
 from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.ledger.schema import find_named_ledger
 from penstock.ledger.upkeep import drop_left_staging, find_left_staging
 from penstock.settings.backend import SettingsBackend, open_backend
@@ -313,7 +313,7 @@ class Repairer(Closing):
         )
 
 
-@frozen
+@slotted
 class _Server:
     """The settings of a server, its leases, and the context in which its changes are found and restored."""
 
