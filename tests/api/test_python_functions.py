@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.part("rest")
 def test_sources_of_every_kind_are_loaded_together(database18: str, tmp_path: Path) -> None:
     """Paths, text, and file objects: binary, text, compressed, with a name that is a pattern, or none."""
     (tmp_path / "1.csv").write_text("id,name\n1,a\n")

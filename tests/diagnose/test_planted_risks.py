@@ -47,6 +47,7 @@ def codes_of_risks(recorded: Recording) -> set[str]:
     return {each.code for each in examine(recorded).risks} - {"disk-full"}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_autovacuum_that_prevents_wraparound_is_named_with_its_age(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -120,6 +121,7 @@ SHARE = (
 )
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_what_will_stop_the_server_is_named_before_it_does(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -191,6 +193,7 @@ def test_each_sequence_that_ends_is_a_risk(new_server: Callable[..., EmbeddedSer
     }
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """A transaction is larger than the memory of decoding; beside it a slot whose transactions fit has none."""
@@ -215,6 +218,7 @@ def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer]
         assert codes_of_risks(taken.recording) == expected
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """It has never archived a segment, so the first one that failed is the oldest of those that are kept."""
@@ -237,6 +241,7 @@ def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., E
     assert codes_of_risks(taken.recording) == set()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_page_whose_checksum_is_wrong_is_counted(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """VACUUM FULL writes the table past the server's buffers, so that the page is read from the disk."""
@@ -260,6 +265,7 @@ def test_page_whose_checksum_is_wrong_is_counted(new_server: Callable[..., Embed
     assert codes_of_risks(taken.recording) == {"checksum-failures"}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_subtransactions_that_do_not_fit_their_cache_are_named(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -288,6 +294,7 @@ def test_subtransactions_that_do_not_fit_their_cache_are_named(
     assert "subtransaction_buffers" in risk.remedy
 
 
+@pytest.mark.part("rest")
 def test_disk_of_temporary_files_that_was_full_is_named_though_it_is_free_again(
     new_server: Callable[..., EmbeddedServer], small_device: Path
 ) -> None:
@@ -347,6 +354,7 @@ def computing(conninfo: str, statement: str) -> list[str]:
     return [each.code for each in diagnose(taken.recording)]
 
 
+@pytest.mark.part("rest")
 def test_search_without_an_index_is_told_from_one_with_an_index(
     new_server: Callable[..., EmbeddedServer], debian15: int
 ) -> None:
@@ -373,6 +381,7 @@ def test_search_without_an_index_is_told_from_one_with_an_index(
     assert not OF_STATEMENTS & {*computing(conninfo, by_index)}
 
 
+@pytest.mark.part("rest")
 def test_foreign_key_without_an_index_is_named_until_it_has_one(database18: str) -> None:
     """Rows of the referenced table are deleted: each looks for rows that refer to it."""
     execute(

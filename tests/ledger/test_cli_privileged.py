@@ -127,6 +127,7 @@ def cut_short(tenant: Tenant, path: Path) -> str:
     return str(tenant.admin.execute("SELECT id::text FROM penstock.loads")[0][0])
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("kind", _PLANTS)
 def test_superuser_runs_nothing_of_who_owns_the_ledger(
     penstock: Run, tenant: Tenant, path: Path, tmp_path: Path, kind: str

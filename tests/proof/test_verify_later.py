@@ -169,6 +169,7 @@ def test_rows_of_a_view_are_not_counted(loads: Loads, path: Path) -> None:
 # ---------------------------------------------------------------- later loads and files
 
 
+@pytest.mark.part("rest")
 def test_key_that_a_later_load_has_updated_is_not_what_the_first_one_stored(loads: Loads, tmp_path: Path) -> None:
     """Each key's last record is compared, over all files of a load."""
     loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")

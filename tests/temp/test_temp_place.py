@@ -74,6 +74,7 @@ def _spill_and_find(placed: PlacedServer, conninfo: str) -> int:
         return len(list(placed.directory.glob(f"PG_*/pgsql_tmp/pgsql_tmp{session.info.backend_pid}.*")))
 
 
+@pytest.mark.part("rest")
 def test_temporary_work_goes_there_and_back_again(servers: ServerPool, pg_major: int | None) -> None:
     """On each version; what was before is restored in all four places where it can be seen."""
     with placed_server(servers, pg_major or USUAL_MAJOR) as placed:
@@ -103,6 +104,7 @@ def test_role_and_database_have_settings_of_their_own(roles: PlacedServer) -> No
     roles.remove()
 
 
+@pytest.mark.part("rest")
 def test_placing_again_changes_nothing_more(placed: PlacedServer) -> None:
     """The same directory and scope; another scope is refused."""
     placed.place()
@@ -180,6 +182,7 @@ def test_what_somebody_changed_since_stays(placed: PlacedServer) -> None:
     ]
 
 
+@pytest.mark.part("rest")
 def test_remove_restores_the_setting_before_it_waits_for_what_is_temporary(placed: PlacedServer) -> None:
     """Otherwise reports that spill all the time could never be brought to stop; what is there meanwhile is named."""
     before = placed.snapshot()
@@ -354,6 +357,7 @@ def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:
     assert "quote capitals" in str(caught.value.hint)
 
 
+@pytest.mark.part("rest")
 def test_repair_leaves_a_place_that_was_completed(
     placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -297,9 +297,10 @@ def rejects(
 ) -> list[RejectCause]:
     """Return why records of a load were rejected, the most frequent cause first. The role must have run the load.
 
-    `load_id` is as in `retry`. With `file`, also write the rejected records to this file. Records of different headers,
-    dialects or tables go to files of their own, whose names are that of `file` with a number. Raises SourceError,
-    ServerError, TargetError.
+    `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. With
+    `file`, also write the rejected records to this file, which is replaced if it exists. If their headers, dialects or
+    tables differ, several files are written, such as bad.csv and bad-2.csv. Raises SourceError, ServerError,
+    TargetError.
     """
     with _open_ledger(to, options) as view:
         whole_id = view.find_rejecting(load_id)

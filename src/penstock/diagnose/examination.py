@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.autovacuum import Autovacuum
 from penstock.diagnose.rules.background import CommitWaits, InternalLocks, IoWaits, StandbysBehind, WalWrites
@@ -70,7 +70,7 @@ _EFFECTS = {
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
 
-@frozen
+@slotted
 class Findings:
     """What limits the workload, with the share of time of each limit, and all waits."""
 

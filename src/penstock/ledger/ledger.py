@@ -212,7 +212,11 @@ class Ledger:
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
-        """Remove objects from a claimed load. Raises TargetError, and removes none, if a record of one is committed."""
+        """Remove the objects with these numbers from a claimed load.
+
+        Raises TakenOverError, and removes none, if the load has committed any of their records, if it does not have one
+        of the objects, or if another process has claimed it. Also raises ServerError.
+        """
         lock = self._compose("SELECT FROM ONLY {objects} WHERE load = %s AND number = ANY (%s) FOR UPDATE")
         query = self._compose(
             "DELETE FROM ONLY {objects} AS o WHERE o.load = %s AND o.number = ANY (%s)"
@@ -307,7 +311,7 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
             if removed is not None:
-                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id, event=removed[0])
+                run_query(connection, "ledger/note_removed", ledger=self.schema, load=claim.load_id, event=removed[0])
         return removed is not None
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:

@@ -224,6 +224,7 @@ def test_publications_are_told(connection: Connection, user_conninfo: str) -> No
     assert [(each.name, each.is_all_tables) for each in found] == [("everything", True), ("one", False)]
 
 
+@pytest.mark.part("rest")
 def test_archiver_that_fails_is_told(new_server: Callable[..., EmbeddedServer]) -> None:
     """A command that fails is counted, with the time; one that works after it ends the failing."""
     server = new_server(archive_mode="on", archive_command="false", wal_level="replica")
@@ -254,6 +255,7 @@ def _archiver(conninfo: str) -> Archiver:
     return found
 
 
+@pytest.mark.part("rest")
 def test_setting_that_waits_for_a_restart_is_told(new_server: Callable[..., EmbeddedServer]) -> None:
     """pending_restart is pg_settings' word, once the new value was read."""
     conninfo = new_server().ensure_running()
@@ -305,6 +307,7 @@ def pair(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Pair]:
         server.stop("immediate")
 
 
+@pytest.mark.part("rest")
 def test_standby_is_told_with_lag(pair: Pair) -> None:
     """By its application name, with what it has not replayed."""
     [standby] = inspect(pair.primary.conninfo()).standbys or ()

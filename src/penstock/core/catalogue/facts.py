@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from penstock.core.connect.connection import Connection, describe_connection
+from penstock.core.connect.connection import Connection, ConnectionFactory, describe_connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.route import is_loopback
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
 from penstock.core.values.server import Distributed, ServerFacts
 
 
-@frozen
+@slotted
 class ServerRow:
     """The row of server.sql: the server, the database, and how many more connections the role could open."""
 
@@ -39,6 +39,11 @@ def read_server_facts(connection: Connection) -> ServerFacts:
     Raises ServerError.
     """
     return ask_server_facts(connection)()
+
+
+def read_facts(connect: ConnectionFactory, connection: Connection) -> ServerFacts:
+    """Return the facts of a connection's server, and whether it is penstock's own. Raises ServerError."""
+    return replace(read_server_facts(connection), is_embedded=connect.is_embedded)
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:

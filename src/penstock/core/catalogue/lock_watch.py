@@ -78,7 +78,11 @@ class LockWatch:
             self._pids[session] = session.info.backend_pid
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at a session that waits, unless it is the one by which this watch looks."""
+        """Begin to look at what a session waits for, until `end`. Does nothing in the thread of the watch.
+
+        The watch's thread calls `on_conflict`, possibly more than once, if another session of the same factory may
+        block this one for ever.
+        """
         if threading.current_thread() is self._thread:
             return
         with self._lock:
@@ -180,7 +184,7 @@ def watch_locks(connect: ConnectionFactory) -> LockWatch:
     return connect.watch
 
 
-def find_limit_s(session: psycopg.Connection[Any]) -> float:
+def read_limit_s(session: psycopg.Connection[Any]) -> float:
     """Return how many seconds a session may wait for locks of sessions that are not penstock's."""
     watch = session.watch if isinstance(session, WatchedConnection) else None
     return watch.limit_s if isinstance(watch, LockWatch) else DEFAULT_LIMIT_S

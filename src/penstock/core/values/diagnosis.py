@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 Confidence = Literal["too few samples", "low", "medium", "high"]
 
 
-@frozen
+@slotted
 class Evidence:
     """A number that supports a diagnosis: its name, its value, and its unit."""
 
@@ -20,7 +20,7 @@ class Evidence:
     unit: str
 
 
-@frozen
+@slotted
 class Diagnosis:
     """One thing that is right or wrong with a server, a table or a workload."""
 

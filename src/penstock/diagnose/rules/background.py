@@ -247,7 +247,10 @@ class IoWaits:
         self._short = ActivityTally()
 
     def see(self, moments: Sequence[Moment]) -> None:
-        """Count the sessions of a sample that wait so. The rules see the sample afterwards."""
+        """Count the sessions of a sample that wait for I/O or WAL.
+
+        Call this before the rules see the same sample, because they read the sums.
+        """
         for moment in moments:
             if moment.wait.startswith(("io:datafile", "io:aio", "io:slru")) or moment.wait == "ipc:bufferio":
                 self.data.add(moment)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import KIB, MB
 from penstock.core.values.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.diagnose.batches import BULK_BYTES
@@ -59,7 +59,7 @@ class Rule(Protocol):
         """Return the diagnoses from all samples; an empty list if this rule finds no limit."""
 
 
-@frozen
+@slotted
 class Case:
     """The sums of a whole recording."""
 

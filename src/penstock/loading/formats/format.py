@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from isal import isal_zlib
 
 from penstock.core.errors import DataError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
 from penstock.core.values.source import ObjectSample, Range
 from penstock.core.words import list_names
@@ -181,7 +181,7 @@ Depth = Literal["dialect", "columns", "records"]
 _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 
-@frozen
+@slotted
 class ReadTools:
     """What is needed to open objects."""
 
@@ -320,10 +320,12 @@ class Format(ABC):
             here = [name for name in column_map.columns if name not in others]
             first = [name for name in target.column_map.columns if name not in column_map.columns]
             pairs = ((f"{uri} alone fills", here), ("the first file alone fills", first))
+            merged = "With --add-columns, too, one statement stores the records of all files: "
+            how = merged if target.job.add_columns else "Skip columns with --skip, or "
             raise DataError(
                 "the file has different columns from the first one",
                 detail=f"{'; '.join(f'{who} {list_names(names)}' for who, names in pairs if names)}.",
-                hint=f"Skip columns with --skip, or {target.landing.alone}.",
+                hint=f"{how}{target.landing.alone}.",
             )
         return column_map
 

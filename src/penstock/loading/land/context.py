@@ -31,7 +31,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import ServerError, SourceError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
@@ -60,7 +60,7 @@ _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
-@frozen
+@slotted
 class LockableRow:
     """The row of lockable.sql: a table or view, and which locks this role may take on it."""
 
@@ -84,10 +84,11 @@ class LockableRow:
 
 
 class TableLocks:
-    """The locks that one transaction needs: the OID of each table with its mode.
+    """Takes the locks that one transaction needs. `wanted` has the mode of each table's lock, by the table's OID.
 
-    Tables that the role may not lock are locked by the statements that need them. If only one table is to be locked,
-    the first attempt leaves this to the statement too. Methods raise ServerError, TargetError.
+    A table for which the role may not use LOCK TABLE is not locked here, but by the transaction's later statements. If
+    `wanted` has only one table, the first call of `take` also leaves the lock to them. Methods raise ServerError,
+    TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
@@ -174,7 +175,7 @@ def _read_deadlock_timeout(connection: Connection) -> float:
 _log = logging.getLogger(__name__)
 
 
-@frozen
+@slotted
 class ReferencingRow:
     """The row of truncate_referencing.sql: a foreign key of another table that refers to the table or a partition."""
 
@@ -237,7 +238,7 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
 _Result = TypeVar("_Result")
 
 
-@frozen
+@slotted
 class TargetLanding:
     """One target that needs more than COPY into its table, with the table that COPY fills in its place."""
 
@@ -267,7 +268,7 @@ class TargetLanding:
         return ((self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items()))
 
 
-@frozen
+@slotted
 class LandingContext:
     """What storing records needs: the load's plan, claim and tools, and the session that holds its lock."""
 
@@ -381,7 +382,7 @@ class LandingMethod:
     def finish(self) -> None:
         """Do what needs not be in the transaction that ends the load, before it."""
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return the locks that `land` takes, by the oids of the tables."""
         return {}
 

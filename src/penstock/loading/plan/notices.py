@@ -116,14 +116,17 @@ def decide_vacuum(
     emptied: Collection[int] = (),
     tuning: LoadTuning = DEFAULT_TUNING,
 ) -> VacuumPlan:
-    """Return what to vacuum and to analyze after a load.
+    """Return the VACUUM and ANALYZE commands to run after a load, and which tables the role may not vacuum.
 
-    `relations` are the tables `filled` (oids) and their partitions. `before` has the same tables by oid, as they were
-    when the load began, as far as this is known. Partitions that the load did not change are skipped. `stored_bytes` is
-    the number of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The
-    tables in `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced
-    the tables in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load
-    alone has filled them.
+    `filled` has the OIDs of the loaded tables. `relations` are these tables and their partitions, ordered by root_oid.
+    `before` has the same relations by OID, as they were when the load began, as far as this is known. Partitions that
+    the load did not change are skipped. `stored_bytes` is how much the load has copied. A table is only analyzed if it
+    is larger than ten times `stored_bytes` and larger than long_vacuum_bytes of `tuning`. `major` is the server's
+    version.
+
+    `analyzed` has the OIDs of tables that were just analyzed: they are only vacuumed. `emptied` has the OIDs of tables
+    that the load has created, truncated or replaced. VACUUM freezes these tables, and tables that had no pages before,
+    because the load alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []

@@ -232,7 +232,7 @@ class Batch:
         return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
 
     def committed_ranges(self) -> list[CommittedRange]:
-        """Return the batch's rows for the ledger's table ranges."""
+        """Return what the ledger's table "ranges" is to record of the batch: one row for each object."""
         return [
             CommittedRange(
                 object_number=number,
