@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api.connect import connect_to
 from penstock.core.errors import LeftOutError, PenstockError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import Housekeeping, Request
 from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
@@ -39,7 +39,7 @@ class Stopped(Exception):
     """The command that started the members has asked them to stop."""
 
 
-@frozen
+@slotted
 class Order:
     """What a member loads, and how it connects. The repr shows no values, because one may be a password."""
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.core.errors import PenstockError
 from penstock.core.values.job import TARGET_KINDS
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import Option, find_option, option_fields
+from penstock.core.values.options import Option, option_fields, option_of
 from penstock.core.words import hide_secrets, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def spell_as_keys(*, is_job_file: bool) -> None:
     _keys.clear()
     if is_job_file:
         fields = (field for kind in TARGET_KINDS for field in option_fields(kind).values())
-        _keys.update({field.name: option for field in fields if (option := find_option(field)) is not None})
+        _keys.update({field.name: option for field in fields if (option := option_of(field)) is not None})
 
 
 def complete_commands(text: str) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from penstock.core.errors import AwsError, SourceError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import CounterRow, VolumeLimits
 from penstock.diagnose.uses import (
@@ -48,7 +48,7 @@ _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 _IOPS_STEP = 1000
 
 
-@frozen
+@slotted
 class Candidate:
     """Storage to which an instance can be changed, with how the workload would run there."""
 
@@ -208,7 +208,7 @@ def _storage(kind: VolumeKind, size_gib: int, *, iops: int | None = None, mib: i
 _LOOKED_BACK = timedelta(hours=1)
 
 
-@frozen
+@slotted
 class StorageReport:
     """Storage, its limits, what a workload asked of it, and the storage that would carry the workload."""
 

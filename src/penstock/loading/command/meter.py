@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WINDOW_S = 20.0
 
 
-@frozen
+@slotted
 class LoadRates:
     """A load's rates over the last seconds, in bytes per second."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap
 from penstock.loading.copy.payload import Encoder, find_kept_type
@@ -37,7 +37,7 @@ KINDS: Final = {
 }
 
 
-@frozen
+@slotted
 class GivingUp:
     """When to send the rest of an object as text, because each block that an encoder declines needs its own COPY."""
 
@@ -206,7 +206,7 @@ def _has_odd_null(dialect: Dialect) -> bool:
     return dialect.format == "text" and "\\" in dialect.nulls[0] and dialect.nulls[0] != "\\N"
 
 
-@frozen
+@slotted
 class CellGains:
     """What a value saves if it is sent in the binary format, in ns: the server's time minus the encoder's time.
 
@@ -267,7 +267,7 @@ GAINS: Final = {
 }
 
 
-def find_gains(major: int) -> CellGains:
+def gains_of(major: int) -> CellGains:
     """Return the gains on a server of a major version."""
     return GAINS[max(first for first in GAINS if first <= max(major, min(GAINS)))]
 

@@ -15,7 +15,7 @@ from typing import Final
 from penstock import _native
 from penstock.core.catalogue.staging import SENT_COLUMNS
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
@@ -56,7 +56,7 @@ def find_kept_type(column: Column | None) -> KeptType:
         return OTHER
     name, modifier = _NAMES[column.base.oid], column.base.modifier
     if name == "numeric":
-        return name, _NO_SCALE if modifier < 0 else _find_scale(modifier)
+        return name, _NO_SCALE if modifier < 0 else _decode_scale(modifier)
     if name == "varchar":
         return (name, modifier - _HEADER) if modifier >= 0 else OTHER
     return name, modifier
@@ -68,10 +68,10 @@ def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
     return () if all(each == OTHER for each in found) else found
 
 
-def _find_scale(modifier: int) -> int:
+def _decode_scale(modifier: int) -> int:
     """Return the scale in a numeric's modifier, a signed number of 11 bits (numeric_typmod_scale in numeric.c).
 
-    >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
+    >>> _decode_scale((10 << 16 | 2) + 4), _decode_scale((5 << 16 | (-3 & 0x7FF)) + 4)
     (2, -3)
     """
     return ((modifier - _HEADER & 0x7FF) ^ 1024) - 1024
@@ -80,7 +80,7 @@ def _find_scale(modifier: int) -> int:
 _TEXT_NULL = "\\N"
 
 
-@frozen
+@slotted
 class Encoder:
     """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
 

@@ -202,7 +202,7 @@ class ObjectSession:
 
     def _import(self, taken: ImportedObject) -> None:
         work, seconds = taken.work, self.totals.seconds
-        spec, place = import_spec(work), find_place(work.source.location, self._region)
+        spec, place = import_spec(work), parse_place(work.source.location, self._region)
         self._guarded(taken, self.session.begin)
         seconds.committing_s += self._watch.lap()
         self._check_version(work, "before")
@@ -280,10 +280,10 @@ def import_spec(work: PlannedObject) -> CopySpec:
     ).spec
 
 
-def find_place(location: str, region: str) -> S3Object:
+def parse_place(location: str, region: str) -> S3Object:
     """Return the bucket and the key of an s3:// URL, in a region.
 
-    >>> find_place("s3://bucket/a/b.csv", "eu-west-1")
+    >>> parse_place("s3://bucket/a/b.csv", "eu-west-1")
     S3Object(bucket='bucket', key='a/b.csv', region='eu-west-1')
     """
     bucket, _, key = location.removeprefix("s3://").partition("/")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 from penstock.core.values.diagnosis import Diagnosis, refusal, refuse
 from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
@@ -38,7 +38,7 @@ _FEATURE = "s3Import"
 _TEXT_HEADER_MAJOR = 15
 
 
-@frozen
+@slotted
 class RouteFacts:
     """The facts from which the route is chosen."""
 

@@ -16,7 +16,7 @@ from penstock.core.catalogue.staging import POSITION_COLUMNS
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_errors import NameRecord, find_position
@@ -64,7 +64,7 @@ _BELONGS: Final = """
 """
 
 
-@frozen
+@slotted
 class ForeignKeyRow:
     """The row of foreign_keys_to.sql: a foreign key to a table from which rows are deleted, itself or by a cascade."""
 
@@ -121,7 +121,7 @@ class ForeignKeyRow:
         return _AND.join(terms)
 
 
-@frozen
+@slotted
 class _TargetRecords:
     """The staged records of a target. `key` is the merge key, None if the records are only inserted."""
 

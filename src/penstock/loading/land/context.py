@@ -31,7 +31,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import ServerError, SourceError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
@@ -60,7 +60,7 @@ _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
-@frozen
+@slotted
 class LockableRow:
     """The row of lockable.sql: a table or view, and which locks this role may take on it."""
 
@@ -178,7 +178,7 @@ def _read_deadlock_timeout(connection: Connection) -> float:
 _log = logging.getLogger(__name__)
 
 
-@frozen
+@slotted
 class ReferencingRow:
     """The row of truncate_referencing.sql: a foreign key of another table that refers to the table or a partition."""
 
@@ -242,7 +242,7 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
 _Result = TypeVar("_Result")
 
 
-@frozen
+@slotted
 class TargetLanding:
     """One target for which the load does more than COPY: its table is truncated, or COPY fills another table first.
 
@@ -279,7 +279,7 @@ class TargetLanding:
         return ((self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items()))
 
 
-@frozen
+@slotted
 class LandingContext:
     """What functions that store records need of a load: its plan, claim and tools, and the session with its lock."""
 
@@ -404,7 +404,7 @@ class LandingMethod:
     def finish(self) -> None:
         """Do the work that can be committed before the transaction that ends the load, such as building indexes."""
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return the mode of each table lock that `land` takes, by the OID of the table."""
         return {}
 

@@ -152,7 +152,7 @@ class Replacement(LandingMethod):
         for landing in self._landings:
             self._finish_replacement(landing)
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
 
         Dropping a foreign key locks both tables.
@@ -212,7 +212,7 @@ class Replacement(LandingMethod):
 
     def _swap(self) -> list[LandedCounts]:
         """Swap all tables once all their locks are held. If a lock cannot be taken, swap none."""
-        wanted = self.find_locks()
+        wanted = self.list_locks()
         locks = TableLocks(self._connection, wanted)
 
         def swap() -> None:
@@ -416,7 +416,7 @@ def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways:
     """Take all locks of the last transaction first if it truncates a table, because readers wait until it ends."""
     if not any(landing.target.landing.truncates for landing in landed):
         return
-    wanted = {oid: mode for way in ways for oid, mode in way.find_locks().items()}
+    wanted = {oid: mode for way in ways for oid, mode in way.list_locks().items()}
     names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
     locks = TableLocks(context.connection, wanted)
     context.with_locks(locks.take, relations=list(wanted), what=f"lock {names}")

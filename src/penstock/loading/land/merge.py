@@ -21,7 +21,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import to_penstock_error, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.job import Keep, Transform
 from penstock.core.values.table import TableFacts, TableName
@@ -52,7 +52,7 @@ def hold_count(table: TableName, stored: int, *, records: int) -> None:
         )
 
 
-@frozen
+@slotted
 class PlanCounts:
     """The counts in EXPLAIN ANALYZE's plan of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
 
@@ -66,7 +66,7 @@ class PlanCounts:
     stored: int
 
 
-@frozen
+@slotted
 class MergeParts:
     """The parts of the statement that merges a staging table into its target, and of its variants."""
 

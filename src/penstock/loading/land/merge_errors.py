@@ -12,7 +12,7 @@ from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITIO
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import NOT_NULL_VIOLATION, to_penstock_error, translate_errors
 from penstock.core.errors import DataError, FileLocation, PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
 
@@ -28,7 +28,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
-@frozen
+@slotted
 class RecordPosition:
     """The position of a staged record in the files."""
 

@@ -15,7 +15,7 @@ from penstock.core.catalogue.staging import SEQUENCE_COLUMN
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.options import quote_name
 from penstock.core.values.table import TableFacts
@@ -27,7 +27,7 @@ _COMMA = sql.SQL(", ")
 _STAGED = "penstock_staged"
 
 
-@frozen
+@slotted
 class UniqueIndex:
     """The row of merge_keys.sql: a unique index, and what keeps it from being the key of INSERT ... ON CONFLICT."""
 
@@ -43,7 +43,7 @@ class UniqueIndex:
     columns: list[str | None]
 
 
-@frozen
+@slotted
 class PartitionColumn:
     """The row of partition_columns.sql: a column by which a table or one of its partitions is partitioned."""
 
@@ -51,7 +51,7 @@ class PartitionColumn:
     name: str | None
 
 
-@frozen
+@slotted
 class KeyColumn:
     """The row of merge_key_columns.sql: a column, and its collation, operator class, < and = in the index."""
 
@@ -67,7 +67,7 @@ class KeyColumn:
     equal: str
 
 
-@frozen
+@slotted
 class ColumnPrivileges:
     """The row of merge_privileges.sql: what this role may do with one column."""
 
@@ -76,7 +76,7 @@ class ColumnPrivileges:
     can_update: bool
 
 
-@frozen
+@slotted
 class Key:
     """The unique index by which a merge finds the row of a record."""
 

@@ -128,7 +128,7 @@ class Staging(LandingMethod):
             hint_missing_right(error, staging_hint(self._context.schema))
             raise
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return the lock modes for the targets' tables, the tables they refer to, and the staging tables, by OID."""
         wanted: dict[int, LockMode] = {oid: "ROW SHARE" for each in self._landings for oid in each.facts.references}
         for each in self._landings:

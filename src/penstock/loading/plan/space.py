@@ -9,8 +9,8 @@ from pathlib import Path
 from penstock.core.catalogue.catalog import DiskForecast, SpaceNeed, TableStorage, read_table_storage
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk, measure_files
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.notice import Notice
@@ -109,7 +109,7 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
     ]
 
 
-@frozen
+@slotted
 class DiskSpace(PlanPart):
     """What the load needs on each disk of the server. With `is_ignored`, it begins even if a disk may become full."""
 
@@ -159,7 +159,7 @@ def text_bytes(works: Sequence[PlannedObject]) -> float | None:
     return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
 
 
-@frozen
+@slotted
 class SpaceGuard:
     """Checks disk space. The server must run on this machine."""
 
