@@ -35,8 +35,8 @@ def verify_table(
 ) -> TableOutcome:
     """Verify each load whose rows must be in a table, and count the table's rows against those of all loads together.
 
-    A load that cannot be verified is a problem of the outcome, and the others are verified all the same. Raises
-    PenstockError.
+    If a load cannot be verified, the outcome has this as a problem, and the other loads are verified. With `values`,
+    each value is compared too. Raises TargetError if no load has filled the table, and PenstockError.
     """
     with connect.borrow() as connection:
         server = read_facts(connect, connection)

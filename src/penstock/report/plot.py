@@ -46,14 +46,14 @@ class Point:
 
     @classmethod
     def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
-        """Return the point for measured values, as multiples of `unit`."""
+        """Return the point at `x` for the values measured there. The point's values are in multiples of `unit`."""
         middle = median(values) / unit
         return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
 @slotted
 class Line:
-    """One measured series."""
+    """The points of one measured series, with its name."""
 
     name: str
     points: tuple[Point, ...]
@@ -63,7 +63,7 @@ class Line:
 
 @slotted
 class Plot:
-    """The content of a plot."""
+    """The title, the labels of the axes, the lines and the notes of a plot."""
 
     title: str
     x_label: str
@@ -74,7 +74,7 @@ class Plot:
 
 
 def check_plot(path: Path) -> None:
-    """Check before the measurement that the plot can be drawn after it. Raises UsageError, SourceError."""
+    """Raise UsageError or SourceError if a plot cannot be drawn into this file. Call it before measuring."""
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
     if find_spec("matplotlib") is None:
