@@ -102,8 +102,8 @@ _HELD_BYTES: Final = 64 * MIB
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
     """Yield an object's blocks. Raise DataError if none of its first records has the right number of fields.
 
-    The first records are all of the blocks with the first 1,000 records, or all records if the object has 2 to 999. If
-    these blocks have more than 64 MiB, nothing is refused.
+    The first records are those in the blocks that contain the first 1,000 records, or all records if the object has 2
+    to 999. If these blocks have more than 64 MiB, nothing is refused.
     """
     encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)

@@ -165,11 +165,12 @@ def judge_header(
 
     A field looks like a value if it is a number, a date, a time or a null. The verdict is
 
-    - certain, if at least two fields, or at least half of them, are names of the table's columns; - none, if at least
-    half of the fields are empty; - if a field looks like a value: likely, if a field is a column of the table;
-    possible, if no field is empty and a number is above a column of text; otherwise none; - certain, if most values of
-    some column are numbers, dates, booleans or nulls, but its first field is not; - certain, if one field is a column
-    of the table and no field is empty.
+    - certain, if at least two fields, or at least half of them, are names of the table's columns;
+    - none, if at least half of the fields are empty;
+    - if a field looks like a value: likely, if a field is a column of the table; possible, if no field is empty
+      and a number is above a column of text; otherwise none;
+    - certain, if most values of some column are numbers, dates, booleans or nulls, but its first field is not;
+    - certain, if one field is a column of the table and no field is empty.
 
     Otherwise all records consist of words, and `_judge_words` decides. An empty first field above row numbers, as R and
     pandas write it, counts as a name.
