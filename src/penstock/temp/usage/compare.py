@@ -44,10 +44,11 @@ _COUNTED = (
 
 
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
-    """Return what was done between two readings: the `top` statements by temporary bytes, and rates of each database.
+    """Return what temporary files and tables were written between two readings.
 
-    A counter that was reset in between counts from its reset. If both readings are the same, statements are counted
-    since their last reset, and the report has no rates, because such totals do not show the present rate.
+    The report has the `top` statements by bytes, and the rates of each database. A counter that was reset in between
+    counts from its reset. If `before` is `after`, statements count from the reset of their statistics, and the report
+    has no rates.
     """
     report = UsageReport(
         elapsed_s=None,
@@ -170,7 +171,7 @@ _CSV_MESSAGE, _CSV_QUERY = 13, 19
 
 
 def find_logged(log: LogEnd, *, top: int) -> tuple[LoggedFiles, ...]:
-    """Return the `top` statements with the most bytes in temporary files, as log_temp_files has logged them.
+    """Return the `top` statements whose temporary files, as log_temp_files has logged them, have the most bytes.
 
     Statements that differ only in literals count as one.
     """
@@ -240,7 +241,7 @@ _MOST_WORK_MEM_MB = 256
 
 
 def find_use_case(use: StatementUse, plan: Plan, *, memory_bytes: int | None = None) -> UseCase:
-    """Return what a statement uses temporary files for, and the remedy.
+    """Return what a statement uses temporary files for, by its plan, and the cheapest remedy.
 
     `memory_bytes` is the memory of the server's machine, None if it is not known.
     """
