@@ -25,6 +25,7 @@ from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import AwsError, PenstockError
 from penstock.core.host.disks import find_device, measure_disk, read_counters
+from penstock.core.host.machine import read_machine
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.temp_place import parse_setting
@@ -49,6 +50,7 @@ from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device
+    from penstock.core.values.server import ServerFacts
     from penstock.rds.values import LocalStorageMetrics
 
 _MOST_BYTES = 16 * MIB
@@ -318,7 +320,8 @@ def temp_usage(
             time.sleep(interval_s)
             after = _read(connection, is_local=facts.is_local)
         report = compare_readings(before, after, top=top)
-        explained = tuple(_explain(connection, each, facts.user, facts.database) for each in report.statements)
+        memory = read_machine().memory_bytes if facts.is_local else None
+        explained = tuple(_explain(connection, each, facts, memory) for each in report.statements)
         missing: list[str] = []
         log = read_log_end(connection, missing=missing)
         cache = ask_tiered_cache(connection) if facts.is_aurora else None
@@ -350,19 +353,19 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
     )
 
 
-def _explain(connection: Connection, use: StatementUse, user: str, database: str) -> StatementUse:
+def _explain(connection: Connection, use: StatementUse, facts: ServerFacts, memory_bytes: int | None) -> StatementUse:
     """Return a statement with the reason why it spills, according to its plan, or why it was not planned.
 
     Only this role's own statements are planned, because planning runs immutable functions with this role's rights.
     """
     query = strip_explain(use.query)
-    if use.role != user:
+    if use.role != facts.user:
         return replace(use, unplanned="it is another role's")
-    if use.database != database:
+    if use.database != facts.database:
         return replace(use, unplanned="it is another database's")
     if not begins_to_read(query):
         return replace(use, unplanned="it is not one that only reads")
     plan = explain_kept(connection, query)
     if plan is None:
         return replace(use, unplanned="the server cannot plan its text")
-    return replace(use, use_case=find_use_case(use, plan))
+    return replace(use, use_case=find_use_case(use, plan, memory_bytes=memory_bytes))
