@@ -407,8 +407,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
-    """Return how a server's settings are changed, why those named in `names` cannot be changed, and what to do about
-    it.
+    """Return how a server's settings are changed, why those in `names` cannot be changed, and the remedy.
 
     The last two are None if they can be changed.
     """
