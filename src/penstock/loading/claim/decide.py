@@ -182,10 +182,8 @@ def decide_objects(
 
     `landed`, `fresh` and `updating` contain values of `LedgerObject.number`: objects whose records are stored in the
     target only at the load's end, objects that are loaded even if earlier loads have loaded them, and objects that
-    count as loaded only if the last load of them had the present version.
-
-    Raises TargetError if the user must decide first: an object has changed (with --join, on any host), its rows are
-    gone, or another load that is not complete has it.
+    count as loaded only if the last load of them had the present version. Raises TargetError if the user must decide
+    first: an object has changed (with --join, on any host), its rows are gone, or another unended load has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
