@@ -22,7 +22,6 @@ from penstock.core.host.machine import cpu_count
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
@@ -326,7 +325,9 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
         if not target.job.add_columns:
             continue
         missing = {change.column: change.type_name for change in target.changes}
-        for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
+        # A pipe can be read again only if it was copied to a temporary file.
+        readable = [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
+        for sample in tools.sources.sample_all(readable, target.job.dialect):
             here, table = find_format(sample, target.job.dialect), table_after_creation(first)
             header = here.find_header(sample, target)
             is_by_name = format_of(target).is_by_name
@@ -353,11 +354,6 @@ def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
         create_columns=first.create_columns,
         create_types=first.create_types,
     )
-
-
-def _read_again(target: TargetPlan) -> list[SourceObject]:
-    """Return the objects whose headers are read. Pipes are included only if they were copied to temporary files."""
-    return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
 
 
 def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
