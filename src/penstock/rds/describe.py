@@ -294,16 +294,16 @@ def describe_rds(
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
-        wanted = find_full_host(to)
+        wanted = read_full_host(to)
     return describe_instance(wanted, now=now, region=region, profile=profile)
 
 
-def find_full_host(to: str | None = None) -> str:
-    """Return the host that `find_host` returns. Raises UsageError if its name has no dot: endpoints have dots.
+def read_full_host(to: str | None = None) -> str:
+    """Return the host that `read_host` returns. Raises UsageError if its name has no dot: endpoints have dots.
 
     The functions that ask AWS would take a name without a dot for an identifier.
     """
-    host = find_host(to)
+    host = read_host(to)
     if "." not in host:
         raise UsageError(
             f'host "{host}" is not an endpoint of Amazon RDS',
@@ -312,7 +312,7 @@ def find_full_host(to: str | None = None) -> str:
     return host
 
 
-def find_host(to: str | None = None) -> str:
+def read_host(to: str | None = None) -> str:
     """Return the host that a connection string or the PG* variables name; if they name several, the first one of RDS.
 
     Raises UsageError if they name no host.

@@ -115,7 +115,7 @@ def probe_json_lines(
             hint="If the record is right, raise --max-record; otherwise, check that each record ends with a line feed.",
             location=location,
         )
-    names = find_names(head, is_whole=is_whole, table_columns=table_columns)
+    names = collect_names(head, is_whole=is_whole, table_columns=table_columns)
     return ProbeResult(
         dialect=Dialect(
             format="jsonl",
@@ -136,7 +136,7 @@ def probe_json_lines(
     )
 
 
-def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
+def collect_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
     """Return the names in a sample's records, in the order in which they first appear.
 
     If names differ in case or blanks only, the one that is exactly a column is returned, otherwise the first.
@@ -234,7 +234,7 @@ class JsonLines(Textual):
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
         columns = [column.name for column in table_after_creation(target).columns]
-        return find_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
+        return collect_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
 
 
 def _find_whole_notices(names: Sequence[str], job: TargetJob, facts: TableFacts, *, uri: str) -> tuple[Notice, ...]:

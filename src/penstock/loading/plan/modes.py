@@ -224,7 +224,7 @@ def widenable(facts: TableFacts) -> dict[str, str]:
     }
 
 
-def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
+def choose_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
     """Return the change with which a column of this type keeps all values, None if it needs no change."""
     column = facts.column(name)
     if column is not None and found is not None and found.word is not None:

@@ -30,8 +30,8 @@ from penstock.loading.files.parallel import map_at_once
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import (
     common_notations,
-    find_stated,
     named_notation,
+    pick_stated,
     refuse_many_names,
     unknown_columns,
 )
@@ -41,7 +41,7 @@ from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.modes import (
     added_changes,
-    find_wider,
+    choose_wider,
     refuse_widening,
     solve_notation,
     solve_null,
@@ -226,7 +226,7 @@ def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
     for work in works:
         mapped, table = work.target.column_map, table_after_creation(work.target)
         fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-        stated.append(find_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
+        stated.append(pick_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
     # Write the values as JSON Lines, in which a text has the type that the same text has in a delimited file.
     lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
 
@@ -476,7 +476,7 @@ def _with_types(
         added.append(column)
     if target.job.types == "widen":
         for name, type_name in widenable(target.facts).items():
-            wider = find_wider(facts, name, type_name, found.get(name))
+            wider = choose_wider(facts, name, type_name, found.get(name))
             if wider is not None:
                 dependents, is_delimited = find_users(facts.oid, name), format_of(target).is_delimited
                 try:
