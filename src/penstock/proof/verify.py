@@ -79,9 +79,10 @@ def verify_load(
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> VerifyOutcome:
-    """Verify the counts of a complete load, and with `values` each value that it has stored. Raises PenstockError.
+    """Verify the counts of a complete load, and with `values` each value that it has stored. Return what was found.
 
-    Values are not compared if something is wrong with the files, or with their objects in the ledger.
+    Values are not compared if something is wrong with the files, or with their objects in the ledger. Raises
+    PenstockError.
     """
     with LaterLoads(connect) as later:
         return verify_before(

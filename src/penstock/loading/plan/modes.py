@@ -318,9 +318,9 @@ def notation_options(column: str, notations: Sequence[str]) -> str:
 
 
 def solve_notation(column: str, notations: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of DialectOptions with which a column is read whose values have the only one of `notations`.
+    """Return the fields of DialectOptions that say that a column's values are written in a notation.
 
-    The result is empty if there are several notations.
+    The result is empty unless `notations` has exactly one notation.
     """
     if len(notations) != 1:
         return {}
