@@ -207,7 +207,7 @@ def refuse_touched(
     """
     keys = list({(key.oid, key.name): key for _, found in missing for key in found if key.changes_rows}.values())
     records = list(_find_records(connection, landings))
-    pairs = [(key, each) for key, each in product(keys, records) if _may_touch(key, each)]
+    pairs = [(key, each) for key, each in product(keys, records) if each.landing.facts.oid in key.line]
     if not pairs:
         return
     with translate_errors("looking for records that deletions would change"):
@@ -238,10 +238,6 @@ def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> 
             merge_key = landing.target.job.merge_key
             key = find_key(connection, landing.facts, merge_key) if merge_key else None
             yield _TargetRecords(landing=landing, staging=landing.table, key=key)
-
-
-def _may_touch(key: ForeignKeyRow, records: _TargetRecords) -> bool:
-    return records.landing.facts.oid in key.line
 
 
 def _compose(

@@ -237,7 +237,7 @@ def widenable(facts: TableFacts) -> dict[str, str]:
     }
 
 
-def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
+def choose_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
     """Return the change after which column `name` keeps all values that were found, None if it needs no change.
 
     `type_name` is the column's present type. `found` has the types that take all its values, None if it has none.
