@@ -94,9 +94,10 @@ def run_statement(connection: Connection, text: str) -> None:
 
 
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
-    """Return the objects of all databases in the tablespace with this OID.
+    """Return the objects of all databases in the tablespace with this OID, and the databases whose default it is.
 
-    `control` is a session that lists the databases. Needs CONNECT on each database. Raises ServerError.
+    A database that accepts no connections has an entry instead of its objects. `control` is a session that lists the
+    databases. Needs CONNECT on each database. Raises ServerError.
     """
     with translate_errors("looking for what lies in a tablespace"):
         databases = run_query(control, "temp/databases_in", oid=oid).fetchall()
