@@ -174,9 +174,9 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return the databases, roles, and roles in databases that name a tablespace in their temp_tablespaces.
+    """Return for whom ALTER ROLE or ALTER DATABASE has set temp_tablespaces to a list that names a tablespace.
 
-    Raises ServerError.
+    Each string is in words for a message: "role r", "database d" or "role r in database d". Raises ServerError.
     """
     with translate_errors(f"looking for settings of {SETTING}"):
         rows = run_query(connection, "temp/stored_settings", setting=SETTING).fetchall()
