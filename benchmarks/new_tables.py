@@ -87,7 +87,10 @@ def run(options: Options) -> None:
     ways = ["penstock", *(["DuckDB", "csvkit"] if options.peers is not None else [])]
     speeds: dict[str, list[float]] = {way: [] for way in ways}
     found: dict[str, dict[str, dict[str, str]]] = {}
-    with bench_server(options.data) as server, psycopg.connect(server.conninfo(), autocommit=True) as connection:
+    with (
+        bench_server(options.data) as server,
+        psycopg.connect(server.conninfo(), autocommit=True, prepare_threshold=None) as connection,
+    ):
         for number in range(-1, options.runs):
             for way in ways:
                 count = rows // _FEWER if way == "csvkit" else rows
