@@ -178,6 +178,14 @@ def test_rows_that_were_changed_since_are_told_and_only_partial_removes_the_rest
     assert loads.rows() == sorted([*OLD, *left], key=repr)
 
 
+def test_load_of_which_no_row_is_as_it_was_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Its files would count as not loaded, and all rows be stored again: as after ALTER TABLE has written the table."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute("ALTER TABLE t ALTER a TYPE bigint")
+    error = refuse(loads, load_id, "no row of it", partial=True)
+    assert "--keep-rows" in str(error.hint)
+
+
 def test_row_that_moved_to_another_partition_is_told(loads: Loads, tmp_path: Path) -> None:
     """Others of all partitions go."""
     loads.execute(

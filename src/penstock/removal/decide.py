@@ -85,11 +85,19 @@ def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: 
                 detail=f"It has stored {each.stored:,}, and {each.rows:,} were found: a trigger may have added some.",
                 hint=_FORGET.format(load_id),
             )
+        if not each.rows and each.stored:
+            return TargetError(
+                f'load {load_id} cannot be undone: no row of it in table "{each.table}" is as it was stored',
+                detail="They were updated, moved or deleted, or an ALTER TABLE has written the table anew, as "
+                "--types widen does. Row security or a trigger may also keep rows.",
+                hint=_FORGET.format(load_id),
+            )
         if each.rows < each.stored and not is_partial:
             return TargetError(
                 f"load {load_id} cannot be undone as a whole: some of its rows were updated, moved or deleted",
                 detail=f"{found} are as they were stored. Row security or a trigger may also keep rows.",
-                hint="Use --partial to remove those alone. Rows that were updated since then stay.",
+                hint="Use --partial to remove those alone. Rows that were updated since then stay, and are stored a "
+                "second time if the files are loaded again.",
             )
     return None
 
