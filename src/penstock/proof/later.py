@@ -136,7 +136,8 @@ class LaterLoads:
         """Return how many records of all loads together have no row of their own. `rows` is what follows FROM."""
         query = sql.SQL(
             "SELECT coalesce(sum(greatest(s.number - coalesce(t.number, 0), 0)), 0)::int8"
-            " FROM (SELECT hash, count(*) AS number FROM pg_temp.penstock_hashes WHERE number = {number} GROUP BY 1) AS s"
+            " FROM (SELECT h.hash, count(*) AS number FROM pg_temp.penstock_hashes AS h WHERE h.number = {number}"
+            " GROUP BY 1) AS s"
             " LEFT JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
         )
         return sum(
