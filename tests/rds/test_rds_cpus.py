@@ -15,7 +15,7 @@ from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
+from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.loader import Loader
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion
@@ -174,8 +174,8 @@ def test_small_loads_and_other_hosts_ask_nothing(host: str, is_worth: bool, pati
 
 def test_class_without_a_fixed_number_of_cpus_has_none() -> None:
     """No answer is no class."""
-    assert find_class(None) is None
+    assert class_of(None) is None
     assert find_near_windows(None) == []
     aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])
-    found = find_class(describe(aws, endpoint("orders")))
+    found = class_of(describe(aws, endpoint("orders")))
     assert found is None or found.vcpu_count is None

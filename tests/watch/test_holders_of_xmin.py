@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.preflight.doctor import find_risks
+from penstock.preflight.doctor import read_risks
 from penstock.watch.activity import read_slow
 from penstock.watch.holders import find_holder
 from support.recorded import execute, working
@@ -97,7 +97,7 @@ def test_prepared_transaction_holds_its_id_and_is_a_risk_with_what_waits_for_it(
                 pass
         (row,) = read(shop, "prepared")
         with closing(ConnectionFactory(shop)) as factory:
-            risks = {risk.code: risk for risk in find_risks(factory)}
+            risks = {risk.code: risk for risk in read_risks(factory)}
     assert (row["gid"], row["owner"], row["datname"], row["tables"]) == (
         "it's",
         "postgres",

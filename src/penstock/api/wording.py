@@ -13,7 +13,7 @@ from dataclasses import Field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
-from penstock.core.values.options import COUNT, SESSIONS, find_option, option_fields
+from penstock.core.values.options import COUNT, SESSIONS, option_fields, option_of
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
@@ -40,7 +40,9 @@ _BETWEEN = re.compile(r'(?:(?<=")|(?<==True)|(?<==False)) (?=[a-z_]+=["\dTF])')
 
 
 def in_python(text: str, switches: Collection[str] = ()) -> str:
-    """Return a message with options as arguments. `switches` are arguments that are no options of loads.
+    """Return a message in which options of the command line are spelled as arguments of Python.
+
+    `switches` are the names of arguments that are true or false and are no options of a load.
 
     >>> print(in_python("Use --mode replace, --key a,b or --no-vacuum; --sessions 1 if --role is given.", []))
     Use mode="replace", key="a,b" or vacuum=False; sessions=1 if role is given.
@@ -62,7 +64,7 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
             return f"{name}=True{match['sign'] or ''}{match['value'] or ''}"
         if name not in OPTIONS:
             return match[0]
-        sign, value, option = match["sign"], match["value"], find_option(OPTIONS[name])
+        sign, value, option = match["sign"], match["value"], option_of(OPTIONS[name])
         assert option is not None
         if option.kind.metavar is None:
             return f"{name}={match['no'] is None}{sign or ''}{value or ''}"
@@ -82,7 +84,7 @@ def _arguments(command: str) -> str:
     words = iter(shlex.split(command))
     for word in words:
         name = word.removeprefix("--").replace("-", "_")
-        option = find_option(OPTIONS[name]) if name in OPTIONS and word.startswith("--") else None
+        option = option_of(OPTIONS[name]) if name in OPTIONS and word.startswith("--") else None
         if option is not None and option.kind.metavar is not None:
             given.setdefault(name, []).append(_literal(name, next(words)))
         elif word.startswith("--"):
@@ -93,20 +95,23 @@ def _arguments(command: str) -> str:
 
 
 def _literal(name: str, text: str) -> str:
-    option = find_option(OPTIONS[name])
+    option = option_of(OPTIONS[name])
     is_number = option is not None and option.kind in (COUNT, SESSIONS) and text.isdecimal()
     return text if is_number else json.dumps(text, ensure_ascii=False)
 
 
 def reword_error(error: PenstockError, switches: Collection[str]) -> None:
-    """Spell the options in an error as arguments."""
+    """Change the texts of an error so that options of the command line are spelled as arguments of Python."""
     error.message = in_python(error.message, switches)
     error.detail = None if error.detail is None else in_python(error.detail, switches)
     error.hint = None if error.hint is None else in_python(error.hint, switches)
 
 
 def reword_notice(notice: Notice, copies: Mapping[str, str]) -> Notice:
-    """Return a warning with options as arguments, and with the source's name in place of its temporary copy."""
+    """Return a warning with options spelled as arguments of Python, and with its source in place of a temporary copy.
+
+    `copies` maps the URIs of temporary copies to the names of the sources.
+    """
     uri = None if notice.uri is None else copies.get(notice.uri, notice.uri)
     hint = None if notice.hint is None else in_python(notice.hint)
     return replace(notice, message=in_python(notice.message), hint=hint, uri=uri)

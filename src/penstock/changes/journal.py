@@ -14,7 +14,7 @@ from penstock.changes.records import find_others
 from penstock.changes.tables.look import copied_record
 from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.changes.tables.kind import TableKind, TableRequest
@@ -32,7 +32,7 @@ class CannotRecord(TargetError):
 # ---------------------------------------------------------------- changed
 
 
-@frozen
+@slotted
 class ChangeRecords:
     """The changes of a table that are recorded before a load adds its own."""
 

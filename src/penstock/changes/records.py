@@ -23,8 +23,8 @@ from psycopg.types.json import Jsonb
 from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.frozen import frozen
 from penstock.core.recorded import make_recorded, reading_record, to_json
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_one, fetch_rows, run_query
 from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
@@ -225,7 +225,7 @@ def read_time(connection: Connection) -> datetime:
 SERVER_DATABASE = "postgres"
 
 
-@frozen
+@slotted
 class TableStore:
     """The Store in the tables of a ledger, in the schema and database of its session."""
 

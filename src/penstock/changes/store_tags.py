@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 from penstock.changes.records import read_time
 from penstock.changes.values import SERVER, Change, Hold, lock_of, server_change
 from penstock.core.connect.connection import Connection
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.server import ServerIdentity
 from penstock.ledger.locks import find_lock_holder
 
@@ -49,7 +49,7 @@ class Tags(Protocol):
         """Remove tags."""
 
 
-@frozen
+@slotted
 class TagStore:
     """The Store in the tags of a resource of AWS."""
 

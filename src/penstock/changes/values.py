@@ -8,7 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SERVER = 0
 SERVER_NAME = TableName(schema=None, name="(the server)")
 
 
-@frozen
+@slotted
 class Change:
     """An index, constraint or property that a load has changed or is about to change, as the ledger records it."""
 
@@ -79,7 +79,7 @@ def lock_of(holder_id: str) -> str:
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
-@frozen
+@slotted
 class Hold:
     """A record that a load or a command still needs the changes of a table or of the server."""
 
@@ -119,7 +119,7 @@ class Hold:
         return self.server is None or self.server.is_same(server)
 
 
-@frozen
+@slotted
 class Missing:
     """The names of indexes and keys that a table lacks because a rebuild failed."""
 
@@ -129,7 +129,7 @@ class Missing:
     why: str
 
 
-@frozen
+@slotted
 class IndexOrKey:
     """An index, key or foreign key in a plan."""
 
@@ -146,7 +146,7 @@ class IndexOrKey:
     is_of_partition: bool = False
 
 
-@frozen
+@slotted
 class IndexPlan:
     """Which indexes, keys and foreign keys are dropped while a table is loaded, and which are kept and why."""
 
@@ -160,7 +160,7 @@ class IndexPlan:
     droppable: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class Rebuilt:
     """An index, key or other object that was restored, and how long that took."""
 
@@ -173,7 +173,7 @@ class Rebuilt:
 RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait", "keep", "refuse"]
 
 
-@frozen
+@slotted
 class RepairStep:
     """What a repair does with one object, and why.
 

@@ -22,7 +22,7 @@ from psycopg.rows import class_row, kwargs_row, tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.core.connect.connection import Connection
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -104,7 +104,7 @@ def split_statements(text: str) -> list[str]:
     return [each.strip() for each in _COMMENT.sub("", text).split(";\n") if each.strip()]
 
 
-@frozen
+@slotted
 class NameRow:
     """The row of a query with a single column."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadConditions
 
-# How a remedy names each choice of a user. `find_choices` decides which choices a load has.
+# How a remedy names each choice of a user. `list_choices` decides which choices a load has.
 CHOICES: Final[Mapping[str, str]] = {
     "rebuild": "--indexes rebuild",
     "rebuild_keys": "--indexes rebuild",

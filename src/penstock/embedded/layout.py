@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
 from penstock.core.owned import open_own_folder
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.embedded.installations import Installation
@@ -88,7 +88,7 @@ class ClusterFiles:
         return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
 
 
-@frozen
+@slotted
 class ServerSpec:
     """What an embedded server is created and started with."""
 

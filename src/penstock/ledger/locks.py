@@ -18,12 +18,12 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from penstock.core.catalogue.lock_watch import find_limit_s
+from penstock.core.catalogue.lock_watch import read_limit_s
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import explain_end, translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 
 TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
@@ -79,7 +79,7 @@ def try_lock_here(connection: Connection, identity: str) -> bool:
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
 
 
-@frozen
+@slotted
 class LockHolder:
     """The row of lock_holder.sql: a backend that has an advisory lock."""
 
@@ -137,7 +137,7 @@ class LockPatience:
     def look(self) -> LockHolder | None:
         """Return who has the lock. Raises ServerError if a stranger has it and the time for waits is over."""
         holder = _find_holder(self._connection, self._schema, self._keys)
-        now_s, limit_s = self._clock(), find_limit_s(self._connection)
+        now_s, limit_s = self._clock(), read_limit_s(self._connection)
         if holder is None or not holder.is_stranger or self._since_s is None:
             self._since_s = now_s
         elif now_s - self._since_s >= limit_s:

@@ -17,7 +17,7 @@ from penstock.core.catalogue.tables import is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_pipeline, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_as, fetch_rows, run_query, send_query
 from penstock.core.values.names import init_command
 from penstock.core.values.table import TableName
@@ -26,10 +26,10 @@ from penstock.ledger.schema import (
     OLDEST,
     VERSION,
     LedgerRelation,
-    find_version,
     look_for_ledger,
     name_fitting,
     naming_ledger,
+    parse_version,
     refuse_foreign,
 )
 from penstock.ledger.values import KnownObject, LedgerObject, LoadState
@@ -99,7 +99,7 @@ _MAYBE_KNOWN = """
 _MEANT = "If the files are to be loaded whatever it has recorded, use --again or --emptied load."
 
 
-@frozen
+@slotted
 class OtherLedger:
     """The row of other_ledgers.sql: another ledger of the database, and whether the role may read its objects."""
 
@@ -112,7 +112,7 @@ class OtherLedger:
     may_read: bool
 
 
-@frozen
+@slotted
 class Ledgers:
     """Whether a schema has a ledger, and which other schemas of the database have one."""
 
@@ -121,7 +121,7 @@ class Ledgers:
     others: Sequence[OtherLedger]
 
 
-@frozen
+@slotted
 class _KnownTable:
     """An object that another ledger has recorded, of a table of the load."""
 
@@ -130,7 +130,7 @@ class _KnownTable:
     load_id: str
 
 
-@frozen
+@slotted
 class LedgerFindings:
     """What the ledger has recorded that matters for a load that is about to begin."""
 
@@ -152,7 +152,7 @@ class LedgerFindings:
     renamed: Mapping[int, tuple[str, str]]
 
 
-@frozen
+@slotted
 class KnownMeaning:
     """The state of a recorded load, and as JSON what its job decides about rows (loading/plan/identity.py)."""
 
@@ -283,7 +283,7 @@ def _option(other: OtherLedger) -> str:
 
 def _name_version(other: OtherLedger) -> str | None:
     """Return the hint that names the penstock version for another ledger; None if this penstock can use that ledger."""
-    version = find_version(other.comment)
+    version = parse_version(other.comment)
     if version is None or OLDEST <= version <= VERSION:
         return None
     return name_fitting(version, other.creator)

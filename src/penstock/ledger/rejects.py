@@ -12,8 +12,8 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.frozen import frozen
 from penstock.core.recorded import to_json
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_as, fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.dialect import Dialect
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOREIGN_KEY_VIOLATION = "23503"
 
 
-@frozen
+@slotted
 class Reason:
     """Why a record was rejected. A part is None if it is not known."""
 
@@ -41,7 +41,7 @@ class Reason:
     column: str | None = None
 
 
-@frozen
+@slotted
 class Reject:
     """One rejected record of an object."""
 
@@ -56,7 +56,7 @@ class Reject:
     reason: Reason
 
 
-@frozen
+@slotted
 class RecordForm:
     """The dialect, columns and encoding of an object's records, so that one can be sent again without the object."""
 
@@ -75,7 +75,7 @@ class RecordForm:
     bom: str | None = None
 
 
-@frozen
+@slotted
 class Correction:
     """How many rejected records of one object were stored or suppressed when they were tried again."""
 
@@ -87,7 +87,7 @@ class Correction:
     form: str | None = None
 
 
-@frozen
+@slotted
 class RejectCause:
     """Records of one load that were rejected for the same reason, with the first of them."""
 
@@ -104,7 +104,7 @@ class RejectCause:
     raw: bytes
 
 
-@frozen
+@slotted
 class StoredForm:
     """The table of an object with rejected records, and the form of these records, as the ledger stores them."""
 
@@ -115,7 +115,7 @@ class StoredForm:
     form: str
 
 
-@frozen
+@slotted
 class RejectingLoad:
     """A load that has rejected records."""
 
@@ -128,7 +128,7 @@ class RejectingLoad:
     job: str | None
 
 
-@frozen
+@slotted
 class RetryOutcome:
     """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
 
@@ -222,7 +222,7 @@ class RejectStore:
         query = "SELECT coalesce(sum(rejected), 0) FROM ONLY {ranges} WHERE load = %s"
         return self._fetch_count(connection, query, [self._load_id])
 
-    def find_tables(self, connection: Connection) -> list[int]:
+    def read_targets(self, connection: Connection) -> list[int]:
         """Return the OIDs of the tables into which the load has objects."""
         with translate_errors("looking for the tables of the load"):
             return [oid for (oid,) in self._run(connection, "ledger/tables_of_load") if oid is not None]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.source import Range
 from penstock.core.values.table import TableName
@@ -23,7 +23,7 @@ ObjectAction = Literal["new", "resume", "skip", "left"]
 LedgerUnit = Literal["bytes", "rows", "object"]
 
 
-@frozen
+@slotted
 class Coverage:
     """The committed ranges of one object.
 
@@ -45,7 +45,7 @@ class Coverage:
         return self.has_start and self.has_end and len(self.ranges) <= 1
 
 
-@frozen
+@slotted
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
@@ -73,7 +73,7 @@ class CommittedRange:
     form: str | None = None
 
 
-@frozen
+@slotted
 class LedgerObject:
     """One object of a load, with its target table and version."""
 
@@ -92,7 +92,7 @@ class LedgerObject:
     unit: LedgerUnit = "bytes"
 
 
-@frozen
+@slotted
 class KnownObject:
     """The ledger's record of an object that is to be loaded, found by its table and URI."""
 
@@ -114,7 +114,7 @@ class KnownObject:
     ctime_ns: int | None = None
 
 
-@frozen
+@slotted
 class LedgerOutlook:
     """What a load would do with each of its objects if it ran now."""
 
@@ -126,7 +126,7 @@ class LedgerOutlook:
     actions: tuple[ObjectAction, ...]
 
 
-@frozen
+@slotted
 class Claim:
     """The right of this process to run a load.
 
@@ -142,7 +142,7 @@ class Claim:
     member: int | None = None
 
 
-@frozen
+@slotted
 class LoaderProcess:
     """A process that loads. One of its sessions holds an advisory lock while the process lives."""
 
@@ -152,7 +152,7 @@ class LoaderProcess:
     lock: str
 
 
-@frozen
+@slotted
 class MembersState:
     """What a member of a load by several hosts sees of it: its objects, the other members and the limit of sessions."""
 
@@ -173,7 +173,7 @@ class MembersState:
     dying: list[int]
 
 
-@frozen
+@slotted
 class MemberRecord:
     """One process that has loaded rows of a load."""
 
@@ -198,7 +198,7 @@ class MemberRecord:
         return self.client.rpartition(" ")[0]
 
 
-@frozen
+@slotted
 class FinishedLoad:
     """A load that is complete according to the ledger. Its counts include earlier runs."""
 
@@ -216,7 +216,7 @@ class FinishedLoad:
     existing: int = 0
 
 
-@frozen
+@slotted
 class LandingRecord:
     """What the ledger records of one target: whether it was truncated, and which table was created for its records."""
 
@@ -234,7 +234,7 @@ class LandingRecord:
     definition: str | None = None
 
 
-@frozen
+@slotted
 class LandedTarget:
     """A target whose records were first copied into another table."""
 
@@ -250,7 +250,7 @@ class LandedTarget:
     table: str | None
 
 
-@frozen
+@slotted
 class MergeCounts:
     """How many staged records of one target were inserted, updated and so on. `staged` is the sum of the others."""
 
@@ -272,7 +272,7 @@ class MergeCounts:
         return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
-@frozen
+@slotted
 class LandedCounts(MergeCounts):
     """How many rows and records of one target were inserted, updated, rejected and so on, at the end of the load."""
 
@@ -281,7 +281,7 @@ class LandedCounts(MergeCounts):
     target_oid: int
 
 
-@frozen
+@slotted
 class StayingRows:
     """How many rows of a load are in a table, according to the ledger."""
 
@@ -289,7 +289,7 @@ class StayingRows:
     rows: int
 
 
-@frozen
+@slotted
 class LoadRecord:
     """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock."""
 
@@ -316,7 +316,7 @@ class LoadRecord:
     unreadable: tuple[UnreadableObject, ...] = ()
 
 
-@frozen
+@slotted
 class LeftStaging:
     """A staging table that a load left."""
 
@@ -330,7 +330,7 @@ class LeftStaging:
     size_bytes: int
 
 
-@frozen
+@slotted
 class LeftRejects:
     """How many rejected records of a load have been neither loaded nor discarded."""
 
@@ -338,7 +338,7 @@ class LeftRejects:
     count: int
 
 
-@frozen
+@slotted
 class PrunedLoads:
     """What a prune has removed: ledger rows and staging tables."""
 
@@ -349,7 +349,7 @@ class PrunedLoads:
     staging: tuple[LeftStaging, ...]
 
 
-@frozen
+@slotted
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it."""
 
@@ -374,7 +374,7 @@ class ObjectRecord:
     ctime_ns: int | None = None
 
 
-@frozen
+@slotted
 class TableTotals:
     """What the ledger records about all loads into one table. Times are seconds of Unix time."""
 

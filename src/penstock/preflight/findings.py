@@ -48,8 +48,8 @@ _SERVICE_PARAMETERS = {
 }
 
 
-def find_followers(found: Inspection) -> Iterator[Diagnosis]:
-    """Return findings about standbys and lost replication slots."""
+def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about standbys and lost replication slots."""
     for standby in found.standbys or ():
         yield from _judge_standby(standby)
     for slot in found.slots or ():
@@ -87,8 +87,8 @@ def _judge_standby(standby: StandbyRow) -> Iterator[Diagnosis]:
         yield warning("standbys", text)
 
 
-def find_durability(found: Inspection) -> Iterator[Diagnosis]:
-    """Return findings about settings with which the server can lose committed rows, or which harm loaded tables."""
+def _judge_durability(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about settings with which the server can lose committed rows, or which harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
             yield warning(
@@ -107,8 +107,8 @@ def find_durability(found: Inspection) -> Iterator[Diagnosis]:
         yield note("settings", f"changed, and waiting for a restart of the server: {', '.join(pending)}")
 
 
-def find_space(found: Inspection) -> Iterator[Diagnosis]:
-    """Return findings about nearly full disks, and about the room for max_wal_size on the WAL's disk during a load."""
+def _judge_space(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about nearly full disks, and about a disk with less free space for WAL than max_wal_size."""
     if found.host is None:
         return
     largest_wal = found.value("max_wal_size")
@@ -125,8 +125,8 @@ def find_space(found: Inspection) -> Iterator[Diagnosis]:
             yield from find_full_disk(f"{volume.device} ({volume.holds})", volume.free_bytes, volume.size_bytes)
 
 
-def find_managers(found: Inspection) -> Iterator[Diagnosis]:
-    """Return findings about tools that manage the server's settings, and about facts that could not be read."""
+def _judge_managers(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield notes about tools that manage the server's settings, and about facts that could not be read."""
     for manager in found.managers:
         yield note(
             "settings",
@@ -139,7 +139,11 @@ def find_managers(found: Inspection) -> Iterator[Diagnosis]:
 
 
 def describe_change(found: Inspection, name: str, value: str) -> str:
-    """Return how to change a setting of this server: by its manager, by its service, or by ALTER SYSTEM."""
+    """Return a sentence or statement that changes a setting of this server to a value.
+
+    It names the tool that manages the server's settings, or the cloud service, or else uses ALTER SYSTEM. `value` is
+    the value as SQL has it.
+    """
     if found.managers:
         return f"Set {name} = {value} with {found.managers[0].change}."
     if (means := _SERVICE_PARAMETERS.get(found.flavour.kind)) is not None:
@@ -159,8 +163,8 @@ _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FI
 def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Diagnosis, ...]:
     """Return findings that say what the facts mean for a load, the most severe first.
 
-    If `creates` is true, the load creates the table if it does not exist. If `publishes` is true, publications may
-    include the ledger's tables.
+    `creates` is whether the load creates a missing table, and `publishes` whether publications may include the ledger's
+    tables.
     """
     findings = [
         *filter(None, [check_pooler(found.pooler)]),
@@ -170,10 +174,10 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
         *_judge_ledger(found, publishes=publishes),
         *_judge_table(found, creates=creates),
         *_judge_rights(found, creates=creates),
-        *find_followers(found),
-        *find_durability(found),
-        *find_space(found),
-        *find_managers(found),
+        *_judge_followers(found),
+        *_judge_durability(found),
+        *_judge_space(found),
+        *_judge_managers(found),
     ]
     return sort_findings(findings)
 
@@ -184,7 +188,7 @@ def sort_findings(findings: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
 
 
 def describe_verdict(findings: Sequence[Diagnosis]) -> str:
-    """Return the last line of the screen: whether a load is possible, and whether the server is near its end."""
+    """Return the last line of the screen: whether a load would begin, and what will soon stop the server."""
     if not would_load(findings):
         return "A load would be refused."
     stops = [found.code for found in findings if stops_soon(found)]
@@ -194,7 +198,7 @@ def describe_verdict(findings: Sequence[Diagnosis]) -> str:
 
 
 def would_load(findings: Sequence[Diagnosis]) -> bool:
-    """Return whether a load is possible, which means that no finding is a refusal."""
+    """Return whether a load would begin: none of the findings is a refusal."""
     return all(finding.severity != "refusal" for finding in findings)
 
 
@@ -362,7 +366,11 @@ def _judge_room(disk: DiskForecast) -> Diagnosis:
 
 
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Diagnosis]:
-    """Yield a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
+    """Yield a finding on whether the load fits on the storage of an RDS instance, which may grow automatically.
+
+    `volume` is the storage with the bytes that are free and the bytes that the load needs. `storage` is the same
+    storage as AWS describes it, and `found` the description of the server.
+    """
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield note("disks", text)
@@ -392,9 +400,9 @@ def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Diagnosis
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Bucket]) -> Iterator[Diagnosis]:
-    """Yield a note for each S3 bucket: the endpoint by which the bucket was reached.
+    """Yield a finding "ok" for each S3 bucket of a planned load, with the endpoint by which the bucket was reached.
 
-    The bucket was reached while the load was planned: planning lists the bucket, and reads one object for each table.
+    Planning has reached the buckets: it lists them, and reads one object for each table.
     """
     for route in routes:
         inside = [

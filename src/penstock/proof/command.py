@@ -51,10 +51,11 @@ def verify(
     """Verify that a load, or all loads into a table, have stored each record of their files once. Nothing is changed.
 
     The load must be complete. The files must have the versions that were loaded, or the same size and content. The
-    ledger must have every part of each file once, and the records that were cut must be those that were stored,
-    rejected or skipped. If the load emptied, replaced or created the table, and no other load has written to it since,
-    the table must have exactly the load's rows, otherwise at least those that it stored, updated or found. Counts agree
-    or differ; only --values verifies.
+    ledger must have the whole of each file, and nothing of it twice. The number of records read from a file must be the
+    number that was stored, rejected or skipped. If the load emptied, replaced or created the table, and no other load
+    has written to it since, the table must have exactly the load's rows, otherwise at least those that it stored,
+    updated or found. Without --values only these counts are compared, and the result is that they agree or differ. Only
+    --values compares each value, and can say verified.
 
     Exit codes: 0 verified, or no problem was found by counts, 5 problems were found.
     """

@@ -22,7 +22,7 @@ from psycopg import sql
 from penstock.core.catalogue.staging import OBJECT_COLUMN, POSITION_COLUMNS, make_landing_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
@@ -60,7 +60,7 @@ _SENT = TableName(schema="pg_temp", name="penstock_sent")
 _REASON = Reason(message="is not in the table")
 
 
-@frozen
+@slotted
 class _ComparedColumns:
     """Columns in which records are compared with the table."""
 
@@ -70,15 +70,16 @@ class _ComparedColumns:
 
 
 def rows_of(table: VerifiedTable) -> sql.Composed:
-    """Return what follows FROM in a query of a table's own rows, without those of tables that inherit from it."""
+    """Return the SQL that follows FROM in a query of a table's rows, without those of tables that inherit from it."""
     return sql.SQL("ONLY {}" if table.kind == "r" else "{}").format(table_identifier(table.table))
 
 
 @contextmanager
 def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> Iterator[None]:
-    """Run a transaction that fails if a policy hides rows of a table. `what` begins "... the rows of table".
+    """Run the block in a transaction that fails if a row-level security policy hides rows of a table.
 
-    Raises TargetError, ServerError.
+    `what` is a word such as "counting". Error messages have it before "the rows of" and the table's name. Raises
+    TargetError, ServerError.
     """
     try:
         with in_transaction(connection, f"{what} the rows of {table.table}"):
@@ -91,12 +92,14 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """One comparison of a table's values with its files, in the later loads' session. Methods raise PenstockError.
+    """Compares the values of one table with its files, in the session of `later`. Methods raise PenstockError.
 
-    `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
-    ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
-    and those that were corrected. The attribute `records` counts the records that were cut out of each object. The
-    temporary tables end with the session.
+    `work` are the objects that fill the table, each with its number in the ledger and the columns that it has.
+    `left_out` maps the numbers of objects to the positions of records that are not compared: those that the load has
+    rejected, and those that a user has corrected. A position is the decompressed byte at which a record begins, or the
+    number of a row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of
+    `tools`, since which progress is reported. After `run`, the attribute `records` has the number of records that were
+    read from each object, by the object's number. The temporary tables end with the session.
     """
 
     def __init__(
@@ -132,7 +135,8 @@ class TableComparison:
     def run(self) -> tuple[VerifiedTable, list[Notice]]:
         """Send the objects into temporary tables and compare them there with the table.
 
-        Return the table with what was counted, and a notice for each of the first differences.
+        Return the table with what was counted, and a notice for each of the first ten records that the table lacks and
+        the first ten rows that the files lack.
         """
         facts = self._target.facts
         assert facts is not None

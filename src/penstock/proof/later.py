@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from psycopg import sql
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_key import Key, same_key, same_lack
@@ -32,7 +32,7 @@ def hash_of(columns: sql.Composed) -> sql.Composed:
     return sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns)
 
 
-@frozen
+@slotted
 class _Upsert:
     """The records that a load has merged, in a temporary table."""
 
@@ -42,7 +42,7 @@ class _Upsert:
 
 
 class LaterLoads:
-    """The loads into a table that are compared already, each of which has ended after the next one to be compared."""
+    """The loads into a table that were compared so far. Loads are compared from the newest to the oldest."""
 
     def __init__(self, connect: ConnectionFactory, *, are_several: bool = False, counts_rows: bool = False) -> None:
         self._connect = connect
@@ -69,13 +69,13 @@ class LaterLoads:
         self._closing.close()
 
     def open(self) -> Connection:
-        """Return the session that has the records of the later upserts. Raises ServerError."""
+        """Return the session whose temporary tables have the records of later upserts. Raises ServerError."""
         if self._connection is None or (self._connection.closed and not self._upserts):
             self._connection = self._closing.enter_context(self._connect.connect(label="verify"))
         return self._connection
 
     def find_renewed(self, objects: Iterable[ObjectRecord]) -> list[ObjectRecord]:
-        """Return the objects of which a later load has loaded another version."""
+        """Return those of an earlier load's objects of which a later load has loaded another version."""
         return [
             each
             for each in objects
@@ -84,19 +84,23 @@ class LaterLoads:
         ]
 
     def note_objects(self, objects: Iterable[ObjectRecord]) -> None:
-        """Add the objects of a load whose records are compared."""
+        """Add the objects of the load that is compared now. For earlier loads they are objects of a later load."""
         self._uris |= {each.uri: each for each in objects if each.uri not in self._uris}
 
     def find_keyless(self, columns: Collection[str]) -> Iterator[str]:
-        """Yield why later upserts cannot be applied to records that have only these columns."""
+        """Yield a sentence for each key column of a later upsert that is not in `columns`.
+
+        Later upserts cannot be applied to the records of a load whose files lack such a column.
+        """
         for name in dict.fromkeys(name for each in self._upserts for name in each.key.names):
             if name not in columns:
                 yield f'A later load has updated rows by column "{name}", which its files lack.'
 
     def change(self, sent: TableName, columns: Sequence[str], *, merged: sql.Composed | None, key: Key | None) -> None:
-        """Give the sent records of a load the values that later upserts have given to their rows.
+        """Update the records in temporary table `sent` as later upserts have updated their rows. Raises psycopg.Error.
 
-        If the load is an upsert itself, `merged` is a query of the records that it has merged by `key`. They are kept.
+        `columns` are the columns of the records. If the load is an upsert itself, `merged` is a query of the records
+        that it has merged by `key`. These are kept for the loads that are compared next.
         """
         connection, table = self.open(), table_identifier(sent)
         flag = sql.Identifier(UPDATED_COLUMN)
@@ -149,9 +153,10 @@ class LaterLoads:
         )
 
     def count_rows(self, sent: sql.Composed, rows: sql.Composed, columns: Sequence[str]) -> None:
-        """Count the rows that are records of a load in these columns. `sent` and `rows` are what follows FROM.
+        """Add the number of rows that are equal to a record of a load in `columns` to `compared_rows`.
 
-        Records whose rows a later load has updated do not count: they count for that load.
+        `sent` and `rows` are the SQL that follows FROM in a query of the records and of the table's rows. Records whose
+        rows a later load has updated do not count, because these rows were counted for the later load.
         """
         hashes = hash_of(list_identifiers(columns))
         query = sql.SQL(

@@ -14,7 +14,7 @@ from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
 from penstock.proof.compare import rows_of, seeing_all_rows
-from penstock.proof.decide import find_expected, refuse_hidden
+from penstock.proof.decide import count_expected, refuse_hidden
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_before
@@ -36,8 +36,8 @@ def verify_table(
 ) -> TableOutcome:
     """Verify each load whose rows must be in a table, and count the table's rows against those of all loads together.
 
-    A load that cannot be verified is a problem of the outcome, and the others are verified all the same. Raises
-    PenstockError.
+    If a load cannot be verified, the outcome has this as a problem, and the other loads are verified. With `values`,
+    each value is compared too. Raises TargetError if no load has filled the table, and PenstockError.
     """
     with connect.borrow() as connection:
         server = read_facts(connect, connection)
@@ -69,7 +69,7 @@ def verify_table(
         if values and not problems and later.obstacle is None:
             problems += _find_doubled(later, table)
     tables = [found for each in verified for found in each.tables]
-    expected = find_expected(tables) if len(verified) == len(staying) else None
+    expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
         message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
         problems.append(differs(str(table.table), message))

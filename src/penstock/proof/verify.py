@@ -79,9 +79,9 @@ def verify_load(
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> VerifyOutcome:
-    """Verify a complete load: its counts, and with `values` each value that it has stored. Raises PenstockError.
+    """Verify the counts of a complete load, and with `values` each value that it has stored. Raises PenstockError.
 
-    Values are not compared if something is wrong with the objects or their records in the ledger.
+    Values are not compared if something is wrong with the files, or with their objects in the ledger.
     """
     with LaterLoads(connect) as later:
         return verify_before(
@@ -99,9 +99,10 @@ def verify_before(
     on_progress: Callable[[LoadProgress], None] | None,
     only: int | None = None,
 ) -> VerifyOutcome:
-    """Verify a load with what is known of later loads into its table. `only` is the oid of the table that is looked at.
+    """Return what verifying a load has found, given what is known of later loads into its table.
 
-    Raises PenstockError.
+    `only` is the oid of the one table to verify; None verifies all tables of the load. Adds the load to `later`. Raises
+    PenstockError.
     """
     with connect.borrow() as connection:
         load, is_own_login = _read_load(connection, ledger_schema, load_id)
@@ -205,10 +206,11 @@ def _count(
 
 
 class LoadedSources(SourceReader):
-    """The sources of a load, of which only the objects that it has loaded are listed.
+    """Reads the sources of a load, and lists only the objects that the load has loaded.
 
-    Files that came later may have other columns, and the first file that is listed decides the plan. Of sources without
-    an object of the load, such as those that earlier loads have loaded, all objects are listed. They need not exist.
+    Files that came later may have other columns, and the first listed file decides the plan. If the load has loaded no
+    object of some sources, for example because earlier loads had loaded them, all objects of these sources are listed.
+    Local files and folders of which it has loaded nothing need not exist.
     """
 
     def __init__(self, loaded: Collection[str], **options: Any) -> None:
@@ -216,7 +218,7 @@ class LoadedSources(SourceReader):
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:
-        """Return the loaded objects of the sources, in a fixed order. Raises SourceError."""
+        """Return the loaded objects of the sources, in the order of `SourceReader.list`. Raises SourceError."""
         found = super().list([source for source in sources if not self._is_foreign(source)], **options)
         return tuple(each for each in found if recorded_name(each) in self._loaded) or found
 

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[str]:
-    """Yield lines about the tables, and the verdict or the problems. Only a comparison of values says "verified"."""
+    """Yield lines of text: the counts of each table, then the problems, or else a verdict.
+
+    The verdict is "verified" only if values were compared, otherwise "counts agree" or "counts differ". `on_server` is
+    text that follows the load's id.
+    """
     objects = count_nouns(sum(len(each.objects) for each in outcome.tables), "object")
     records = count_nouns(sum(each.records for each in outcome.tables), "record")
     yield f"load {outcome.load_id}{on_server}: {objects}, {records}"
@@ -39,7 +43,10 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
 
 
 def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
-    """Yield lines about each load of a table, and the verdict or the problems of all together."""
+    """Yield lines of text: the counts of each load into a table, then the problems, or else a verdict on all loads.
+
+    `on_server` is text that follows the table's name.
+    """
     yield f"{outcome.table}{on_server}: {count_nouns(len(outcome.loads), 'load')}"
     for each in outcome.loads:
         yield from (f"  load {each.load_id}: {_describe_counts(table)}" for table in each.tables)

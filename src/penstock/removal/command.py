@@ -55,7 +55,7 @@ def undo(
 
 
 def describe_undo(outcome: UndoOutcome, *, is_planned: bool) -> Iterator[str]:
-    """Yield lines that say what was removed, or would be."""
+    """Yield lines that say which rows were removed from each table; with `is_planned`, which would be removed."""
     on_server = describe_server(outcome.server, outcome.database)
     yield f"{'would undo' if is_planned else 'undid'} load {outcome.load_id}{on_server}:"
     for each in outcome.tables:

@@ -31,10 +31,11 @@ def undo_load(
     is_partial: bool = False,
     only_planned: bool = False,
 ) -> UndoOutcome:
-    """Delete the rows that a load has stored, and remove it from the ledger. With `only_planned`, only count them.
+    """Delete the rows that a load has stored, and remove it from the ledger. Return the number of rows of each table.
 
-    With `is_partial`, rows that were updated or deleted since then may be missing. Needs DELETE and SELECT on the
-    tables. Raises TargetError, DataError, ServerError; then nothing was changed.
+    With `only_planned`, rows are only counted. With `is_partial`, rows that were updated or deleted since they were
+    stored are no error, and updated rows stay. Needs DELETE and SELECT on the tables. Raises TargetError, DataError,
+    ServerError; in these cases nothing was changed.
     """
     server = read_facts(connect, connection)
     with in_transaction(connection, "looking whether the load is running"):

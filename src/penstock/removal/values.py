@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 
-@frozen
+@slotted
 class UndoTable:
-    """The row of undo_tables.sql: a table with rows of a load, and the transactions that have stored them."""
+    """A row of undo_tables.sql: a table with rows of a load, and the transactions that stored them."""
 
     schema: str
     name: str
@@ -37,9 +37,9 @@ class UndoTable:
         return TableName(schema=self.schema, name=self.name)
 
 
-@frozen
+@slotted
 class UndoneTable:
-    """What an undo has removed from a table, or would remove."""
+    """The rows that an undo has removed from a table, or would remove."""
 
     table: str
     # The rows that the load had stored, by the ledger.
@@ -50,9 +50,9 @@ class UndoneTable:
     referrers: tuple[str, ...]
 
 
-@frozen
+@slotted
 class UndoOutcome:
-    """What an undo has removed, or would remove."""
+    """The rows that an undo has removed from all tables of a load, or would remove."""
 
     load_id: str
     server: str
@@ -61,5 +61,5 @@ class UndoOutcome:
 
     @property
     def rows(self) -> int:
-        """Return how many rows were removed."""
+        """Return how many rows were removed from all tables, or would be removed."""
         return sum(each.rows for each in self.tables)

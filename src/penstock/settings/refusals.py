@@ -6,10 +6,10 @@ README has the same list under "Refused settings".
 from __future__ import annotations
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class Refusal:
     """One thing that penstock never does although it would make loads faster."""
 
@@ -119,7 +119,9 @@ _SUFFIXES = ("_off", "_disabled", "_minimal")
 
 
 def explain_refusal(name: str) -> UsageError | None:
-    """Return the error for an option or a key of a job file that asks for a refused thing, None for any other name.
+    """Return the error for an option or a key of a job file that asks for what penstock never does.
+
+    Return None for any other name.
 
     >>> explain_refusal("--no-fsync").message
     'penstock does not turn fsync off'

@@ -14,7 +14,7 @@ from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, read_query, run_query, send_query
 from penstock.core.values.device import TIERED_CACHE, TieredCache, read_tiered_cache
 from penstock.core.values.server import Clock, Unread
@@ -129,7 +129,7 @@ _SETTINGS: Final = (
 )
 
 
-@frozen
+@slotted
 class RightsRow:
     """The row that rights.sql returns."""
 
@@ -138,7 +138,7 @@ class RightsRow:
     statements_schema: str | None
 
 
-@frozen
+@slotted
 class Observation:
     """One reading: the sessions, the WAL position, and the rows of the requested views, by name."""
 
@@ -375,7 +375,7 @@ def _try(send: Callable[[], object]) -> str | None:
     return None
 
 
-@frozen
+@slotted
 class MomentRow:
     """The row that moment.sql returns."""
 

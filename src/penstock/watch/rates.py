@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -82,7 +82,7 @@ class DatabaseIncrease:
         return sum(each.total for each in self._databases.values())
 
 
-@frozen
+@slotted
 class Rates:
     """Rates per second. A rate is None if it is not known."""
 
@@ -113,7 +113,7 @@ class _Point(NamedTuple):
     is_read: bool = False
 
 
-@frozen
+@slotted
 class _Added:
     """What was added between two readings, without the sampler's own commits."""
 
@@ -313,7 +313,7 @@ VIEWS: Mapping[str, _View] = {
 }
 
 
-@frozen
+@slotted
 class RunningCommand:
     """A command that reports its progress."""
 

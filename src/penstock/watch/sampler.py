@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, measure_space, read_counters
 from penstock.core.host.machine import busy_cpu_s, cpu_count
 from penstock.core.host.process import is_named, process_cpu_s, server_cpu_s
+from penstock.core.slotted import slotted
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, Device, VolumeLimits
 from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import (
@@ -59,7 +59,7 @@ _EVERY_S = {
 }
 
 
-@frozen
+@slotted
 class KnownServer:
     """What the caller knows of a server. The storage's limits and the application are kept in the header."""
 
@@ -70,7 +70,7 @@ class KnownServer:
     facts: ServerFacts | None = None
 
 
-@frozen
+@slotted
 class AwsFeeds:
     """Functions that return what AWS reports. They must not wait."""
 

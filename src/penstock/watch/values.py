@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.device import CounterRow, VolumeLimits
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PROCESSES = "host_processes"
 FORMAT = "1.0"
 
 
-@frozen
+@slotted
 class SessionSample:
     """One backend at one moment: a row that sessions.sql returns."""
 
@@ -51,7 +51,7 @@ class SessionSample:
     cpu_s: float | None = None
 
 
-@frozen
+@slotted
 class Progress:
     """Counters that advance even while a procedure commits. Each is None if the server does not have it."""
 
@@ -61,7 +61,7 @@ class Progress:
     next_xid: int | None
 
 
-@frozen
+@slotted
 class Sample:
     """One sample of a server: its sessions, and the statistics views that were read at this moment."""
 
@@ -101,7 +101,7 @@ class Sample:
     host_busy_cpus: float | None = None
 
 
-@frozen
+@slotted
 class RecordingHeader:
     """Describes a recording and its server."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_duration
 from penstock.core.words import pad, shorten_right, visible
 from penstock.rds.view import describe_local_storage
@@ -62,7 +62,7 @@ _WORK_SHOWN = 5
 _STATEMENT = "{:>8}  {:>7}  {:>5}  {:<13.13}  {:<16.16}  {}"
 
 
-@frozen
+@slotted
 class Standby:
     """A standby, or another receiver of WAL."""
 
@@ -73,7 +73,7 @@ class Standby:
     behind_bytes: int | None
 
 
-@frozen
+@slotted
 class RunningStatement:
     """A statement that a session is running, the longest one of its text."""
 
@@ -88,7 +88,7 @@ class RunningStatement:
     sessions: int
 
 
-@frozen
+@slotted
 class InUse:
     """What a server has in use, apart from its active sessions. A value is None if it is not known."""
 
@@ -101,7 +101,7 @@ class InUse:
     temp_bytes_per_s: float | None
 
 
-@frozen
+@slotted
 class View:
     """What a server did in the last seconds."""
 

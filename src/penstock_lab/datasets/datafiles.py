@@ -19,8 +19,8 @@ from isal import isal_zlib
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import LabError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import NewFile
+from penstock.core.slotted import slotted
 from penstock.loading.files.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _GZIP_WBITS = 31
 _READ_BYTES = 1024 * 1024
 
 
-@frozen
+@slotted
 class DataFile:
     """One written file."""
 
@@ -47,7 +47,7 @@ class DataFile:
     size_bytes: int
 
 
-@frozen
+@slotted
 class TableProgress:
     """A table that is being written."""
 

@@ -241,7 +241,7 @@ def test_role_that_asks_for_a_password_may_be_read_only_by_default(
         factory = ConnectionFactory(given)
         with factory.connect() as session:
             assert session.execute("SHOW transaction_read_only").fetchone() == ("on",)
-        assert factory.find_refusal("load") is not None
+        assert factory.explain_unwritable("load") is not None
     finally:
         connection18.execute("DROP ROLE read_only_by_default")
 

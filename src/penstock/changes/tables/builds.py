@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, find_share
+from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, cost_share
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
 from penstock.core.host.process import holding_interrupts
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
 
@@ -37,7 +37,7 @@ _WORDS = {
 }
 
 
-@frozen
+@slotted
 class BuildRow:
     """The row of progress.sql: an index that a session builds now, its phase, and how much of the phase is done."""
 
@@ -190,6 +190,6 @@ class Builders:
     def _set_memory(self, connection: Connection, change: Change) -> None:
         method = change.record.get("method", "btree")
         table_bytes = self._sizes.get(change.relation_oid, 0)
-        workers = choose_workers(self._plan, share=find_share(change, self._changes, self._sizes))
+        workers = choose_workers(self._plan, share=cost_share(change, self._changes, self._sizes))
         memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes, workers=workers)
         set_up_build(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=workers)

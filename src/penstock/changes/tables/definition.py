@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import ServerError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting
 from penstock.core.values.table import TableName
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Table = tuple[str, str]
 
 
-@frozen
+@slotted
 class DdlTableRow:
     """The row of ddl_table.sql: the table itself, its owner, persistence, access method and tablespace."""
 
@@ -43,7 +43,7 @@ class DdlTableRow:
     tablespace: str
 
 
-@frozen
+@slotted
 class IndexRow:
     """The row of ddl_indexes.sql: a valid index of the table, with the text that follows CREATE INDEX ... ON."""
 
@@ -65,7 +65,7 @@ class IndexRow:
         return self.is_clustered or self.is_replica_identity
 
 
-@frozen
+@slotted
 class ConstraintRow:
     """The row of ddl_constraints.sql: a constraint of the table, with the text behind ADD CONSTRAINT and its name."""
 
@@ -86,7 +86,7 @@ class ConstraintRow:
         return self.kind == "x" or self.is_temporal
 
 
-@frozen
+@slotted
 class PublicationRow:
     """The row of ddl_publications.sql: a publication of the table, by its name or as one of all tables."""
 
@@ -95,7 +95,7 @@ class PublicationRow:
     statement: str | None
 
 
-@frozen
+@slotted
 class PartRow:
     """The row of ddl_parts.sql: one index, constraint, trigger or other part of a table's definition."""
 
@@ -105,7 +105,7 @@ class PartRow:
     statement: str | None
 
 
-@frozen
+@slotted
 class HandoverRow:
     """The row of ddl_handover.sql: a statement that gives a sequence, or a part's name, of the old table to the new."""
 
@@ -113,7 +113,7 @@ class HandoverRow:
     statement: str
 
 
-@frozen
+@slotted
 class DdlObstacle:
     """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
 
@@ -121,7 +121,7 @@ class DdlObstacle:
     description: str
 
 
-@frozen
+@slotted
 class TableDefinition:
     """Everything that defines a table, except its rows."""
 

@@ -18,7 +18,7 @@ from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.changes.tables.look import State
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@frozen
+@slotted
 class TableRequest:
     """A table that a load is about to fill, and the options that decide what is changed while it is loaded."""
 
@@ -52,7 +52,7 @@ class TableRequest:
         )
 
 
-@frozen
+@slotted
 class TableSwitch:
     """A kind of change that a load makes at tables and restores later, such as disabled triggers.
 

@@ -33,14 +33,14 @@ from penstock.changes.tables.rebuild import (
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.changes.values import Change
 
 
-@frozen
+@slotted
 class PartitionRow:
     """The row of partitions.sql: a direct partition of a table."""
 
@@ -50,7 +50,7 @@ class PartitionRow:
     is_foreign: bool
 
 
-@frozen
+@slotted
 class AttachedRow:
     """The row of attached.sql: a partition's index or foreign key that is attached to one of the parent table."""
 

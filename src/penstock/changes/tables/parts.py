@@ -17,7 +17,7 @@ from penstock.changes.tables.definition import ConstraintRow, IndexRow, UnreadDe
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ PartId = tuple[int, str]
 What = Literal["all", "indexes", "foreign keys"]
 
 
-@frozen
+@slotted
 class ShapeTable:
     """The row of table.sql: a table whose indexes and keys may be dropped, with its owner, rights and publications."""
 
@@ -122,7 +122,7 @@ class ShapeTable:
     lock_count: int
 
 
-@frozen
+@slotted
 class IndexFacts:
     """The row of indexes.sql: an index, whether it can be dropped, and what must exist to build it again."""
 
@@ -148,7 +148,7 @@ class IndexFacts:
     dependents: list[str]
 
 
-@frozen
+@slotted
 class ForeignKey:
     """The row of foreign_keys.sql: a foreign key of a table, or of another table that refers to it."""
 
@@ -217,7 +217,7 @@ _FOREIGN_KEY_RECORD = (
 )
 
 
-@frozen
+@slotted
 class IndexPart:
     """An index, and the constraint that it serves if there is one."""
 
@@ -260,7 +260,7 @@ class IndexPart:
         } | _parent_record(self.parent_id)
 
 
-@frozen
+@slotted
 class TableParts:
     """The indexes and keys of a table."""
 

@@ -37,7 +37,7 @@ from penstock.changes.tables.parts import (
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 _PASSING = ("57014", "55P03")
 
 
-@frozen
+@slotted
 class CastRow:
     """The row of casts.sql: a cast that compares a foreign key's columns by a function of an ordinary role."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
 _UNKNOWN_CPUS = 2
 
 
-@frozen
+@slotted
 class RebuildPlan:
     """How many sessions rebuild indexes at once, and with which means."""
 
@@ -122,7 +122,7 @@ def chain_rivals(changes: Iterable[Change]) -> list[list[Change]]:
     return [sorted(chain, key=lambda change: change.record.get("oid", 0)) for chain in chains.values()]
 
 
-def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
+def cost_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
     """Return an index's part of the cost of building all indexes, from 0 to 1. `sizes` are the tables' bytes by OID."""
     return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)
 

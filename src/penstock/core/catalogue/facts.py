@@ -9,12 +9,12 @@ from dataclasses import asdict, replace
 from penstock.core.connect.connection import Connection, ConnectionFactory, describe_connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.route import is_loopback
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
 from penstock.core.values.server import Distributed, ServerFacts
 
 
-@frozen
+@slotted
 class ServerRow:
     """The row of server.sql: the server, the database, and how many more connections the role could open."""
 

@@ -184,7 +184,7 @@ def watch_locks(connect: ConnectionFactory) -> LockWatch:
     return connect.watch
 
 
-def find_limit_s(session: psycopg.Connection[Any]) -> float:
+def read_limit_s(session: psycopg.Connection[Any]) -> float:
     """Return how many seconds a session may wait for locks of sessions that are not penstock's."""
     watch = session.watch if isinstance(session, WatchedConnection) else None
     return watch.limit_s if isinstance(watch, LockWatch) else DEFAULT_LIMIT_S

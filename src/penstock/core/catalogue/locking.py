@@ -17,7 +17,7 @@ import psycopg
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import explain_end, in_transaction, translate_errors
 from penstock.core.errors import PenstockError, ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_rows
 
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
 
-@frozen
+@slotted
 class Blocker:
     """The row of ddl_blockers.sql: a session or prepared transaction that holds or awaits a lock on a relation."""
 

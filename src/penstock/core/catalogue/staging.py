@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.core.values.names import MOST_COLUMNS
 from penstock.core.values.table import TableFacts, TableName
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _SEQUENCE_CACHE = 1000
 
 
-@frozen
+@slotted
 class ColumnType:
     """The row of landing_columns.sql: a column, with what decides its values: type, modifier and collation."""
 
@@ -53,7 +53,7 @@ class ColumnType:
     collation: str | None
 
 
-@frozen
+@slotted
 class GrantRow:
     """The row of landing_grants.sql: a role that has privileges on a table, or on a sequence of its columns."""
 
@@ -65,7 +65,7 @@ class GrantRow:
     grantee: str | None
 
 
-@frozen
+@slotted
 class LandingTable:
     """The row of landing_table.sql: the relation that has the name of a staging table."""
 

@@ -16,7 +16,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import OtherTableError, TableExistsError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import Column, TableName
 
@@ -28,7 +28,7 @@ _NAME_BYTES = 63
 _DROP_LOCK_TIMEOUT = "5s"
 
 
-@frozen
+@slotted
 class CreatedTable:
     """A table that `create_table` has created, and whether its schema was created too."""
 

@@ -37,7 +37,7 @@ from penstock.core.connect.endpoints import explain_refusal, is_rds_endpoint
 from penstock.core.connect.errors import (
     TOO_MANY_CONNECTIONS,
     describe_report,
-    find_hint,
+    hint_for,
     is_passing,
     read_report,
 )
@@ -84,14 +84,14 @@ _SETTING_HINT = "Correct this setting in the connection string, the service file
 # the message can choose the hint. None of these messages means that the password is wrong.
 _NO_PLACE = r"too many c|remaining connection slots are reserved"
 _REFUSALS = (
-    (_NO_PLACE, find_hint(TOO_MANY_CONNECTIONS)),
-    (r"server is in hot standby mode", find_hint("25006")),
-    (r"session is read-only", find_hint("25006")),
-    (r'FATAL:  database ".*" does not exist', find_hint("3D000")),
+    (_NO_PLACE, hint_for(TOO_MANY_CONNECTIONS)),
+    (r"server is in hot standby mode", hint_for("25006")),
+    (r"session is read-only", hint_for("25006")),
+    (r'FATAL:  database ".*" does not exist', hint_for("3D000")),
     (r"FATAL:  permission denied for database", "Have the database's owner grant CONNECT on it to the user."),
     (r'FATAL:  database ".*" is not currently accepting', "Name another database: this one allows no connections."),
-    (r'FATAL:  role ".*" (does not exist|is not permitted)', find_hint("28000")),
-    (r"FATAL:  no pg_hba.conf entry|pg_hba.conf rejects", find_hint("28000")),
+    (r'FATAL:  role ".*" (does not exist|is not permitted)', hint_for("28000")),
+    (r"FATAL:  no pg_hba.conf entry|pg_hba.conf rejects", hint_for("28000")),
     (r"FATAL:  invalid (value for parameter|command-line)|FATAL:  unrecognized configuration", _SETTING_HINT),
     (r"invalid (\w+|integer) value[ :]|invalid port number|service .* not found", _SETTING_HINT),
 )
@@ -233,7 +233,7 @@ class ConnectionFactory:
         """Raise ServerError if there is a pooler. `what` completes the message "cannot ... through a pooler"."""
         refuse(check_pooler(self._pooler, what), ServerError)
 
-    def find_refusal(self, what: str) -> Diagnosis | None:
+    def explain_unwritable(self, what: str) -> Diagnosis | None:
         """Return why no row can be written by this connection, None if it can or if nothing has connected yet.
 
         The reason is a pooler, a standby or read-only transactions. `what` is the refused action; it completes the
@@ -242,9 +242,9 @@ class ConnectionFactory:
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise what `find_refusal` returns: as ServerError for a pooler, otherwise as TargetError."""
+        """Raise what `explain_unwritable` returns: as ServerError for a pooler, otherwise as TargetError."""
         self.refuse_pooler(what)
-        refuse(self.find_refusal(what), sqlstate="25006")
+        refuse(self.explain_unwritable(what), sqlstate="25006")
 
     def in_database(self, name: str) -> ConnectionFactory:
         """Return a factory for another database of the same server, with its own sessions. The caller closes it."""

@@ -216,7 +216,7 @@ def missing_defaults(
     if is_list and not allows_standby:
         # Of several primaries, choose one that is not read-only: after a move by logical replication, the old primary
         # may be read-only. A single host is not checked, because a role's own default_transaction_read_only would make
-        # the check fail too; find_refusal reports that case.
+        # the check fail too; explain_unwritable reports that case.
         defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # "instance" is the endpoint of a DB instance; "writer", "reader" and "custom" are endpoints of a cluster; "proxy",
 # "global" and "shards" are RDS Proxy, the global writer endpoint of Aurora, and Limitless shard groups. The names of
@@ -42,7 +42,7 @@ _RDS = re.compile(
 _NO_REGION = "global"
 
 
-@frozen
+@slotted
 class RdsEndpoint:
     """The parts of a host name of RDS."""
 

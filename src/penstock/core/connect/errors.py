@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.names import quote_text
 
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
@@ -86,7 +86,7 @@ _HINTS = {
 }
 
 
-@frozen
+@slotted
 class ServerReport:
     """An error as the server reported it. Every field except the message is None if the server did not send it."""
 
@@ -154,7 +154,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     """Return penstock's error for a server's error. `what` is the action that failed, such as "reading x"."""
     report = read_report(error)
-    hint = report.hint or hint_right(report) or find_hint(report.sqlstate)
+    hint = report.hint or hint_right(report) or hint_for(report.sqlstate)
     detail = describe_report(report, what)
     # Two sessions have created an object of one name at the same time. It exists when the statement is retried.
     is_race = report.sqlstate == "23505" and report.schema == "pg_catalog"
@@ -273,7 +273,7 @@ def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
     return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
 
 
-def find_hint(sqlstate: str | None) -> str | None:
+def hint_for(sqlstate: str | None) -> str | None:
     """Return the hint for an SQLSTATE. If the code itself has no hint, return the hint for the code's class."""
     if sqlstate is None:
         return None
@@ -316,7 +316,7 @@ _COLUMNS = (
 _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)”|「(.*)」", re.DOTALL)
 
 
-@frozen
+@slotted
 class CopyContext:
     """A position in COPY's input. A part is None if the server did not report it."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 Confidence = Literal["too few samples", "low", "medium", "high"]
 
 
-@frozen
+@slotted
 class Evidence:
     """A number that supports a diagnosis: its name, its value, and its unit."""
 
@@ -20,7 +20,7 @@ class Evidence:
     unit: str
 
 
-@frozen
+@slotted
 class Diagnosis:
     """One thing that is right or wrong with a server, a table or a workload."""
 
@@ -37,6 +37,8 @@ class Diagnosis:
     remedy: str | None = None
     # The share of the active sessions' time that this costs, from 0 to 1; 0 if no session is seen to wait for it.
     share: float = 0.0
+    # The most of that time that the remedy can gain, from 0 to 1, by the server's counters; None if they do not say it.
+    bound: float | None = None
     # How many samples of sessions the share is of.
     samples: int = 0
     # None if the claim does not rest on samples or counts of a workload.
@@ -50,6 +52,11 @@ class Diagnosis:
     def verdict(self) -> str:
         """Return the claim, with the words "by counts alone" if no samples of sessions support it."""
         return self.claim if self.samples else f"{self.claim} (by counts alone)"
+
+    @property
+    def rank(self) -> float:
+        """Return the part of the time that decides the order: what can be gained, or the share if that is not known."""
+        return self.share if self.bound is None else min(self.share, self.bound)
 
     @property
     def headline(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.names import name_columns, snake_name
 from penstock.core.values.options import (
     CHARACTER,
@@ -29,7 +29,7 @@ FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 Spelling = Literal["lower", "snake"]
 
 
-@frozen
+@slotted
 class Dialect:
     r"""The dialect of one file, with every option decided."""
 
@@ -59,7 +59,7 @@ _columns = options_in("Columns")
 _FOR_ALL_FORMATS = ("format", "names", "rename")
 
 
-@frozen
+@slotted
 class DialectOptions:
     """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.server import Clock, LedgerRights, PoolerFacts, ServerFacts, Unread
 
@@ -19,7 +19,7 @@ FlavourKind = Literal[
 ]
 
 
-@frozen
+@slotted
 class Flavour:
     """The product of a server, such as Amazon RDS."""
 
@@ -29,7 +29,7 @@ class Flavour:
     told_by: str | None = None
 
 
-@frozen
+@slotted
 class Manager:
     """Software that also changes the server's settings."""
 
@@ -40,7 +40,7 @@ class Manager:
     change: str
 
 
-@frozen
+@slotted
 class Mark:
     """The row of inspect_marks.sql: an object or setting that exists only with one product or manager."""
 
@@ -48,7 +48,7 @@ class Mark:
     name: str
 
 
-@frozen
+@slotted
 class Rights:
     """The row of rights.sql: what the current role may do, by the server's own checks."""
 
@@ -71,7 +71,7 @@ class Rights:
     password_ends_in_s: float | None
 
 
-@frozen
+@slotted
 class Setting:
     """The row of settings.sql: a setting as pg_settings has it, and whether the role may change it."""
 
@@ -87,7 +87,7 @@ class Setting:
     may_alter_system: bool
 
 
-@frozen
+@slotted
 class StandbyRow:
     """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
 
@@ -100,7 +100,7 @@ class StandbyRow:
     lag_s: float | None
 
 
-@frozen
+@slotted
 class Slot:
     """The row of inspect_slots.sql: a replication slot, and how much WAL it keeps."""
 
@@ -117,7 +117,7 @@ class Slot:
     safe_bytes: int | None
 
 
-@frozen
+@slotted
 class Receiver:
     """The row of receiver.sql: a standby's WAL receiver. A primary has none."""
 
@@ -129,7 +129,7 @@ class Receiver:
     delay_s: float | None
 
 
-@frozen
+@slotted
 class Archiver:
     """The row of inspect_archiver.sql: counts of archived and failed WAL segments, and how much WAL is not archived."""
 
@@ -147,7 +147,7 @@ class Archiver:
         return self.last_failed_at_s is not None and self.last_failed_at_s > (self.last_archived_at_s or 0.0)
 
 
-@frozen
+@slotted
 class Connections:
     """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
@@ -158,7 +158,7 @@ class Connections:
     database_limit: int | None
 
 
-@frozen
+@slotted
 class Publication:
     """The row of publications.sql: a publication of this database."""
 
@@ -166,7 +166,7 @@ class Publication:
     is_all_tables: bool
 
 
-@frozen
+@slotted
 class Tablespace:
     """The row of tablespaces.sql: a tablespace and its directory."""
 
@@ -175,7 +175,7 @@ class Tablespace:
     location: str
 
 
-@frozen
+@slotted
 class LedgerState(LedgerRights):
     """Whether loads can be recorded in a schema."""
 
@@ -190,7 +190,7 @@ class LedgerState(LedgerRights):
     unrestored: Diagnosis | None = None
 
 
-@frozen
+@slotted
 class FileSystem:
     """A file system with files of the server."""
 
@@ -203,7 +203,7 @@ class FileSystem:
     free_bytes: int
 
 
-@frozen
+@slotted
 class HostFacts:
     """Facts of this machine, if the server runs on it."""
 
@@ -213,7 +213,7 @@ class HostFacts:
     volumes: tuple[FileSystem, ...]
 
 
-@frozen
+@slotted
 class TableCosts:
     """The row of table.sql: the size of a table, and the indexes, keys and triggers that cost time for each row.
 
@@ -226,7 +226,7 @@ class TableCosts:
     size_bytes: int
 
 
-@frozen
+@slotted
 class TableInspection:
     """A table to load into, and what affects a load into it."""
 
@@ -239,7 +239,7 @@ class TableInspection:
     refusal: Diagnosis | None = None
 
 
-@frozen
+@slotted
 class Encryption:
     """Whether a network connection is encrypted."""
 
@@ -248,7 +248,7 @@ class Encryption:
     sslmode: str
 
 
-@frozen
+@slotted
 class Inspection:
     """All facts about a server. A tuple is None if it could not be read."""
 

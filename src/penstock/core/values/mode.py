@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # How rows get into a table.
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
@@ -21,7 +21,7 @@ Where = Literal["table", "staging", "replacement"]
 TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
 
 
-@frozen
+@slotted
 class Landing:
     """How records become rows of the table in one mode: where COPY writes, and what follows."""
 
@@ -85,7 +85,7 @@ Route = Literal["client", "server"]
 Via = Literal["client", "server", "auto"]
 
 
-@frozen
+@slotted
 class RoutePlan:
     """Who reads the objects of a load, penstock or the server, and why that was chosen."""
 
@@ -103,7 +103,7 @@ class RoutePlan:
 CLIENT_ROUTE = RoutePlan()
 
 
-@frozen
+@slotted
 class Link:
     """The network between this host and the server, as measured: seconds for a round trip, and bytes a second."""
 
@@ -113,7 +113,7 @@ class Link:
     bytes_per_s: float
 
 
-@frozen
+@slotted
 class ImportRights:
     """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3."""
 

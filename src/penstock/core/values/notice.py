@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # The codes of warnings, which stay the same between releases. docs/reference/warnings.md explains each of them.
 WarningCode = Literal[
@@ -69,7 +69,7 @@ WarningCode = Literal[
 ]
 
 
-@frozen
+@slotted
 class Notice:
     """A warning: what was found, where, and what to do."""
 

@@ -460,8 +460,34 @@ ADVICE: Final = {
         "record again: this statement takes a small share, and the table is read by the index",
         f"{_MANUAL}ddl-constraints.html#DDL-CONSTRAINTS-FK",
     ),
+    "stale-statistics": Advice(
+        "active time is of one statement, whose table {table} has changed since its last ANALYZE: its plan loops over "
+        "{looped} as for far fewer rows",
+        (
+            RemedySentence(
+                "ANALYZE {table}, which locks out neither readers nor writers. For good, see why autovacuum does not "
+                "come: autovacuum_enabled and autovacuum_analyze_scale_factor of the table."
+            ),
+        ),
+        "record again: this statement takes less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",
+    ),
+    "bloat": Advice(
+        "active time is of statements on {table}, which read {times} times the pages that its rows fill: {why}",
+        (RemedySentence("{plain}"), RemedySentence("{full}"), RemedySentence("{keep}")),
+        "record again: fewer blocks of the table are read for each row, and these statements take less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY",
+    ),
+    "row-costs": Advice(
+        "active time is of one statement, which stores rows in {table}; apart from the row itself, each pays most for "
+        "{what}",
+        (RemedySentence("{how}"), RemedySentence("{rest}")),
+        "record again: the statement takes less time for each row",
+        f"{_MANUAL}populate.html",
+    ),
     "no-statistics": Advice(
-        "active time is of one statement, whose table {table} has never been analyzed: its plan is a guess",
+        "active time is of one statement, whose table {table} has never been analyzed: its plan loops over {looped} as "
+        "for far fewer rows",
         (RemedySentence("VACUUM (ANALYZE) {table}, after each load that fills it; penstock load does so by itself."),),
         "record again: this statement takes less time",
         f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",

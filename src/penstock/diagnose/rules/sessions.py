@@ -21,7 +21,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis
-    from penstock.watch.values import Sample
+    from penstock.watch.values import Sample, SessionSample
 
 _CPU_WAIT = CPU.lower()
 
@@ -37,6 +37,9 @@ _LEAST_STATEMENT_S = 0.1
 # If a session is idle in a transaction for longer than this, its transaction was left open, and the session is not just
 # between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
+
+# Two samples show the same statement if its starts, by its age and this host's clock, differ by less than this.
+_SAME_STATEMENT_S = 0.01
 
 # The start of a transaction is computed from its age and this host's clock. The results of several samples of the same
 # transaction differ by less than this.
@@ -83,6 +86,9 @@ class ClientWaits:
         self._reading = Ticks()
         self._tick = -1
         self._gaps_s = 0.0
+        # For each backend between two statements, when its last one began, and its moments since then. They count once
+        # it has gone on: a session that never does was left so.
+        self._open: dict[int, tuple[float, list[tuple[Moment, float]]]] = {}
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
         # The processor time of each backend at its last sample, and of all backends between their samples. It is known
@@ -101,13 +107,29 @@ class ClientWaits:
             if session.cpu_s is not None:
                 self._on_cpu_s += max(0.0, session.cpu_s - self._cpu_s.get(session.pid, session.cpu_s))
                 self._cpu_s[session.pid] = session.cpu_s
+            self._go_on(session, sample.at_s - (session.query_s or 0.0))
             if is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
-                self._between.add(moment_of(session, self._tick, weight_of(sample)))
-                self._gaps_s += session.query_s or 0.0
-                begin_s = sample.at_s - (session.transaction_s or 0.0)
-                self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
-                if len(self._pids) < _SEVERAL:
-                    self._pids.add(session.pid)
+                moment = moment_of(session, self._tick, weight_of(sample))
+                _, since = self._open.setdefault(session.pid, (sample.at_s - (session.query_s or 0.0), []))
+                since.append((moment, sample.at_s - (session.transaction_s or 0.0)))
+        seen = {session.pid for session in sample.sessions}
+        for pid in self._open.keys() - seen:
+            self._count(pid)
+
+    def _go_on(self, session: SessionSample, began_s: float) -> None:
+        """Count the moments of a backend if it has begun another statement since."""
+        if session.pid in self._open:
+            before_s, _ = self._open[session.pid]
+            if session.state == "active" or abs(began_s - before_s) > _SAME_STATEMENT_S:
+                self._count(session.pid)
+
+    def _count(self, pid: int) -> None:
+        for moment, begin_s in self._open.pop(pid)[1]:
+            self._between.add(moment)
+            self._gaps_s += moment.session.query_s or 0.0
+            self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
+            if len(self._pids) < _SEVERAL:
+                self._pids.add(pid)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if transactions wait for their clients. A single idle transaction does not count."""

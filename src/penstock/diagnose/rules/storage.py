@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_full
@@ -206,7 +206,8 @@ class IndexReads:
         ]
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
-        return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]
+        found = case.conclude("index-reads", self._part, evidence, index=index, table=table)
+        return [bounded(found, min(1.0, reads.total / all_reads)) if all_reads else found]
 
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).

@@ -34,8 +34,8 @@ from penstock.loading.claim.facts import (
     check_depth,
     check_importable,
     check_objects,
-    find_facts,
-    find_tables,
+    map_tables,
+    read_targets,
     warn_of_unpublished,
 )
 from penstock.loading.claim.member import JointMember, Member
@@ -59,7 +59,10 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 class Claimed(NamedTuple):
-    """What is left to load, and the session that holds the load's lock. The caller closes the session."""
+    """A load that this process has claimed, and the session that holds the load's lock.
+
+    The caller closes the session.
+    """
 
     load: ClaimedLoad
     connection: Connection
@@ -72,10 +75,11 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time: take its lock, and record what this process will load.
+    """Claim a load for the first time: take its lock, and record in the ledger what this process will load.
 
-    After a transient error, wait and retry for the time of --retry-for. `on_nothing` is called if every row is loaded
-    already. Raises PenstockError; then nothing was recorded.
+    Returns the claimed load, or NothingToDo if this process has nothing to load. In the second case, `on_nothing` is
+    called with the result and the session, which is then closed. After a transient error, waits and retries for the
+    time of --retry-for. Raises PenstockError; then nothing was recorded.
     """
     begun: str | None = None
     while True:
@@ -97,10 +101,11 @@ def claim_load(
 def claim_again(
     plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: ClaimedLoad, *, let_go: Callable[[Connection], None]
 ) -> Claimed | FinishedLoad:
-    """Claim a load again after this process has lost its sessions, and find what is missing.
+    """Claim a load again after this process has lost its sessions, and return what is left to load.
 
     The lost sessions may still be committing; the rows that they commit count as loaded. If the load is complete,
-    `let_go` is called with the new session. Raises PenstockError.
+    `let_go` is called with the new session, and the load's totals are returned. After a transient error, waits and
+    retries for the time of --retry-for. Raises PenstockError.
     """
     while True:
         try:
@@ -143,9 +148,9 @@ def _confirm(plan: LoadPlan, tools: LoadTools, connection: Connection, before: C
 
 
 def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
-    """Return what a load would do with each object, given the present ledger. This changes nothing.
+    """Return what a load would do with each object if it ran now, according to the ledger. Nothing is changed.
 
-    Raises PenstockError if `claim_load` would.
+    Reads the beginning of each new or changed object. Raises PenstockError if `claim_load` would.
     """
     depth = check_depth(plan)
     if not foresee_opening(connection, tools.ledger.schema):
@@ -301,7 +306,10 @@ def _lead(
 def _claim_objects(
     reader: FactsReader, member: Member, created: Mapping[TableName, CreatedTable], unreadable: Collection[int]
 ) -> ClaimedLoad | NothingToDo:
-    """Read, decide and write. Start again if another load with one of the objects has begun after the reading."""
+    """Read the facts, decide, and write the decisions.
+
+    Start again if another load has claimed one of the objects since the facts were read.
+    """
     plan, tools = reader.plan, reader.tools
     while True:
         facts = reader.read(created)
@@ -332,7 +340,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         # The load has ended since, or its lock now belongs to another load.
         raise _passing(member.waited_for)
     decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
-    tables = find_facts(plan, {}, connection)
+    tables = read_targets(plan, {}, connection)
     landings = _read_landings(reader, tables, load_id, group_objects(facts, decision))
     number = register(connection, schema, load_id, lock=member.process.lock, client=member.process.client)
     claim = Claim(load_id=load_id, epoch=0, is_resumed=True, member=number)
@@ -352,7 +360,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         left=decision.left,
         skipped=decision.skipped,
         landings=landings,
-        tables=find_tables(plan, tables, {}, landings),
+        tables=map_tables(plan, tables, {}, landings),
     )
 
 

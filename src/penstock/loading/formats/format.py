@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from isal import isal_zlib
 
 from penstock.core.errors import DataError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
 from penstock.core.values.source import ObjectSample, Range
 from penstock.core.words import list_names
@@ -181,7 +181,7 @@ Depth = Literal["dialect", "columns", "records"]
 _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 
-@frozen
+@slotted
 class ReadTools:
     """What is needed to open objects."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
@@ -139,7 +139,7 @@ def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, 
     return [part for part in pairwise(cuts) if not loaded.contain(*part)]
 
 
-@frozen
+@slotted
 class _RowWriter:
     """Makes blocks of the rows of one object: in the binary format if `wires` are given, otherwise as text."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import PlanPart
 from penstock.settings.decide import describe_decision
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingsDecision
 
 
-@frozen
+@slotted
 class LoadSettings(PlanPart):
-    """What a load does with the server's settings. `choice` is auto or a profile's name.
+    """What a load does with the server's settings. `choice` is the value of --settings: auto or a profile's name.
 
-    `decision` is None if the server was not asked. `reason` says why nothing is changed. It is None if settings are
-    changed.
+    `decision` says which settings change, None if the server was not asked. `reason` says why nothing is changed, None
+    if settings are changed.
     """
 
     choice: str
@@ -36,7 +36,7 @@ class LoadSettings(PlanPart):
         return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
 
     def describe(self) -> list[str]:
-        """Return the lines about what is changed, or why nothing is changed."""
+        """Return a line with the choice and why nothing is changed, if so, and a line for each setting."""
         head = f"settings  {self.choice}" + ("" if self.reason is None else f": not changed ({self.reason})")
         changes = () if self.decision is None else describe_decision(self.decision)
         return [head, *(f"  {line}" for line in changes)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
@@ -68,7 +68,7 @@ class NothingReady(Exception):
     """No block was ready within `patience_s`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
     """What an open object is read with: the encoder and the form of its records.
 
@@ -159,7 +159,7 @@ OpenBlocks: TypeAlias = "Callable[[PlannedObject], Opened]"
 OpenEncoded = Callable[[PlannedObject, Encoder, RecordForm], EncodedBlocks | None]
 
 
-@frozen
+@slotted
 class FeedPlan:
     """How a feed reads its objects and shares their blocks."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Origin:
     """The object that records come from, with what is needed to cut and encode them again."""
 

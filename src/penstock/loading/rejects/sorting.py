@@ -22,7 +22,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import NOT_DATA, hint_missing_right, translate_errors
 from penstock.core.connect.search_path import SETTINGS
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
@@ -237,7 +237,7 @@ _NOTHING: Final = sql.SQL("")
 _COMMA: Final = sql.SQL(", ")
 
 
-@frozen
+@slotted
 class SortingTarget:
     """The row of sorting_target.sql: whether INSERT stores rows in a relation as COPY does, one after another."""
 
@@ -245,7 +245,7 @@ class SortingTarget:
     is_plain: bool
 
 
-@frozen
+@slotted
 class SortingColumn:
     """The row of sorting_columns.sql: a column, and how to convert text to its values as COPY does."""
 
@@ -254,7 +254,7 @@ class SortingColumn:
     reading: Literal["text", "cast", "record"]
 
 
-@frozen
+@slotted
 class SortedRows:
     """How many rows of the temporary table were stored, and the numbers of those that were refused, with the reasons.
 

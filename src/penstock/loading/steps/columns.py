@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import Rows
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
 
 
-@frozen
+@slotted
 class ChangedTable:
     """A table, and the columns that the load adds to it or widens."""
 
@@ -32,7 +32,7 @@ class ChangedTable:
     changes: tuple[ColumnChange, ...]
 
 
-@frozen
+@slotted
 class ColumnChanges:
     """The tables whose columns the load changes before its first row."""
 

@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 When = Literal["sent", "stored"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlanFacts:
     """What `Step.plan` is given: the plan, what earlier steps will do, and a session to read further facts."""
 

@@ -20,9 +20,9 @@ from penstock.loading.values.types import (
     DecidingValue,
     Position,
     TypedColumn,
-    find_notations,
     is_grouped,
     is_zero_date,
+    list_notations,
     may_override,
 )
 
@@ -51,7 +51,7 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
     notations: tuple[str, ...] = ()
     if type_name == "text":
-        notations = find_notations(found.fits)
+        notations = list_notations(found.fits)
         notations = tuple(each for each in notations if all(may_override(each, other) for other in common))
     elif type_name == "numeric" and is_grouped(found.fits):
         notations = (GROUPED,)

@@ -69,7 +69,7 @@ from penstock.loading.values.types import (
     DecidingValue,
     Position,
     TypedColumn,
-    find_notations,
+    list_notations,
 )
 from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.loading.warned import WarningLog
@@ -494,7 +494,7 @@ def _with_types(
         # The command has the options for the other columns, too.
         others = [error.options for error in refused[1:] if error.options]
         if format_of(target).is_delimited:
-            others += [solve_notation(each.column, find_notations(found[each.column].fits)) for each in widened]
+            others += [solve_notation(each.column, list_notations(found[each.column].fits)) for each in widened]
             others += [solve_null(seen.value, [each.column], target.dialect) for each, seen in zero_dates(widened)]
         add_options(refused[0], others)
         raise refused[0]

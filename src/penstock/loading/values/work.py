@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import TableName
 from penstock.ledger.values import Coverage, LedgerObject, LedgerUnit
@@ -13,7 +13,7 @@ from penstock.loading.files.listing import ctime_ns, lasting_version, recorded_n
 from penstock.loading.values.plan import TargetPlan
 
 
-@frozen
+@slotted
 class PlannedObject:
     """One object of a load, with its target and what is committed of it."""
 

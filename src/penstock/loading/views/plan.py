@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_count
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.words import line_up
@@ -24,7 +24,7 @@ _OBJECTS_SHOWN = 20
 _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 
-@frozen
+@slotted
 class FieldColumn:
     """The column into which a field of the files is loaded."""
 

@@ -21,7 +21,10 @@ _COLOURS = {"ok": "32", "note": "36", "warning": "1;33", "refusal": "1;31"}
 def render(
     facts: Sequence[tuple[str, str]], findings: Sequence[Diagnosis], *, verdict: str, plan: Sequence[str] = ()
 ) -> str:
-    """Return the screen as text that is safe to print, with colours for a terminal. `plan` is shown last."""
+    """Return the screen as text that is safe to print, with colours if standard output is a terminal.
+
+    `facts` are pairs of a subject and a line about it. `plan` are the lines of the planned load, which are shown last.
+    """
     width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
     subjects, severities, codes = (
         max(map(len, names), default=0)

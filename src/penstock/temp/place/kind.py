@@ -14,7 +14,7 @@ from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, is_of_file_system, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, run_query
 from penstock.core.values.temp_place import (
     SETTING,
@@ -188,7 +188,7 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
     )
 
 
-@frozen
+@slotted
 class RemovalFacts:
     """What the server has of a temp place that is to be removed: tablespace, setting, and what is in the tablespace."""
 

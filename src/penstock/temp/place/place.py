@@ -25,8 +25,8 @@ from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
 from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
 from penstock.core.values.diagnosis import Diagnosis, refuse, warning
 from penstock.core.values.names import quote_name
@@ -209,7 +209,7 @@ def _mend(location: str, place: PlaceRow) -> bool:
     return False
 
 
-@frozen
+@slotted
 class PlaceRequest:
     """What the user asks for: the directory, the scope, the roles, and whether the disk may be that of the data."""
 

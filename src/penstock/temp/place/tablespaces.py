@@ -8,14 +8,14 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query
 from penstock.core.values.temp_place import SETTING, TABLESPACE, Occupant, Scope, parse_setting
 
 DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 
-@frozen
+@slotted
 class PlaceRow:
     """The row of place.sql: what decides whether temporary work can be placed on this server."""
 
@@ -26,7 +26,7 @@ class PlaceRow:
     receivers: list[str]
 
 
-@frozen
+@slotted
 class TablespaceRow:
     """The row of tablespace.sql: a tablespace, its directory, and the login roles that may not create files there."""
 
@@ -36,7 +36,7 @@ class TablespaceRow:
     excluded: list[str]
 
 
-@frozen
+@slotted
 class OccupantRow:
     """A row of occupants.sql: an object of one database in the tablespace."""
 

@@ -22,10 +22,10 @@ from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, read_counters
 from penstock.core.host.machine import memory_bytes
 from penstock.core.host.process import holding_interrupts
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.units import count_nouns
 from penstock.core.values.device import Device, rates
@@ -37,7 +37,7 @@ from penstock.temp.usage.usage import EXPLAIN, find_statements_schema
 from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
 
 
-@frozen
+@slotted
 class DirectoryRow:
     """A row of directories.sql: a tablespace and its directory."""
 
@@ -46,7 +46,7 @@ class DirectoryRow:
     directory: str | None
 
 
-@frozen
+@slotted
 class Explained:
     """What one run of a statement took: its seconds, and the temporary files of its plan."""
 
@@ -56,7 +56,7 @@ class Explained:
     plan: dict[str, Any]
 
 
-@frozen
+@slotted
 class ReplayFacts:
     """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces."""
 
@@ -189,7 +189,7 @@ _MEMORY_SHARE = 4
 _PROCESSES = 3
 
 
-@frozen
+@slotted
 class Place:
     """The tablespaces of one server to which a replay sends temporary work."""
 
@@ -209,7 +209,7 @@ class Place:
         return ", ".join(self.names)
 
 
-@frozen
+@slotted
 class ReplayRequest:
     """Which statements to replay, in how many sessions at once, and in how many rounds."""
 

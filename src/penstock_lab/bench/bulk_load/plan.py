@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB, MIB
 from penstock.core.values.device import VolumeLimits
 from penstock.rds.volumes import parse_volume
@@ -59,7 +59,7 @@ Load = Literal[
 SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
 
 
-@frozen
+@slotted
 class BulkLoadStep:
     """One load of the article. The steps have the article's order."""
 
@@ -193,7 +193,7 @@ RECOVERY = "recovery of 10 minutes or more is possible with the settings"
 PRINCIPALS = "title.principals"
 
 
-@frozen
+@slotted
 class BulkLoadExperiment:
     """The size of the experiment."""
 
@@ -233,7 +233,7 @@ _LEAST_OWN = 2 / 3
 _ONE_SESSION = 1.5
 
 
-@frozen
+@slotted
 class BulkLoadMachine:
     """The article's machine, scaled down to this machine and these files."""
 
@@ -316,7 +316,7 @@ def steps_without_volumes() -> tuple[BulkLoadStep, ...]:
     return (one, *rest)
 
 
-@frozen
+@slotted
 class BulkLoadRun:
     """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
 
@@ -339,7 +339,7 @@ class BulkLoadRun:
     cpu: float | None = None
 
 
-@frozen
+@slotted
 class Recovery:
     """A recovery after the server was killed at the end of a load."""
 
@@ -348,7 +348,7 @@ class Recovery:
     seconds: float
 
 
-@frozen
+@slotted
 class StepRuns:
     """The runs of one step, and its recoveries."""
 

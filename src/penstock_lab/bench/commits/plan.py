@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.watch.waits import COMMIT_WAITS, CPU
 
 SOURCE = (
@@ -44,7 +44,7 @@ SAMPLES = {
 ADVISED_OVER_BEST = 1.07
 
 
-@frozen
+@slotted
 class Sweep:
     """The size of the experiment."""
 
@@ -90,7 +90,7 @@ QUICK = Sweep(
 )
 
 
-@frozen
+@slotted
 class Size:
     """One batch size."""
 
@@ -115,7 +115,7 @@ class Size:
         return seconds * self.total_rows / self.rows
 
 
-@frozen
+@slotted
 class SizeResult:
     """The runs of one batch size in order.
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # The settings on which the result of a step may depend. Their values are numbers, or words that PostgreSQL defines.
 _SETTINGS = (
@@ -33,7 +33,7 @@ _PUNCTUATION = ".,:;()[]"
 _NAMED_LAST = ("permission denied for ", "must be owner of ")
 
 
-@frozen
+@slotted
 class StepResult:
     """The result of one step."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.loading.files.columnar.types import (
     cast_array,
     is_bytes,
@@ -92,7 +92,7 @@ def _keep(array: Any) -> Any:
     return array
 
 
-@frozen
+@slotted
 class Wire:
     """How an Arrow column is sent in COPY's binary format."""
 

@@ -17,7 +17,7 @@ from pyarrow import types
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import KIB, MIB, count_nouns
 from penstock.core.values.source import FORMAT_NAMES, ColumnarField, ColumnarFormat, ColumnarSample, Range
 from penstock.loading.files.columnar.types import (
@@ -56,7 +56,7 @@ class ColumnChunk(NamedTuple):
     compressed_bytes: int
 
 
-@frozen
+@slotted
 class Group:
     """A row group of a Parquet file, as its footer describes it."""
 
@@ -67,7 +67,7 @@ class Group:
     chunks: Sequence[ColumnChunk]
 
 
-@frozen
+@slotted
 class Footer:
     """The footer of a Parquet file."""
 
@@ -76,7 +76,7 @@ class Footer:
     groups: Sequence[Group]
 
 
-@frozen
+@slotted
 class Leaves:
     """The columns with a Parquet type that the Arrow type does not show.
 
@@ -214,7 +214,7 @@ class RecordBatch(NamedTuple):
         )
 
 
-@frozen
+@slotted
 class _Part:
     """A row group and its place in the file."""
 

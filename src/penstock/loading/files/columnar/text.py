@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock._native import RecordError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.loading.files.columnar.types import (
     is_bytes,
     is_json,
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-@frozen
+@slotted
 class TextRows:
     """Rows as COPY text, and the values in them that cannot be loaded."""
 

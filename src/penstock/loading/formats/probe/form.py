@@ -14,7 +14,7 @@ from typing import Final
 from penstock import _native
 from penstock._native import Form, Records
 from penstock.core.errors import DataError, FileLocation, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect, DialectOptions, TextFormat
 from penstock.core.values.source import ColumnarFormat
 from penstock.loading.files.encodings import decode
@@ -154,7 +154,7 @@ _MOST_TITLE_LINES: Final = 20
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
 
-@frozen
+@slotted
 class Choice:
     """The chosen form of a sample, which is its format, delimiter and quotes, and why it was chosen."""
 
@@ -166,7 +166,7 @@ class Choice:
     is_spelled: bool = False
 
 
-@frozen
+@slotted
 class _Trial:
     """The result of splitting the sample by a form."""
 

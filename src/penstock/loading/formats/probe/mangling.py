@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, TextFormat
 from penstock.core.values.notice import Notice, WarningCode
@@ -138,7 +138,7 @@ _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
 
-@frozen
+@slotted
 class RecordSample:
     """A sample, cut into records by the dialect it will be loaded with."""
 
