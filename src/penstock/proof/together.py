@@ -59,7 +59,8 @@ def verify_table(
                 try:
                     done = verify(load.load_id, on_progress=on_progress)
                 except (DataError, SourceError, TargetError) as error:
-                    found = (differs(f"load {load.load_id}", f"cannot be verified: {error.message}"),)
+                    why = f"{error.message} ({error.detail})" if error.detail else error.message
+                    found = (differs(f"load {load.load_id}", f"cannot be verified: {why}"),)
                 else:
                     found = done.problems
                     verified.insert(0, done)
