@@ -41,7 +41,7 @@ def probe_commits(
 
     Each commit writes a message of a few bytes to the WAL, so its transaction waits as any other does. Only a logical
     decoding plugin could see the message, which has the prefix "penstock". Needs no privilege. Raises ServerError on a
-    standby, and if the commits take longer than `give_up_s` together.
+    standby, and if the commits together take longer than `give_up_s` seconds.
     """
 
     def measure(statement: str) -> float:

@@ -194,7 +194,7 @@ class ForeignKey:
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal records of the foreign key, as JSON: enough to add it again."""
+        """Return what `Change.record` stores about the foreign key, as JSON: enough to add it again."""
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
@@ -247,7 +247,7 @@ class IndexPart:
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal records of the index, as JSON: enough to build it again with its constraint."""
+        """Return what `Change.record` stores about the index, as JSON: enough to build it again with its constraint."""
         assert self.row is not None
         return {
             "index": asdict(self.row),
@@ -305,18 +305,18 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Return the parts of the table of a record's object: foreign keys if the object is one, otherwise indexes.
+    """Return the foreign keys of a change's table if its object is a foreign key, otherwise the table's indexes.
 
-    Raises TargetError, ServerError.
+    Partitions are not included. None if the table does not exist. Raises TargetError, ServerError.
     """
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Return what `capture_tree` returns, for several tables without their partitions.
+    """Return the indexes and foreign keys of several tables, without their partitions, by the table's OID.
 
-    Skip tables that do not exist.
+    `what` selects indexes or foreign keys. Tables that do not exist are skipped. Raises TargetError, ServerError.
     """
     wanted = list(oids)
 
@@ -354,7 +354,7 @@ def has_table(connection: Connection, oid: int) -> bool:
 
 
 def measure_tables(connection: Connection, oids: Sequence[int]) -> dict[int, int]:
-    """Return the sizes of tables in bytes, by OID. Raises ServerError."""
+    """Return the sizes of tables, without indexes and TOAST, in bytes by OID. Raises ServerError."""
     query = "SELECT c.oid, pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c WHERE c.oid = ANY (%s)"
     with translate_errors("looking how large tables are"):
         rows = connection.execute(query, [list(oids)]).fetchall()
@@ -399,7 +399,10 @@ def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, Constraint
 
 
 def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
-    """Return the index of a record and its constraint, or None. Raises TargetError if the record is malformed."""
+    """Return the index that a change's record describes, and its constraint or None.
+
+    Raises TargetError if the record is malformed.
+    """
     index = _read_row(change, "index", IndexRow)
     constraint = None if change.record.get("constraint") is None else _read_row(change, "constraint", ConstraintRow)
     is_whole = index.name == change.name and isinstance(index.body, str)
@@ -430,7 +433,7 @@ def is_foreign_key(change: Change) -> bool:
 
 
 def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
-    """Group indexes, or foreign keys, by their topmost parent among `parts`.
+    """Return indexes, or foreign keys, in groups of those that have the same topmost parent among `parts`.
 
     Each group keeps the order given, so its topmost part is first if parents come first in `parts`.
     """

@@ -74,7 +74,7 @@ def ok(code: str, claim: str) -> Diagnosis:
 
 
 def note(code: str, claim: str, remedy: str | None = None) -> Diagnosis:
-    """Return a diagnosis that the user should know."""
+    """Return a diagnosis of something that the user should know."""
     return Diagnosis(severity="note", code=code, claim=claim, remedy=remedy)
 
 
@@ -89,11 +89,11 @@ def refusal(code: str, claim: str, remedy: str | None = None, *, detail: str | N
 
 
 def refusal_of(error: PenstockError, code: str) -> Diagnosis:
-    """Return the diagnosis that a load would be refused with an error."""
+    """Return a refusal that has the message, the detail and the hint of an error."""
     return refusal(code, error.message, error.hint, detail=error.detail)
 
 
 def refuse(found: Diagnosis | None, error: type[PenstockError] = TargetError, *, sqlstate: str | None = None) -> None:
-    """Raise a diagnosis as an error of the given class; do nothing if there is none."""
+    """Raise a diagnosis as an error of the class `error`; do nothing if `found` is None."""
     if found is not None:
         raise error(found.claim, detail=found.detail, hint=found.remedy, sqlstate=sqlstate)

@@ -205,7 +205,7 @@ class FileSystem:
 
 @slotted
 class HostFacts:
-    """Facts of this machine, if the server runs on it."""
+    """Facts of this machine. The server runs on it, too."""
 
     cpu_count: int
     memory_bytes: int
@@ -280,6 +280,6 @@ class Inspection:
         return next((setting for setting in self.settings if setting.name == name), None)
 
     def value(self, name: str) -> str | None:
-        """Return a setting's value, or None."""
+        """Return a setting's value as pg_settings has it, None if the setting does not exist or may not be read."""
         found = self.setting(name)
         return None if found is None else found.value

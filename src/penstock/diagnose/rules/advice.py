@@ -102,11 +102,11 @@ ADVICE: Final = {
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
     ),
     "standby-behind": Advice(
-        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
+        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}{lags}",
         (
             RemedySentence(
                 "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do "
-                "not help; less WAL does.",
+                "not help; {then}.",
             ),
             _FEWER_INDEXES,
             _FEWER_CHECKPOINTS,
@@ -356,11 +356,10 @@ ADVICE: Final = {
         "active time waits until WAL is written or flushed, in transactions that write much",
         (
             RemedySentence(
-                "Put pg_wal on a volume of its own{log_volume}, or on a faster one. wal_compression makes full-page "
-                "images smaller.",
+                "Put pg_wal on a volume of its own{log_volume}, or on a faster one. {images}",
             ),
+            RemedySentence("{forced}"),
             _FEWER_INDEXES,
-            _FEWER_CHECKPOINTS,
         ),
         "record again: waits for WAL are below a tenth of active time, at more rows per second",
         f"{_MANUAL}wal-internals.html",
@@ -379,8 +378,8 @@ ADVICE: Final = {
     "lwlock-contention": Advice(
         "active time waits for one of the server's internal locks, {name}",
         (
-            RemedySentence("Use fewer sessions at a time: {fewer_sessions}."),
-            RemedySentence("These locks are held by other sessions that do the same."),
+            RemedySentence("Use fewer sessions at a time: {fewer_sessions}.", of_loads=True),
+            RemedySentence("{way}", of_loads=False),
         ),
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",

@@ -14,6 +14,7 @@ from penstock.watch.waits import (
     ActivityTally,
     Moment,
     Ticks,
+    is_build,
     is_idle_in_transaction,
     moment_of,
     weight_of,
@@ -30,6 +31,9 @@ _SEVERAL = 2
 
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
+
+# If fewer sessions than this wait for their clients on average, the clients have little to do, and nobody waits.
+_LEAST_SESSIONS = 0.3
 
 # If a statement has run for less time than this, it may have ended while its sample was read.
 _LEAST_STATEMENT_S = 0.1
@@ -53,6 +57,9 @@ _SHORT_GAP_MS = 10.0
 # server's processors is idle.
 _LEAST_COMPUTING = 0.5
 _IDLE_CPUS = 0.2
+
+# If this part of what computes are builds of indexes and the like, it ends by itself.
+_MOSTLY_BUILDS = 0.5
 
 # Other programs are reported if they use at least this many processors.
 _LEAST_OTHERS = 0.5
@@ -144,7 +151,8 @@ class ClientWaits:
         # A session that uses a processor does not wait for its client. Samples show too little of this time: while the
         # sampler has a processor, the workload may have none.
         waiting_s = min(part.seconds, moments.seconds - self._on_cpu_s)
-        if not part.count or waiting_s < _LEAST_CLIENT * moments.seconds:
+        is_little = case.sessions(part) < _LEAST_SESSIONS
+        if not part.count or is_little or waiting_s < _LEAST_CLIENT * moments.seconds:
             return []
         # On average, a sample is taken in the middle of a gap. So the mean gap is twice the mean time since the last
         # statement.
@@ -182,6 +190,8 @@ class Processors:
         self._host = host
         self._running = ActivityTally()
         self._copying = ActivityTally()
+        # Sessions that compute to build an index or to rewrite a table, once.
+        self._building = Ticks()
         self._waiting = ActivityTally()
         # The sessions that the last reading shows in COPY FROM.
         self._loading: set[object] = set()
@@ -191,6 +201,8 @@ class Processors:
             self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
+            if moment.wait == _CPU_WAIT and is_build(moment.session):
+                self._building.add(moment)
             is_load = moment.session.pid in self._loading or _LOADS.match(moment.session.query or "")
             if moment.wait == _CPU_WAIT and is_load:
                 self._copying.add(moment)
@@ -213,7 +225,8 @@ class Processors:
         evidence += [] if cpus is None else [number("processors of the server", cpus)]
         evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
         is_busy = cpus is not None and on_cpu >= BUSY * cpus and (busy is None or self._host.is_busy(case))
-        if is_busy and not self._host.is_taken(case):
+        builds = self._building.seconds >= _MOSTLY_BUILDS * self._running.seconds
+        if is_busy and not builds and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
         is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:

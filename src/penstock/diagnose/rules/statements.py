@@ -12,7 +12,7 @@ from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.holders import read_int
 from penstock.watch.risks import is_stale, lacks_statistics
-from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
+from penstock.watch.waits import CPU, ActivityTally, Moment, is_build, name_statement
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -123,7 +123,7 @@ class SlowStatements:
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
-            if moment.wait.startswith(_WORKS):
+            if moment.wait.startswith(_WORKS) and not is_build(moment.session):
                 self._tallies.add(moment)
         self._counted.see(sample)
 

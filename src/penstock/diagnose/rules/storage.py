@@ -15,7 +15,7 @@ from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricInte
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_full
 from penstock.watch.rates import DatabaseIncrease, Increase
-from penstock.watch.waits import ActivityTally, Moment
+from penstock.watch.waits import ActivityTally, Moment, is_build
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis, Evidence
@@ -246,7 +246,8 @@ class TemporaryWork:
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
                 self._storage.append(row)
         for moment in moments:
-            if moment.wait in _SPILL_WAITS:
+            # A build sorts with maintenance_work_mem, and spills on purpose.
+            if moment.wait in _SPILL_WAITS and not is_build(moment.session):
                 self._spilling.add(moment)
             if moment.session.pid in self._any_pids:
                 self._anyone.add(moment)

@@ -124,7 +124,7 @@ class ObjectFeed:
             self._waiting.clear()
 
     def abandon(self, cause: BaseException) -> None:
-        """Make `take` raise Abandoned. `failure` becomes `cause`, unless there is an earlier one."""
+        """Make `take` raise Abandoned. `cause` is kept in the attribute `failure`, unless an earlier cause is there."""
         with self._lock:
             self.failure = self.failure or cause
 
@@ -295,7 +295,7 @@ def import_spec(work: PlannedObject) -> CopySpec:
 
 
 def parse_place(location: str, region: str) -> S3Object:
-    """Return the bucket and the key of an s3:// URL, in a region.
+    """Return the object in S3 that an s3:// URL names. `region` is the AWS region of its bucket.
 
     >>> parse_place("s3://bucket/a/b.csv", "eu-west-1")
     S3Object(bucket='bucket', key='a/b.csv', region='eu-west-1')
