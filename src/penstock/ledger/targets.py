@@ -46,9 +46,9 @@ def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> La
 def find_landings(
     connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
 ) -> list[tuple[LandingRecord, int]]:
-    """Return those of the objects `numbers` whose target has a staging or replacement table: the table and the number.
+    """Return the record of the staging or replacement table of each of the objects `numbers`, with the object's number.
 
-    Raises ServerError.
+    Objects whose target has no such table are skipped. Raises ServerError.
     """
     with translate_errors("reading the tables that the load created"):
         pairs = run_query(
@@ -151,7 +151,7 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
-    """Return the other loads that have not ended, and have rows in a table, its partitions or its parents.
+    """Return the ids of other loads that have not ended, and have rows in a table, its partitions or its parents.
 
     Raises ServerError.
     """

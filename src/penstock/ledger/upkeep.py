@@ -50,8 +50,8 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedLoads:
     """Remove details of this role's loads that have been complete for `age_s` seconds, and staging tables of that age.
 
-    Return what was removed. The details are the job, the members, and the single ranges of objects. Raises ServerError,
-    TargetError.
+    Return what was removed. The details are the job, the members, and which transaction has committed which range of an
+    object. Raises ServerError, TargetError.
     """
     if not has_ledger(connection, schema):
         return PrunedLoads(loads=0, size_bytes=0, staging=())

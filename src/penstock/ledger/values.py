@@ -236,7 +236,7 @@ class LandingRecord:
 
 @slotted
 class LandedTarget:
-    """A target whose records were first copied into another table."""
+    """A target whose records were copied into a staging or replacement table."""
 
     # The target's number in the job.
     number: int

@@ -49,13 +49,16 @@ class IndexRow:
 
     name: str
     is_unique: bool
+    # What follows CREATE INDEX ... ON table, None if the server's definition has another form.
     body: str | None
     # The name of the index's constraint, None if the index has none.
     constraint_name: str | None
+    # The tablespace's name, empty for the database's default.
     tablespace: str
     options: list[str]
     is_clustered: bool
     is_replica_identity: bool
+    # One for each column of the index, None for the default.
     statistics_targets: list[int | None]
     comment: str | None
 
@@ -72,11 +75,13 @@ class ConstraintRow:
     name: str
     # pg_constraint.contype, 'n' for NOT NULL.
     kind: str
+    # What follows ADD CONSTRAINT and the name.
     definition: str
     is_deferrable: bool
     is_deferred: bool
     is_validated: bool
     is_enforced: bool
+    # Whether it is a key WITHOUT OVERLAPS or a foreign key with PERIOD.
     is_temporal: bool
     comment: str | None
 

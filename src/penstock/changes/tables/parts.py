@@ -111,12 +111,15 @@ class ShapeTable:
     kind: str
     owner: str
     is_owner: bool
+    # Whether the role has CREATE on the table's schema.
     may_create: bool
     # The table of which this table is a partition, None if it is not a partition.
     parent_oid: int | None
     # pg_class.relreplident.
     replica_identity: str
+    # Whether a publication publishes the table or a parent of it.
     is_published: bool
+    # The types of the table's columns, by name.
     columns: dict[str, str]
     # The size of the server's lock table.
     lock_count: int
@@ -129,6 +132,7 @@ class IndexFacts:
     relation_oid: int
     oid: int
     name: str
+    # pg_am.amname, such as btree.
     method: str
     is_valid: bool
     is_primary: bool
@@ -137,14 +141,18 @@ class IndexFacts:
     # The index to which this index of a partition is attached, None if it is not attached.
     parent: str | None
     is_partial: bool
+    # Whether the role may create an index in the index's tablespace.
     may_use_tablespace: bool
     # Whether building the index runs functions outside pg_catalog that set no search_path, and so may need the
     # search_path of the user.
     runs_functions: bool
+    # The names of the key columns, empty for an expression.
     key_columns: list[str]
     # The types of the columns that the index depends on, by name.
     columns: dict[str, str]
+    # The approximate width of an entry: a type without a fixed width counts 24 bytes.
     width_bytes: int
+    # Descriptions of the objects, other than foreign keys, that would be dropped with the index.
     dependents: list[str]
 
 
@@ -154,18 +162,22 @@ class ForeignKey:
 
     name: str
     relation_oid: int
+    # The key's table as SQL writes it, with its schema. The next field is its pg_class.relkind.
     relation: str
     relation_kind: str
+    # The referenced table.
     references_oid: int
     references: str
     # The unique index that the key depends on.
     references_index: str | None
+    # The text for ADD CONSTRAINT.
     definition: str
     is_deferrable: bool
     is_deferred: bool
     is_validated: bool
     is_enforced: bool
     comment: str | None
+    # Whether the key refers to a partitioned table, or is part of a key that does.
     is_kept_whole: bool
     # The table of the parent's key, None if this key is not attached.
     parent_oid: int | None
@@ -173,9 +185,13 @@ class ForeignKey:
     parent: str | None
     owner: str
     is_owner: bool
+    # Whether the role has REFERENCES on the referenced columns.
     may_refer: bool
+    # Whether pg_trigger.tgenabled of one of the key's triggers is not 'O'.
     has_altered_triggers: bool
+    # The ordinary role whose function would run to compare the key's columns, None if there is none.
     cast_owner: str | None
+    # The types of the columns of both tables, by the table's OID and the column's name: OID.NAME.
     columns: dict[str, str]
 
     @property

@@ -316,7 +316,7 @@ def table_of(parts: TableParts) -> tuple[str, str]:
 
 
 def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
-    """Set the properties of an index besides its definition: CLUSTER mark, replica identity, statistics, comment."""
+    """Set what CREATE INDEX cannot set of an index: CLUSTER mark, replica identity, statistics, comments."""
     for statement in compose_index_marks(index, constraint, table_of(parts)):
         execute_one(connection, statement)
 

@@ -124,7 +124,10 @@ _UNLOADABLE_KINDS = {
 
 @slotted
 class TableRow:
-    """The row of table.sql: a relation with its columns, and what decides how a load stores rows in it."""
+    """The row of table.sql: a relation, and what decides how a load stores rows in it.
+
+    TableFacts has the fields with their explanations.
+    """
 
     oid: int
     schema: str

@@ -209,7 +209,7 @@ class ConnectionFactory:
 
     @property
     def safe_description(self) -> str:
-        """Return the target as libpq keywords, without any secret."""
+        """Return the server, database and user as libpq keywords, and the tunnel if any, without any secret."""
         target = describe_target(given_settings(self._settings, os.environ))
         return target if self._tunnel is None else f"{target} through {self._tunnel}"
 

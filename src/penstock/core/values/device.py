@@ -64,10 +64,12 @@ class DeviceCounters:
     at_s: float
     reads: int
     read_bytes: int
+    # The sum of the time of all reads. `write_s` is that of all writes.
     read_s: float
     writes: int
     write_bytes: int
     write_s: float
+    # The time with any request in flight.
     busy_s: float
     # The sum of the time of all queued requests.
     queue_s: float

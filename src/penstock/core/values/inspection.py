@@ -89,7 +89,10 @@ class Setting:
 
 @slotted
 class StandbyRow:
-    """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
+    """The row of inspect_standbys.sql: a receiver of this server's WAL, as pg_stat_replication has it.
+
+    All fields but the pid are None if the role may not see them.
+    """
 
     pid: int
     name: str | None
@@ -152,6 +155,7 @@ class Connections:
     """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
     maximum: int
+    # superuser_reserved_connections plus reserved_connections.
     reserved: int
     used: int
     role_limit: int | None

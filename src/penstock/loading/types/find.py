@@ -91,11 +91,11 @@ _Seen = tuple[int, bytes]
 
 
 def scan_objects(works: Sequence[PlannedObject], tools: LoadTools, *, wanted: int) -> Findings:
-    """Return, for each column of a table that the objects fill, which of the types `wanted` take all its values.
+    """Return, by the name of each column, which of the types `wanted` take all values of the column in the objects.
 
-    If the objects are JSON Lines, return this for each name in their records.
-
-    Reads every object to its end, in threads. Raises SourceError, and DataError for a record that cannot be cut.
+    The objects fill one table. If they are JSON Lines, the keys of the result are the names in their records. `wanted`
+    are bits (see TYPES). Reads every object to its end, in threads. Raises SourceError, DataError for a record that
+    cannot be cut, and TargetError for more names than a table may have columns.
     """
     cpus, found, stop = cpu_count(), Findings(), threading.Event()
     readers = _REMOTE_READERS if any(is_remote(work.source.location) for work in works) else cpus
@@ -144,9 +144,9 @@ class _Scan:
         self._codec = python_codec(form.encoding)
 
     def check(self, found: Findings) -> None:
-        """Raise TargetError if there are more names than a table may have columns.
+        """Raise TargetError if `found` has more names than a table may have columns.
 
-        Names that are data would fill the memory.
+        Objects that use data as names would otherwise fill the memory.
         """
         refuse_many_names(len(found), uri=self._uri)
 
@@ -170,7 +170,7 @@ class _NameScan(_Scan):
         self._only = {fold_json(name).encode() for name in named} if job.only else None
 
     def find(self, block: Block) -> Findings:
-        """Return which types the values of a block allow."""
+        """Return, by name, which types take all values that the block's records have under the name."""
         found = _native.find_json_types(block.segments, wanted=self._wanted, only=self._only)
         return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
 
@@ -198,7 +198,7 @@ class _FieldScan(_Scan):
         return make_form_encoder(replace(form, column_map=mapped), checks_width=True)
 
     def find(self, block: Block) -> Findings:
-        """Return which types the values of a block allow."""
+        """Return, by the name of each column, which types take all its values in the block."""
         found = self._find(block, self._encoder)
         for notation, encoder in self._plain.items():
             plain = self._find(block, encoder)
@@ -222,7 +222,7 @@ def _find_open(target: TargetPlan) -> list[str]:
 
 
 def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
-    """Return what `scan_objects` returns for the columns that names of folders fill. No object is read."""
+    """Return what `scan_objects` returns, for columns that get values from names of folders. No object is read."""
     stated = []
     for work in works:
         mapped, table = work.target.column_map, table_after_creation(work.target)
@@ -252,7 +252,7 @@ def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Dec
 
 
 def merge_findings(found: Findings, other: Findings) -> Findings:
-    """Add the findings `other` to `found`, and return `found`."""
+    """Add the findings in `other` to those in `found`, which is changed, and return `found`."""
     for name, each in other.items():
         if name in found:
             found[name].add(each)
@@ -267,10 +267,11 @@ _Targets = list["TargetPlan"]
 def find_columns(
     planned: Sequence[TargetPlan], job: LoadJob, tools: LoadTools, *, server_encoding: str, noted: Sequence[Notice]
 ) -> tuple[list[TargetPlan], list[Notice]]:
-    """Return the targets with the column types of tables to be created and the columns to add or widen, and notices.
+    """Return the targets with the types that were found for their columns, and warnings about these types.
 
-    With --types the objects are read to their end. `noted` are the notices of the plan so far, whose options are in the
-    command that an error names. Raises PenstockError.
+    The types are those of tables to be created, and of columns to be added or widened. With --types the objects are
+    read to their end. `server_encoding` is the database's. `noted` are the warnings of the plan so far: an error shows
+    a command that has their options, too. Raises PenstockError.
     """
     usable = usable_types(server_encoding=server_encoding) | NOTATED
     usable |= REJECTS if job.rules.on_error == "reject" else 0
