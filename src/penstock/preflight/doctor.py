@@ -75,7 +75,7 @@ from penstock.preflight.findings import (
     sort_findings,
     would_load,
 )
-from penstock.rds.describe import describe_instance, find_host
+from penstock.rds.describe import describe_instance, read_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
 from penstock.watch.activity import read_moment, read_settings, read_slow
 from penstock.watch.risks import RiskMeter
@@ -317,7 +317,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
     returned unchanged.
     """
     try:
-        host = find_host(to)
+        host = read_host(to)
         fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
     except (AwsError, UsageError):
         return error

@@ -37,7 +37,7 @@ from penstock.core.connect.tls import (
 )
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.words import line_up
-from penstock.rds.describe import find_full_host
+from penstock.rds.describe import read_full_host
 from penstock.rds.s3_import.aws import RdsS3Import
 from penstock.rds.s3_import.setup import S3ImportSetup
 from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route, parse_place
@@ -244,7 +244,7 @@ def open_s3_import(
     the AWS configuration. `role` is the database role to become, `tunnel` the near end of a tunnel as HOST:PORT, and
     `iam_auth` whether to authenticate by AWS IAM. Raises PenstockError.
     """
-    host = find_full_host(to)
+    host = read_full_host(to)
     connect = connect_to(to, tunnel=tunnel, role=role, iam_auth=iam_auth)
     given = given_settings(parse_conninfo(to or ""), os.environ)
     given.pop("dbname", None)

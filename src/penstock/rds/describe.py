@@ -299,16 +299,16 @@ def describe_rds(
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
-        wanted = find_full_host(to)
+        wanted = read_full_host(to)
     return describe_instance(wanted, now=now, region=region, profile=profile)
 
 
-def find_full_host(to: str | None = None) -> str:
-    """Return the host that `find_host` returns. Raises UsageError if its name has no dot.
+def read_full_host(to: str | None = None) -> str:
+    """Return the host that `read_host` returns. Raises UsageError if its name has no dot.
 
     The functions that ask AWS take a name without a dot for an identifier, and endpoints have dots.
     """
-    host = find_host(to)
+    host = read_host(to)
     if "." not in host:
         raise UsageError(
             f'host "{host}" is not an endpoint of Amazon RDS',
@@ -317,7 +317,7 @@ def find_full_host(to: str | None = None) -> str:
     return host
 
 
-def find_host(to: str | None = None) -> str:
+def read_host(to: str | None = None) -> str:
     """Return the host that a connection string or the PG* variables name. Of several, return the first of RDS.
 
     If none of several is of RDS, return the first. Raises UsageError if they name no host.

@@ -39,8 +39,8 @@ _BUSY_TIMEOUT_S = 60.0
 class SettingsBackend(ABC):
     """Changes a server's settings for the time of a lease, and restores them.
 
-    A lease lasts for a given time, or until the session that this object keeps in database SERVER_DATABASE ends.
-    Methods do the same as the methods of SettingsLeases with these names, and raise the same errors.
+    This object keeps a session in database SERVER_DATABASE. A lease lasts for a given time, or until this session ends.
+    Methods do the same as those of SettingsLeases with the same names, and raise the same errors.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -79,7 +79,7 @@ class SettingsBackend(ABC):
         """Raise TargetError if the server may have leases that this connection cannot see."""
 
     def close(self) -> None:
-        """Close the sessions. A lease that lasts as long as its session ends with this."""
+        """Close the sessions. This ends a lease that lasts until its session ends."""
         self._close_session()
         self._connect.close()
 

@@ -407,7 +407,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
-    """Return how the server's settings named in `names` are changed, why they cannot be, and what to do about that.
+    """Return how a server's settings are changed, why those in `names` cannot be changed, and the remedy.
 
     The last two are None if they can be changed.
     """

@@ -219,7 +219,7 @@ def replay(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Compare how fast statements are with their temporary files in pg_default, and in another tablespace.
+    """Compare statements with their temporary files in two tablespaces. The first is pg_default.
 
     Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
     as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.diagnose.examination import diagnose
+from penstock.core.tuning import LoadTuning
+from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadCounts, ReaderSeconds, SessionSeconds
+from penstock.diagnose.examination import diagnose, examine
+from penstock.diagnose.load import LoadCase, find_verdict, judge_load
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
@@ -125,3 +129,37 @@ def test_statement_that_waits_has_no_row_costs() -> None:
     last = {"write_costs": ({**TRIGGER, "n_tup_ins": 3_000_000},)}
     found = found_in(COPY, {"write_costs": (TRIGGER,)}, last, wait="IO:DataFileExtend")
     assert "row-costs" not in {each.code for each in found}
+
+
+def test_copy_whose_text_begins_with_other_statements_is_known_by_its_progress() -> None:
+    """As the sessions of a load are; a load's remedy is its option, and a short load is told so too."""
+    progress = {"pg_stat_progress_copy": ({"pid": 1, "command": "COPY FROM", "relname": "hot"},)}
+    samples = [
+        sample(
+            float(t),
+            session(query="BEGIN; SELECT pg_catalog.set_config(?, ?, true); CO"),
+            counters={**progress, "write_costs": ({**TRIGGER, "n_tup_ins": 50_000 * t},)},
+        )
+        for t in range(60)
+    ]
+    setting = LoadConditions(triggers=("audits",), choices=("disable_triggers",))
+    accounts = LoadAccounts(
+        elapsed_s=5.0,
+        rows_s=5.0,
+        sessions=SessionSeconds(sending_s=5.0),
+        session_count=1,
+        readers=ReaderSeconds(),
+        reader_count=1,
+        client_cpu_s=1.0,
+        client_cpus=2,
+        bytes_read=10**6,
+        bytes_copied=10**6,
+        rows=10**4,
+    )
+    counts = LoadCounts(accounts=accounts, setting=setting)
+    findings = examine(replace(recording_of(samples), load=counts))
+    found = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=4))
+    (paid,) = find_verdict(found, accounts, LoadTuning())
+    assert "each pays most for trigger audits" in paid.claim
+    assert paid.remedy == "If the load's rows do not need trigger audits while they are stored: --triggers disable."
+    assert "load-few-sessions" not in {each.code for each in found}

@@ -35,11 +35,6 @@ def read_service(name: str, environ: Mapping[str, str], *, service_file: str | N
     return {}
 
 
-def has_service_file(environ: Mapping[str, str]) -> bool:
-    """Return whether a service file exists in one of the places that libpq searches."""
-    return any(path.is_file() for path in _candidate_paths(environ, None))
-
-
 def parse_service(lines: Iterable[str], name: str) -> dict[str, str] | None:
     """Return the settings of the first section `[name]`, or None if there is none.
 
@@ -131,7 +126,7 @@ _OVER_OWN_SOCKET = {
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether a PG* variable or a connection service file names a server for libpq."""
     has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) and name not in _SESSION_VARIABLES for name in environ)
-    return has_variable or has_service_file(environ)
+    return has_variable or any(path.is_file() for path in _candidate_paths(environ, None))
 
 
 def over_own_socket(conninfo: str) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.core.values.names import spell_name, spell_part
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number
 from penstock.diagnose.rules.statements import Tallies, names
+from penstock.diagnose.values import CHOICES
 from penstock.watch.holders import read_int
 from penstock.watch.rates import Increase
 from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
 
 if TYPE_CHECKING:
+    from penstock.core.values.accounts import LoadConditions
     from penstock.core.values.device import CounterRow
     from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.risks import RiskMeter
@@ -42,6 +45,10 @@ _PLAIN = frozenset(("btree", "hash", "brin"))
 
 
 _Key: TypeAlias = tuple[object, ...]
+
+
+# The choice of a load that spares each kind of cost.
+_CHOICES = {"foreign key": "rebuild_keys", "trigger": "disable_triggers", "index": "rebuild"}
 
 
 class _Cost(NamedTuple):
@@ -73,6 +80,8 @@ class RowCosts:
         self._rows: dict[_Key, Increase] = {}
         self._pages: dict[_Key, Increase] = {}
         self._scans: dict[_Key, Increase] = {}
+        # The table that each session fills by COPY, at the last reading.
+        self._filled: dict[object, object] = {}
         self._is_read = {"write_costs": False, "pg_statio_user_indexes": False}
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
@@ -82,6 +91,8 @@ class RowCosts:
             pages = read_int(row, "idx_blks_read") + read_int(row, "idx_blks_hit")
             self._count(self._pages, (schema, row.get("indexrelname")), pages, "pg_statio_user_indexes")
             self._count(self._rows, (schema, row.get("relname")), row.get("n_tup_changed"), "pg_statio_user_indexes")
+        if (rows := sample.counters.get("pg_stat_progress_copy")) is not None:
+            self._filled = {row.get("pid"): row.get("relname") for row in rows if row.get("command") == "COPY FROM"}
         for row in sample.counters.get("write_costs", ()):
             key = (row.get("schemaname"), row.get("relname"), row.get("name"))
             self._count(self._scans, key, row.get("scans"), "write_costs")
@@ -91,11 +102,21 @@ class RowCosts:
         for view in self._is_read:
             self._is_read[view] = self._is_read[view] or view in sample.counters
         for moment in moments:
-            if _STORES.match(moment.session.query or ""):
-                self._tallies.add(moment)
+            stores = self._name_copy(moment)
+            if _STORES.match(stores.session.query or ""):
+                self._tallies.add(stores)
                 if moment.wait == CPU.lower():
-                    statement = name_statement(moment.session)
+                    statement = name_statement(stores.session)
                     self._computing_s[statement] = self._computing_s.get(statement, 0.0) + moment.weight_s
+
+    def _name_copy(self, moment: Moment) -> Moment:
+        """Return a moment whose statement names the table that its session fills by COPY, if the server shows that.
+
+        The text of the session may be cut off before COPY, or begin with other statements.
+        """
+        if (table := self._filled.get(moment.session.pid)) is None or _STORES.match(moment.session.query or ""):
+            return moment
+        return moment._replace(session=replace(moment.session, query=f"COPY {table} FROM STDIN"))
 
     def _count(self, counters: dict[_Key, Increase], key: _Key, value: object, view: str) -> None:
         if key not in counters:
@@ -142,7 +163,7 @@ class RowCosts:
         words = {
             "table": spell_name(schema, table),
             "what": _describe(first),
-            "how": _advise(first, spell_name(schema, table)),
+            "how": _advise(first, spell_name(schema, table), case.setting),
             "rest": f"After it: {rest}." if rest else "",
         }
         found = case.conclude("row-costs", part, evidence, among=None, **words)
@@ -183,7 +204,10 @@ def _describe(cost: _Cost) -> str:
     return what.get(cost.kind, f"index {cost.name} ({cost.row.get('of')}{is_expression})")
 
 
-def _advise(cost: _Cost, table: str) -> str:
+def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
+    """Return how to spare a cost. `setting` is a penstock load's, or None for another workload."""
+    if setting is not None and (choice := _CHOICES[cost.kind]) in setting.choices:
+        return f"If the load's rows do not need {cost.kind} {cost.name} while they are stored: {CHOICES[choice]}."
     if cost.kind == "foreign key":
         return (
             f"For a load of many rows: ALTER TABLE {table} DROP CONSTRAINT {cost.name}, and add it again afterwards, "

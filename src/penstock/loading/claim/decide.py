@@ -210,12 +210,7 @@ def decide_objects(
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(ObjectDecision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(
-            item,
-            found_here,
-            running=running,
-            emptied=emptied,
-            rules=rules,
-            is_updating=item.number in updating,
+            item, found_here, running=running, emptied=emptied, rules=rules, is_updating=item.number in updating
         ):
             decisions.append(ObjectDecision(item=item, action="skip", number=-1))
         elif rules.join and running is not None:

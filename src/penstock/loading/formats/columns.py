@@ -200,7 +200,7 @@ def map_columns(
     unknown = [names[index] for index, column in found.items() if column is None]
     _refuse_unknown(unknown, names, job=job, table=table, uri=uri)
     columns = tuple(column.name for column in found.values() if column is not None)
-    stated = find_stated(folder_values, fed=columns, job=job, table=table)
+    stated = pick_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
     constants = stated | constants
     _refuse_none((*columns, *constants), names, table=table, uri=uri)
@@ -383,7 +383,7 @@ def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def find_stated(
+def pick_stated(
     folder_values: Mapping[str, str | None], *, fed: Sequence[str], job: TargetJob, table: TableFacts
 ) -> dict[str, str | None]:
     """Return the values in the names of a file's folders that become constants, by the names of their columns.

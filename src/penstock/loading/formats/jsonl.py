@@ -119,7 +119,7 @@ def probe_json_lines(
             hint="If the record is right, raise --max-record; otherwise, check that each record ends with a line feed.",
             location=location,
         )
-    names = find_names(head, is_whole=is_whole, table_columns=table_columns)
+    names = collect_names(head, is_whole=is_whole, table_columns=table_columns)
     return ProbeResult(
         dialect=Dialect(
             format="jsonl",
@@ -140,7 +140,7 @@ def probe_json_lines(
     )
 
 
-def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
+def collect_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
     """Return the names in a sample's records, in the order in which they first appear.
 
     Of names that differ only in case or in surrounding blanks, the result has those that are exactly columns, or else
@@ -243,7 +243,7 @@ class JsonLines(Textual):
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
         columns = [column.name for column in table_after_creation(target).columns]
-        return find_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
+        return collect_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
 
 
 def _find_whole_notices(names: Sequence[str], job: TargetJob, facts: TableFacts, *, uri: str) -> tuple[Notice, ...]:

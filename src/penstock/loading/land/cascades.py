@@ -132,9 +132,9 @@ class _TargetRecords:
     def compose(self, foreign_key: ForeignKeyRow) -> tuple[sql.Composed, sql.Composed]:
         """Return what follows JOIN, and the SQL condition that the row of a record refers to the row with alias p.
 
-        The staging table itself is joined if the records have the foreign key's values (`say_all`). Otherwise the
-        referencing table is joined with alias c, and with a merge key also the staging table. The staging table's alias
-        is s.
+        Without a merge key, the staging table itself is joined if its records have the values of the foreign key
+        (`say_all`). Otherwise the referencing table is joined with alias c, and with a merge key the staging table too.
+        The staging table's alias is s.
         """
         staging = table_identifier(self.staging)
         if self.key is None and self.say_all(foreign_key):
@@ -147,9 +147,9 @@ class _TargetRecords:
         return joined, _AND.join([same_key(self.key, "s", "c"), belongs])
 
     def say_all(self, foreign_key: ForeignKeyRow) -> bool:
-        """Return whether the records show the foreign key's values in the rows.
+        """Return whether a staged record has the same values in the foreign key's columns as its row.
 
-        They do if the files have all columns of the foreign key, and if the table has no triggers.
+        It has if the files have all these columns, and the table has no triggers.
         """
         target, facts = self.landing.target, self.landing.facts
         has_triggers = facts.suppressing_triggers or facts.row_triggers or facts.statement_triggers
@@ -207,7 +207,7 @@ def refuse_touched(
     """
     keys = list({(key.oid, key.name): key for _, found in missing for key in found if key.changes_rows}.values())
     records = list(_find_records(connection, landings))
-    pairs = [(key, each) for key, each in product(keys, records) if _may_touch(key, each)]
+    pairs = [(key, each) for key, each in product(keys, records) if each.landing.facts.oid in key.line]
     if not pairs:
         return
     with translate_errors("looking for records that deletions would change"):
@@ -238,10 +238,6 @@ def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> 
             merge_key = landing.target.job.merge_key
             key = find_key(connection, landing.facts, merge_key) if merge_key else None
             yield _TargetRecords(landing=landing, staging=landing.table, key=key)
-
-
-def _may_touch(key: ForeignKeyRow, records: _TargetRecords) -> bool:
-    return records.landing.facts.oid in key.line
 
 
 def _compose(

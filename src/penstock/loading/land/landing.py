@@ -382,10 +382,10 @@ def finish_load(
 ) -> FinishedLoad | None:
     """Store the staged records, swap in the new tables, record that the load is complete, and return its counts.
 
-    All of this is one transaction. Readers see the result of all of it or of nothing; only rows that COPY put into a
-    target's own table are visible before. Return None, and change nothing, if the ledger says that some range of an
-    object is not committed. `note_statement` is called with the target's number and the outcome of each transform.
-    Raises PenstockError; then the staging tables and new tables are unchanged.
+    All of this is one transaction; indexes of new tables are built before it. Readers see the result of all of it or of
+    nothing; only rows that COPY put into a target's own table are visible before. Return None, and change nothing, if
+    the ledger says that some range of an object is not committed. `note_statement` is called with the target's number
+    and the outcome of each transform. Raises PenstockError; then the staging tables and new tables keep their rows.
     """
     tools, connection, claim = context.tools, context.connection, context.claim
     landed = [landing for landing in landings if landing.table is not None]

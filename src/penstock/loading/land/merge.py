@@ -375,10 +375,10 @@ def split_list(text: str) -> list[str]:
     return [] if depth else [*parts, text[start:]]
 
 
-def find_position(text: str, position: int) -> tuple[int, int]:
+def locate_character(text: str, position: int) -> tuple[int, int]:
     r"""Return the line and column, both from 1, of the character at index `position` in a text.
 
-    >>> find_position("SELECT 1\n  FROM x", 11)
+    >>> locate_character("SELECT 1\n  FROM x", 11)
     (2, 3)
     """
     before = text[:position]
@@ -435,7 +435,7 @@ def _execute(
         place = transform.name
         if position is not None:
             index = to_original(int(position) - 1 - len(prefix), table=table, found=found)
-            line, column = find_position(transform.text, max(index, 0))
+            line, column = locate_character(transform.text, max(index, 0))
             place = f"{transform.name} line {line}, column {column}"
         raise _name_place(explained, place) from error
 

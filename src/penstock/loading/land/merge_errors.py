@@ -80,8 +80,8 @@ def name_by_number(position: RecordPosition) -> str:
 def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> None:
     """Raise DataError if two records have the same key, unless --keep chooses one of them or no row is updated.
 
-    The error names, by `name_record`, the first record in file order whose key an earlier record has, and that record.
-    Raises ServerError.
+    The error names two records by `name_record`: the first one, in file order, whose key an earlier record has, and the
+    earlier record. Raises ServerError.
     """
     staging, key = parts.staging, parts.key
     if key is None or not parts.refuses_duplicates:

@@ -75,16 +75,12 @@ _log = logging.getLogger(__name__)
 _PORTION_BYTES = 1024 * 1024
 
 
-def _ignore() -> None:
-    pass
-
-
 def merge_whole(
     connection: Connection,
     parts: MergeParts,
     *,
     name_record: NameRecord = name_by_number,
-    note_stored: Callable[[], None] = _ignore,
+    note_stored: Callable[[], None] = lambda: None,
 ) -> MergeCounts:
     """Store all staged records in the table by one statement, and return how many were inserted, updated and so on.
 
@@ -160,7 +156,7 @@ class MergeStatement:
     """
 
     def __init__(
-        self, connection: Connection, staged: StagedRecords, note_stored: Callable[[], None] = _ignore
+        self, connection: Connection, staged: StagedRecords, note_stored: Callable[[], None] = lambda: None
     ) -> None:
         self._connection = connection
         self.staged = staged

@@ -107,7 +107,10 @@ class MissingRows:
 
     @property
     def may_go_first(self) -> bool:
-        """Return whether rows may be deleted or marked before the merge: some are missing, and none is referred to."""
+        """Return whether rows are missing that may be deleted or marked before the merge.
+
+        They may be deleted if no foreign key refers to the table.
+        """
         return self.expected > 0 and not any(key.is_direct for key in self.foreign_keys)
 
     def check(self) -> None:

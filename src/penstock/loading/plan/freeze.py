@@ -30,7 +30,10 @@ _MUCH_GROWTH = 3
 
 
 def choose_freeze(targets: Sequence[TargetPlan], facts: RowFacts) -> FreezeChoice:
-    """Return whether COPY freezes the rows, and why. Raises UsageError if it cannot although --freeze always asks."""
+    """Return whether COPY freezes the rows, and why.
+
+    Raises UsageError if --freeze always is given and COPY cannot freeze them.
+    """
     asked = facts.rules.freeze
     if asked == "never" or not targets:
         return FreezeChoice()
@@ -52,10 +55,10 @@ def may_freeze(plan: LoadPlan) -> bool:
 def send_whole_tables(
     targets: Sequence[TargetPlan], batch: BatchPlan, sessions: SessionPlan
 ) -> tuple[BatchPlan, SessionPlan]:
-    """Return `batch` and `sessions` as they are for a load with COPY FREEZE: a session sends whole tables.
+    """Return the batches and sessions of a load with COPY FREEZE: a batch is all rows of one table.
 
-    It commits each table by itself, and there are at most as many sessions as tables. If all rows of the load are
-    loaded in one transaction, both are returned unchanged.
+    There are at most as many sessions as tables. If all rows of the load are loaded in one transaction, `batch` and
+    `sessions` are returned unchanged.
     """
     if batch.duration_s is None:
         return batch, sessions

@@ -68,8 +68,8 @@ def gather_inputs(
 
     For each target, a few hundred KiB of one object are read as the sample: of the first object with text that is not
     loaded according to the ledger in schema `ledger_schema` (None if no ledger exists). `on_notice` is called with a
-    warning for each target without objects or with empty files only. Unless `stores` is false, the server and the
-    tables are checked: may they be loaded into? `refuse_changed` (claim/decide.py) is called with a target's files and
+    warning for each target without objects or with empty files only. Unless `stores` is false, an error is raised if
+    the server or a table cannot be loaded into. `refuse_changed` (claim/decide.py) is called with a target's files and
     the ledger's records of them before one is read, and raises an error for files that have changed. Raises
     TargetError, ServerError, and SourceError if no target has an object that can be read.
     """

@@ -144,9 +144,9 @@ def job_to_json(job: LoadJob) -> str:
 def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
     """Return the job that `job_to_json` wrote. Errors name the load `load_id`.
 
-    An option that the JSON lacks gets the value with which this version loads as the writing version did. The first
-    jobs have no number of their format. Raises TargetError if another version of penstock wrote the job and this
-    version does not know all of its parts.
+    An option that the JSON lacks gets the value with which this version loads as the writing version did. Jobs of the
+    first versions have no number of their format. Raises TargetError if another version of penstock wrote the job and
+    this version does not know all of its parts.
     """
     fields = json.loads(text)
     writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None

@@ -237,7 +237,7 @@ def widenable(facts: TableFacts) -> dict[str, str]:
     }
 
 
-def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
+def choose_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
     """Return the change after which column `name` keeps all values that were found, None if it needs no change.
 
     `type_name` is the column's present type. `found` has the types that take all its values, None if it has none.
@@ -318,9 +318,9 @@ def notation_options(column: str, notations: Sequence[str]) -> str:
 
 
 def solve_notation(column: str, notations: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of DialectOptions with which a column is read whose values have the only one of `notations`.
+    """Return the fields of DialectOptions that say that a column's values are written in a notation.
 
-    The result is empty if there are several notations.
+    The result is empty unless `notations` has exactly one notation.
     """
     if len(notations) != 1:
         return {}

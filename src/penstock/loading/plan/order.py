@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
-    """Return the targets, with staging tables for all if the load is atomic and COPY does not fill every target itself.
+    """Return the targets. If the load is atomic and one of them is staged or replaced, stage the others too.
 
     All rows then appear in the load's last transaction.
     """

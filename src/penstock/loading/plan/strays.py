@@ -14,9 +14,9 @@ _ENDINGS = frozenset(("csv", "tsv", "tab", "psv", "json", "jsonl", "ndjson", "pa
 
 @contextmanager
 def naming_strays(objects: Sequence[SourceObject], *, first: str | None = None) -> Iterator[None]:
-    """Add to the hint of an error in the block the objects that may not be data (see `find_strays`), if there are any.
+    """If the block raises an error, name in its hint the objects that may not be data, if there are any.
 
-    If `first` is given, the hint is changed only if `first` is the URI of such an object.
+    `find_strays` finds them. If `first` is given, the hint is changed only if `first` is the URI of one of them.
     """
     try:
         yield

@@ -142,7 +142,7 @@ class Piece:
         """Return the indexes of the records to which rejects with these offsets belong, if they are in the piece.
 
         `starts` are Reject.start of rejects of the object, in ascending order. Offsets outside the piece are ignored. A
-        reject of JSON Lines may begin after its record, because it lacks the blank lines before it.
+        reject of JSON Lines may begin later than its record, because it lacks the blank lines that begin the record.
         """
         here = starts[bisect_left(starts, self.block.start) : bisect_left(starts, self.block.end)]
         records = range(self.records)

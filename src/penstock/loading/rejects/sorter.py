@@ -343,7 +343,10 @@ class RejectKeeper:
         return parts, []
 
     def settle(self) -> SortedRecords:
-        """End the COPY command, sort the kept records if it fails, and return what has become of them. Keep none."""
+        """End the COPY command, sort the kept records if it fails, and return what has become of them.
+
+        Afterwards no record is kept.
+        """
         pieces, self._pieces = self._pieces, []
         return self._sorter.settle(pieces)
 

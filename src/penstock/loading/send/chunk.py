@@ -95,7 +95,8 @@ class Chunk:
     def count(self, block: Block, *, uri: str, records: int) -> None:
         """Add a block without its lines, because `locate` is not called for it. `records` is how many records are sent.
 
-        Its records are kept by a RejectKeeper, which finds their lines, or it is sent again as text after an error.
+        Its records are kept by a RejectKeeper, which finds their lines, or the block is sent again as text after an
+        error.
         """
         self.records += records
         self.bytes_sent += block.size_bytes

@@ -73,7 +73,7 @@ class Columns(Step):
 
 
 class RowCounts(Step):
-    """Reads the counts of rows from the ledger if the last attempt has not counted all, and that of rejected records.
+    """Completes the counts in the outcome from the ledger: of rows, if there were several attempts, and of rejects.
 
     An attempt counts only the rows that it has sent itself.
     """
@@ -126,7 +126,7 @@ class SpaceCheck(Step):
     def plan(self, facts: PlanFacts) -> DiskSpace | None:
         """Return how much the load will add to each of the server's disks. Warn of a disk that may become full.
 
-        Return None if nothing is known of the disks, as on a server on another machine.
+        Return None if nothing is known of the disks, for example because the server runs on another machine.
         """
         disks = _forecast(facts.plan, all_objects(facts.plan.targets), facts.tools, facts.connection)
         for notice in filter(None, map(note_disk, disks)):

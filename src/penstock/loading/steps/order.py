@@ -48,7 +48,7 @@ class References(Step):
     when: When = "sent"
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Store those of these records whose referenced row exists now. The others stay rejected."""
+        """Store the records whose referenced row exists now. The others stay rejected."""
         rules, claim = load.plan.job.rules, load.claimed.claim
         store = RejectStore(load.tools.ledger.schema, claim.load_id)
         if rules.on_error == "reject" and store.count_rejected(connection):

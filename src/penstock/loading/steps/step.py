@@ -123,9 +123,10 @@ class Step:
         return outcome
 
     def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
-        """Do the last work that must reach the server that has the load, before the load is confirmed in this session.
+        """Do the last work that must be on the same server as the load.
 
-        To confirm a load is to ask the server, after all steps, whether it still has the load's end.
+        Next, in this session, the load is confirmed: the server is asked whether it still has the load's end, which a
+        failover may have lost.
         """
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:

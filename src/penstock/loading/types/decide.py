@@ -148,7 +148,7 @@ def total_notices(target: TargetPlan) -> Iterator[Notice]:
 
 
 def zero_dates(changes: Sequence[ColumnChange]) -> list[tuple[ColumnChange, DecidingValue]]:
-    """Return the changes that are needed only for a date such as 0000-00-00, each with this value.
+    """Return the changes that a date such as 0000-00-00 has decided, each with this value.
 
     MySQL writes it for a missing date.
     """

@@ -22,7 +22,6 @@ from penstock.core.host.machine import cpu_count
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
@@ -31,8 +30,8 @@ from penstock.loading.files.parallel import map_at_once
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import (
     common_notations,
-    find_stated,
     named_notation,
+    pick_stated,
     refuse_many_names,
     unknown_columns,
 )
@@ -42,7 +41,7 @@ from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.modes import (
     added_changes,
-    find_wider,
+    choose_wider,
     refuse_widening,
     solve_notation,
     solve_null,
@@ -227,7 +226,7 @@ def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
     for work in works:
         mapped, table = work.target.column_map, table_after_creation(work.target)
         fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-        stated.append(find_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
+        stated.append(pick_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
     # Write the values as JSON Lines, in which a text has the type that the same text has in a delimited file.
     lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
 
@@ -327,7 +326,9 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
         if not target.job.add_columns:
             continue
         missing = {change.column: change.type_name for change in target.changes}
-        for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
+        # A pipe can be read again only if it was copied to a temporary file.
+        readable = [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
+        for sample in tools.sources.sample_all(readable, target.job.dialect):
             here, table = find_format(sample, target.job.dialect), table_after_creation(first)
             header = here.find_header(sample, target)
             is_by_name = format_of(target).is_by_name
@@ -354,11 +355,6 @@ def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
         create_columns=first.create_columns,
         create_types=first.create_types,
     )
-
-
-def _read_again(target: TargetPlan) -> list[SourceObject]:
-    """Return the objects whose headers are read. Pipes are included only if they were copied to temporary files."""
-    return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
 
 
 def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
@@ -481,7 +477,7 @@ def _with_types(
         added.append(column)
     if target.job.types == "widen":
         for name, type_name in widenable(target.facts).items():
-            wider = find_wider(facts, name, type_name, found.get(name))
+            wider = choose_wider(facts, name, type_name, found.get(name))
             if wider is not None:
                 dependents, is_delimited = find_users(facts.oid, name), format_of(target).is_delimited
                 try:

@@ -207,9 +207,9 @@ def total_size(sources: Iterable[SourceObject]) -> int | None:
 
 @slotted
 class SessionPlan:
-    """How many COPY sessions the load starts with, how many it may add (--sessions auto), and why.
+    """How many COPY sessions the load starts with, how many it may have at most, and why.
 
-    It adds sessions only if `is_adaptive`.
+    It adds sessions only if `is_adaptive` is true (--sessions auto).
     """
 
     initial: int
@@ -286,7 +286,7 @@ class LoadPlan:
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the stored size of the sources in bytes, None if the size of one is unknown."""
+        """Return the stored (compressed) size of all objects in bytes, None if the size of one is unknown."""
         return stored_size(self.targets)
 
 

@@ -325,7 +325,7 @@ def staging_object(staging: LeftStaging) -> dict[str, object]:
 
 
 def describe_pruned(pruned: PrunedLoads) -> list[str]:
-    """Return lines that say how many loads `penstock loads prune` has removed from the ledger, and which tables."""
+    """Return the lines of `penstock loads prune`: how many loads were pruned, and which staging tables were dropped."""
     freed = f"{format_bytes(pruned.size_bytes)} of rows removed from the ledger"
     lines = [f"pruned {count_nouns(pruned.loads, 'load')}: {freed}"]
     return lines + [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in pruned.staging]

@@ -152,7 +152,7 @@ def describe_sessions(sessions: SessionPlan) -> str:
 
 
 def describe_freeze(plan: LoadPlan) -> str:
-    """Return the text about COPY FREEZE: why it is used, what is repeated after a fault, and what readers wait for."""
+    """Return the text about COPY FREEZE: why it is used, what a fault repeats, and for which tables readers wait."""
     tables = ", ".join(str(target.table) for target in plan.targets if target.is_truncated_first)
     words = f"COPY FREEZE ({plan.freeze.reason}); after a fault a table begins again"
     return f"{words}; other sessions wait for {tables} until its rows are committed" if tables else words

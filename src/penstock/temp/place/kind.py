@@ -50,9 +50,9 @@ _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_se
 def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
     """Return why a new session's temporary files do not go to a placement's tablespace, None if they do.
 
-    `oid` is that of the tablespace. A sort that spills and a temporary table are tried out in a new session. It is in
-    the scope's database, or takes the scope's role by SET ROLE, because penstock cannot log in as that role. `control`
-    is a session that lists the tablespace's files, which needs pg_monitor. Raises ServerError, TargetError.
+    `oid` is that of the tablespace. A new session runs a sort that spills, and creates a temporary table. This session
+    is in the scope's database, or takes the scope's role by SET ROLE, because penstock cannot log in as that role.
+    `control` is a session that lists the tablespace's files, which needs pg_monitor. Raises ServerError, TargetError.
     """
     scope = placement.scope
     other = connect.in_database(scope.name) if scope.kind == "database" and scope.name else connect

@@ -221,11 +221,12 @@ class PlaceRequest:
 
 
 class PlaceKeeper:
-    """Creates, checks and removes a server's placement: a tablespace for temporary files, which the setting names.
+    """Creates, checks and removes a server's placement of temporary files.
 
-    The setting is temp_tablespaces. The object has a session, which `close` ends. `tell` is called with each statement
-    before it runs, and with remarks for the user. Methods raise TargetError if temporary files cannot be placed, or the
-    placement cannot be removed. They also raise UsageError and ServerError.
+    A placement is a tablespace for temporary files, with temp_tablespaces set to it. The object has a session, which
+    `close` ends. `tell` is called with each statement before it runs, and with remarks for the user. Methods raise
+    TargetError if temporary files cannot be placed, or the placement cannot be removed. They also raise UsageError and
+    ServerError.
     """
 
     def __init__(self, connect: ConnectionFactory, *, tell: Callable[[str], None]) -> None:
