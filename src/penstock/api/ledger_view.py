@@ -192,8 +192,10 @@ class LedgerView(Closing):
     def find_unfinished(self, beginning: str) -> str:
         """Return the id of this role's newest load that can be resumed, if `beginning` is "latest".
 
-        Loads that no process is running are preferred, even if another is newer. Otherwise, return the id of the only
-        load, in any state, whose id begins with `beginning`. Raises TargetError if there is none.
+        A load that a process is still running is returned only if there is no other.
+
+        If `beginning` is anything else, return the id of the only load, in any state, whose id begins with it. Raises
+        TargetError if there is no such load, or several.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -267,9 +269,10 @@ class LedgerView(Closing):
             return RejectStore(self._schema, load_id).read_causes(connection)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
-        """Write the rejected records of a load to a file, and return its path.
+        """Write the rejected records of a load to `path`, and return the paths of the files written.
 
-        If headers or dialects differ, several files are written, and their paths returned. Raises SourceError too.
+        Records with other headers, dialects, tables or columns go to more files, whose names have a number, such as
+        rejects-2.csv. Without rejected records no file is written. Raises SourceError, ServerError, TargetError.
         """
         with self._open() as connection:
             return write_reject_files(load_id, path, self._schema, connection)

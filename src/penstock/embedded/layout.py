@@ -48,7 +48,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """The paths of the files and directories that belong to one embedded server, all below `home`."""
+    """The paths of the files and directories of one embedded server, whose home directory is `home`."""
 
     home: Path
 

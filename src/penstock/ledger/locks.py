@@ -189,7 +189,10 @@ def mark_member(load_id: str, member: int | None) -> sql.Composed:
 
 
 def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
-    """Keep other loads from adding objects of these tables until this transaction ends. Raises psycopg.Error."""
+    """Keep other loads from recording files for these tables until this transaction ends.
+
+    This takes an advisory lock for each table, and waits while another load has it. Raises psycopg.Error.
+    """
     # Lock in ascending order, so that two loads cannot wait for each other.
     for oid in sorted(set(target_oids)):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s, %s)", [_OBJECTS, _signed(oid)])

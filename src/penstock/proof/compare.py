@@ -92,14 +92,15 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """Compares the values of one table with its files, in the session of `later`. Methods raise PenstockError.
+    """Compares the values of one table with the files of a load. Methods raise PenstockError.
 
-    `work` are the objects that fill the table, each with its number in the ledger and the columns that it has.
-    `left_out` maps the numbers of objects to the positions of records that are not compared: those that the load has
-    rejected, and those that a user has corrected. A position is the decompressed byte at which a record begins, or the
-    number of a row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of
-    `tools`, since which progress is reported. After `run`, the attribute `records` has the number of records that were
-    read from each object, by the object's number. The temporary tables end with the session.
+    `later` has the later loads into the table, which are compared before this one, and the session that is used. `work`
+    are the objects that fill the table, each with its number in the ledger and the columns that it has. `left_out` maps
+    the numbers of objects to the positions of records that are not compared: those that the load has rejected, and
+    those that a user has corrected. A position is the decompressed byte at which a record begins, or the number of a
+    row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of `tools`,
+    since which progress is reported. After `run`, the attribute `records` has the number of records that were read from
+    each object, by the object's number. The temporary tables end with the session.
     """
 
     def __init__(

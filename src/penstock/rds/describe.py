@@ -304,9 +304,10 @@ def describe_rds(
 
 
 def read_full_host(to: str | None = None) -> str:
-    """Return the host that `read_host` returns. Raises UsageError if its name has no dot.
+    """Return the host that the connection string `to` or the PG* variables name (see `read_host`).
 
-    The functions that ask AWS take a name without a dot for an identifier, and endpoints have dots.
+    Raises UsageError if they name no host, or one without a dot: it is not an endpoint, and the functions that ask AWS
+    would take it for an identifier.
     """
     host = read_host(to)
     if "." not in host:

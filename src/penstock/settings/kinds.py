@@ -128,9 +128,10 @@ class SettingsKind(Kind):
         return self._set(context.connection, texts, changes, {name: note for name, note in notes.items() if note})
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Set the texts that the recorded settings had before, and add the results to `done`.
+        """Write each setting as the file or the parameter group had it before, and add the results to `done`.
 
-        Return the changes whose records can be removed, which are all. Raises TargetError, ServerError, AwsError.
+        A setting that another session has changed since is left as it is, and its result says so. Return all of
+        `changes`, because the caller can remove the records of all. Raises TargetError, ServerError, AwsError.
         """
         self._refuse_rights(changes)
         lines = self._applier.read_lines()

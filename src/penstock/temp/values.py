@@ -53,7 +53,10 @@ class StatementRun:
 
 @slotted
 class Trial:
-    """One run in the first tablespace with the cheapest remedy: more work_mem, with which less or nothing spills."""
+    """One run of a statement in the first tablespace, with a larger work_mem, to show how much less it spills.
+
+    `work_mem_bytes` is what the statement is estimated to need so as not to spill, or less if memory does not suffice.
+    """
 
     work_mem_bytes: int
     elapsed_s: float

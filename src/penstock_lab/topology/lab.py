@@ -101,7 +101,7 @@ class LabStatus:
 class Lab:
     """PostgreSQL servers in a topology on this machine, under one name. A lab need not exist.
 
-    `home` is the directory of all embedded servers.
+    `files` has the lab's name and paths.
     """
 
     files: LabFiles

@@ -462,6 +462,16 @@ def test_other_programs_are_named_once_and_last() -> None:
     assert codes(under_load(0.1, 0.4, session("IO:XactSync"))) == ["commit-aurora-storage"]
 
 
+def test_clients_of_this_server_may_be_the_other_programs() -> None:
+    """Its own clients run on its machine: what they use is not known apart."""
+    samples = under_load(1.3, 0.7, session("IO:XactSync"))
+    rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+    local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
+    found = [diagnose(recording_of(each))[-1] for each in (samples, local)]
+    assert [(each.code, each.confidence) for each in found] == [("other-programs", "high"), ("other-programs", "low")]
+    assert found[1].claim.endswith("this server's own clients among them")
+
+
 def test_other_programs_alone_are_no_finding() -> None:
     """Nor are waits that disagree with the processors."""
     assert codes(under_load(0.1, 1.4, session())) == []

@@ -120,7 +120,10 @@ class HandoverRow:
 
 @slotted
 class DdlObstacle:
-    """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
+    """The row of ddl_obstacles.sql: a reason why a new table cannot take the place of the old one.
+
+    It is a dependent object, such as a view, a property of the table, such as inheritance, or a missing privilege.
+    """
 
     kind: str
     description: str

@@ -149,7 +149,11 @@ def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | 
 
 
 def estimate_cost(change: Change) -> float:
-    """Return the cost of an index for each row of its table, relative to that of other indexes."""
+    """Return an estimate of what building an index costs for each row of its table.
+
+    It has no unit, and is only for comparison with other indexes. It is the bytes of an index tuple, times a factor for
+    the access method. It is higher if a column is text, and lower if the index is partial.
+    """
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
     # Add 16 bytes for the header and the line pointer of an index tuple.
     cost *= 16 + int(change.record.get("width_bytes", 8))

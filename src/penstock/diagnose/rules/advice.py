@@ -399,7 +399,7 @@ ADVICE: Final = {
         f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "other-programs": Advice(
-        "other programs use {others} of {cpus} processors",
+        "other programs use {others} of {cpus} processors{clients}",
         (
             RemedySentence(
                 "See which they are (top on the host); the workload's own clients are among them if they run here. "

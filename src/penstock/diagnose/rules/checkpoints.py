@@ -55,7 +55,7 @@ class Checkpoints:
         self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Add a sample."""
+        """Add a sample's counters of checkpoints and WAL. `moments`, its active sessions, are not used."""
         counters = sample.counters
         for row in counters.get("pg_stat_checkpointer", ()):
             self._requested.see(row.get("num_requested"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.rules.case import Case, number, share_of
 from penstock.diagnose.rules.host import BUSY, Host
+from penstock.watch.holders import read_int
 from penstock.watch.waits import (
     CPU,
     ActivityTally,
@@ -195,8 +197,12 @@ class Processors:
         self._waiting = ActivityTally()
         # The sessions that the last reading shows in COPY FROM.
         self._loading: set[object] = set()
+        # The most client connections from the server's machine at any reading.
+        self._local_clients = 0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        for row in sample.counters.get("connections", ())[:1]:
+            self._local_clients = max(self._local_clients, read_int(row, "local_of_all"))
         if (rows := sample.counters.get(_PROGRESS)) is not None:
             self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
@@ -216,8 +222,11 @@ class Processors:
             number("processors in use by other programs", others),
             number("by the server", self._host.own or 0.0),
         ]
-        words = {"others": f"{others:.1f}", "cpus": str(cpus)}
-        return [*found, case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)]
+        clients = ", this server's own clients among them" if self._local_clients else ""
+        words = {"others": f"{others:.1f}", "cpus": str(cpus), "clients": clients}
+        remark = case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)
+        # What the workload's clients use is no other program's.
+        return [*found, replace(remark, confidence="low") if clients else remark]
 
     def _find_limit(self, case: Case) -> list[Diagnosis]:
         on_cpu, cpus, busy = case.sessions(self._running), case.header.cpu_count, self._host.busy

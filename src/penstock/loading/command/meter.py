@@ -86,7 +86,7 @@ def format_rebuilds(progress: LoadProgress) -> str:
 
 
 def format_sessions(progress: LoadProgress) -> str:
-    """Return the number of sessions in words."""
+    """Return the number of sessions that send rows, with its noun, such as "4 sessions"."""
     return count_nouns(progress.sessions, "session")
 
 

@@ -222,10 +222,9 @@ def make_encoder(
 ) -> Encoder:
     """Return the encoder for the blocks of one object. `encoding` is the encoding of the encoded blocks.
 
-    `positions` is the object's number in the ledger, or None. If it is given, that number and the offset of the block
-    are added to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are
-    rewritten, and a record with another number of fields than expected is refused. Raises UsageError if a value of
-    --null or --set cannot be sent.
+    If `positions`, the object's number in the ledger, is given, it and the offset of the block are added to every
+    record as SENT_COLUMNS. With `checks_width`, all records are rewritten, and one with another number of fields than
+    expected is refused. Raises UsageError if a value of --null or --set cannot be sent.
     """
     if column_map.names is not None:
         return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)

@@ -170,9 +170,9 @@ _UNWRITTEN = re.compile(r'value "(.*)" of column "(.*)" is not written as .*', r
 
 
 def solve_unwritten(message: str, target: TargetPlan) -> _Hint | None:
-    """Return the hint for an error that says that a value is not written in the notation of its column.
+    """Return the hint to load a value as null, if it is a word for null that is not in the notation of its column.
 
-    `message` is the error's message. Return None if it is another error, or if the value is not a word for null.
+    `message` is the message of the error that refused the value. Return None for any other value or error.
     """
     found = _UNWRITTEN.fullmatch(message)
     return None if found is None or found[1] not in NULL_WORDS else _solve_word(found[2], found[1], target)

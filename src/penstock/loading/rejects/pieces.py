@@ -268,10 +268,11 @@ def find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] |
 
 
 def find_positions(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[int] | None:
-    """Return the numbers, from 1, of the records that the server means by line numbers in a COPY of the pieces.
+    """Return for each line number which record is on this line, as its number in all pieces, from 1.
 
-    Return None if the records found are not in ascending order. In format text the server counts one line for each
-    record. In csv it also counts line ends inside a record, if they are of the same kind as the ends of records.
+    `lines` are the line numbers, in ascending order, that the server reports for one COPY of the pieces. Return None if
+    the records found are not in ascending order. In format text the server counts one line for each record. In csv it
+    also counts line ends inside a record, if they are of the same kind as the ends of records.
     """
     found: list[int] = []
     passed = records = 0

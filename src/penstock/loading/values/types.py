@@ -270,7 +270,10 @@ class ColumnFindings:
 
 @slotted
 class Misfit:
-    """The first value of a column that is not written in a notation that options give to all columns."""
+    """The value because of which a column is not read in a notation that an option gives for all columns (*).
+
+    `seen` is the first value of the column that is not written in `notation`, which is one of NOTATIONS.
+    """
 
     notation: str
     seen: DecidingValue

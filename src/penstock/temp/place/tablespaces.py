@@ -94,9 +94,10 @@ def run_statement(connection: Connection, text: str) -> None:
 
 
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
-    """Return the objects of all databases in the tablespace with this OID.
+    """Return the objects of all databases in the tablespace with this OID, and the databases whose default it is.
 
-    `control` is a session that lists the databases. Needs CONNECT on each database. Raises ServerError.
+    A database that accepts no connections has an entry instead of its objects. `control` is a session that lists the
+    databases. Needs CONNECT on each database. Raises ServerError.
     """
     with translate_errors("looking for what lies in a tablespace"):
         databases = run_query(control, "temp/databases_in", oid=oid).fetchall()
@@ -173,9 +174,9 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return the databases, roles, and roles in databases that name a tablespace in their temp_tablespaces.
+    """Return for whom ALTER ROLE or ALTER DATABASE has set temp_tablespaces to a list that names a tablespace.
 
-    Raises ServerError.
+    Each string is in words for a message: "role r", "database d" or "role r in database d". Raises ServerError.
     """
     with translate_errors(f"looking for settings of {SETTING}"):
         rows = run_query(connection, "temp/stored_settings", setting=SETTING).fetchall()
