@@ -130,7 +130,7 @@ HEALTHY = [
         prepare=LINES,
         repeat=copy_rows,
         clients=1,
-        also=WRITES | CPU | {"few-sessions"},
+        also=WRITES | CPU | {"few-sessions", "autovacuum"},
         settings={"autovacuum_naptime": "1s"},
     ),
     repeated("create-index", "CREATE INDEX i ON orders (note, price);;DROP INDEX i"),
@@ -211,4 +211,14 @@ HEALTHY = [
     ),
     rated("unlogged", 50, "INSERT INTO u VALUES (1);\n", "CREATE UNLOGGED TABLE u (id int)"),
     Case(name="nobody", prepare=ORDERS),
+    Case(
+        name="inserts-with-a-light-trigger",
+        prepare=(
+            *LINES,
+            "CREATE FUNCTION light() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.n := 1; RETURN NEW; END'",
+            "CREATE TRIGGER light BEFORE INSERT ON lines FOR EACH ROW EXECUTE FUNCTION light()",
+        ),
+        work=("INSERT INTO lines VALUES (1, 1, 'x');\n",),
+        also=WRITES | CPU,
+    ),
 ]

@@ -459,6 +459,33 @@ PLANTINGS = [
         named=("by_words",),
     ),
     Case(
+        name="copy-pays-for-an-index-of-texts",
+        expected=("row-costs",),
+        prepare=(*LINES, *FIVE, "CREATE INDEX z_idx ON lines (md5(words))"),
+        work=(INSERT_LINES,),
+        clients=1,
+        remedy=("DROP INDEX z_idx",),
+        named=("z_idx",),
+    ),
+    Case(
+        name="insert-pays-for-a-gin-index-of-arrays",
+        expected=("row-costs",),
+        prepare=(
+            "CREATE TABLE tagged (id int, tags int[])",
+            "CREATE INDEX by_id ON tagged (id)",
+            "CREATE INDEX by_tags ON tagged USING gin (tags)",
+        ),
+        work=(
+            (
+                "INSERT INTO tagged SELECT n, ARRAY[n % 100, n * 7 % 1000, n * 13 % 5000, n * 17 % 9000, n]"
+                " FROM generate_series(1, 3000) n;\n"
+            ),
+        ),
+        clients=1,
+        remedy=("DROP INDEX by_tags",),
+        named=("by_tags",),
+    ),
+    Case(
         name="one-copy-on-two-processors",
         expected=("few-sessions", "wal-write"),
         prepare=LINES,

@@ -356,8 +356,9 @@ ADVICE: Final = {
         "active time waits until WAL is written or flushed, in transactions that write much",
         (
             RemedySentence(
-                "Put pg_wal on a volume of its own{log_volume}, or on a faster one. {images}",
+                "Put pg_wal on a volume of its own{log_volume}, or on a faster one.",
             ),
+            RemedySentence("{images}"),
             RemedySentence("{forced}"),
             _FEWER_INDEXES,
         ),

@@ -230,8 +230,7 @@ def make_encoder(
         return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
     is_reshaped = is_reshaped or positions is not None or checks_width or bool(column_map.notations)
-    is_tsv = dialect.format == "tsv"
-    codec = python_codec(encoding)
+    is_tsv, codec = dialect.format == "tsv", python_codec(encoding)
     try:
         rewriter = _native.Rewriter(
             format=dialect.format,
