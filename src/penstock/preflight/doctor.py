@@ -16,7 +16,8 @@ import psycopg
 
 from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.definition import PublicationRow
-from penstock.changes.tables.look import refuse_missing
+from penstock.changes.tables.look import describe_change, group_attached, read_missing, refuse_missing
+from penstock.changes.values import Change
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.facts import ask_server_facts
@@ -270,13 +271,14 @@ def inspect_table(
         if error.sqlstate != LOCK_NOT_AVAILABLE:
             raise
         return TableInspection(asked=name, facts=facts, refusal=refusal_of(error, "table"))
-    refusal = None
+    refusal, missing = None, list[Change]()
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
         if ledger_schema is not None:
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
                 _refuse_unrestored(connection, ledger_schema, [facts.oid])
+                missing = read_missing(connection, ledger_schema, facts.oid)
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:
@@ -287,6 +289,8 @@ def inspect_table(
         costs=costs,
         publications=publications,
         refusal=refusal,
+        lacking=tuple(describe_change(family[0]) for family in group_attached(missing)),
+        dropped_by=tuple(dict.fromkeys(each.load_id for each in missing)),
     )
 
 

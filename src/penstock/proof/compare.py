@@ -40,7 +40,7 @@ from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
-from penstock.proof.later import UPDATED_COLUMN, LaterLoads
+from penstock.proof.later import UPDATED_COLUMN, LaterLoads, hash_of
 from penstock.proof.values import VerifiedTable, differs
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class TableComparison:
             if self._later.counts_rows:
                 sent = sql.SQL("({}) AS s").format(parts[0].chosen)
                 self._later.count_rows(sent, rows_of(self._table), (*columns, *self._others))
+            if self._later.are_several and not self._has_key():
+                self._later.note_hashes(parts[0].chosen, parts[0].columns)
             missing = extra = 0
             shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
@@ -349,7 +351,7 @@ class TableComparison:
     def _compose(self, part: _ComparedColumns, query: LiteralString, **more: sql.Composable) -> sql.Composed:
         columns = list_identifiers(part.columns)
         return sql.SQL(query).format(
-            hash=_hash(columns),
+            hash=hash_of(columns),
             columns=columns,
             chosen=part.chosen,
             rows=rows_of(self._table),
@@ -401,14 +403,10 @@ class TableComparison:
             else sql.Identifier("r", name)
             for name in (*columns, *self._others, *POSITION_COLUMNS, UPDATED_COLUMN)
         ]
-        keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
+        keys = (hash_of(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
             [_ComparedColumns(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
             merge.key,
         )
-
-
-def _hash(columns: sql.Composed) -> sql.Composed:
-    return sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns)

@@ -356,6 +356,9 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
     for was, target in zip(before, now["targets"], strict=True):
         # The rights of the role decide whether records are staged, and not what is stored.
         target["landing"] = was["landing"]
+        if target["dialect"]["format"] == "jsonl" and was["numbers"] and target["numbers"]:
+            # A column that was added since then is one that no record names.
+            target["numbers"] = {name: each for name, each in target["numbers"].items() if name in was["numbers"]}
         if target["landing"] == "replacement":
             # The columns of the table that has taken the old one's place have other numbers.
             target["numbers"] = was["numbers"]

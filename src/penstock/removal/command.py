@@ -67,4 +67,5 @@ def describe_undo(outcome: UndoOutcome, *, is_planned: bool) -> Iterator[str]:
     if not outcome.tables:
         yield "  it has stored no rows"
     if not is_planned:
-        yield "its files count as not loaded"
+        others = f", but for {count_nouns(outcome.shared, 'file')} of other loads, too" if outcome.shared else ""
+        yield f"its files count as not loaded{others}"

@@ -241,6 +241,9 @@ class TableInspection:
     publications: tuple[str, ...] = ()
     # Why COPY cannot load the table, None if it can.
     refusal: Diagnosis | None = None
+    # The indexes and keys that loads have dropped and not rebuilt yet, and the ids of these loads.
+    lacking: tuple[str, ...] = ()
+    dropped_by: tuple[str, ...] = ()
 
 
 @slotted
