@@ -13,7 +13,10 @@ KEPT = Path(__file__).with_name("recordings")
 
 # The first finding, and what its claim or remedy names. For the last ones, the code of a risk.
 PLANTED = {
-    "row-of-a-prepared-transaction": ("lock-wait", ["prepared transaction 'order-4711'", "ROLLBACK PREPARED 'order-4711'"]),
+    "row-of-a-prepared-transaction": (
+        "lock-wait",
+        ["prepared transaction 'order-4711'", "ROLLBACK PREPARED 'order-4711'"],
+    ),
     "xmin-of-a-prepared-transaction": ("xmin-held", ["order-4711", "COMMIT PREPARED 'order-4711'"]),
     "ddl-behind-a-report": ("lock-queue", ["ALTER TABLE", "lock_timeout"]),
     "missing-index": ("sequential-scan", ["public.orders"]),
