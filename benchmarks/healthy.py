@@ -142,7 +142,7 @@ HEALTHY = [
     repeated("vacuum", "UPDATE orders SET price = 1 WHERE id < 20000;;VACUUM orders"),
     repeated("vacuum-freeze", "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) orders"),
     repeated("analyze", "ANALYZE orders"),
-    repeated("cluster", "CLUSTER orders USING orders_pkey", pause_s=0.5),
+    repeated("cluster", "CLUSTER orders USING orders_pkey", also=WRITES | CPU | {"data-io"}, pause_s=0.5),
     repeated(
         "staging",
         "TRUNCATE staged;;INSERT INTO staged SELECT * FROM orders WHERE id < 50000;;ANALYZE staged",
@@ -161,7 +161,12 @@ HEALTHY = [
         "temporary-tables", 5, "CREATE TEMP TABLE t ON COMMIT DROP AS SELECT generate_series(1, 1000);\n", also=COMMITS
     ),
     rated("advisory-locks", 50, "BEGIN;\nSELECT pg_advisory_xact_lock(7);\nEND;\n", also=NOTHING),
-    rated("rows-locked-briefly", 50, "BEGIN;\nSELECT * FROM orders WHERE id = 7 FOR UPDATE;\nEND;\n"),
+    rated(
+        "rows-locked-briefly",
+        50,
+        "BEGIN;\nSELECT * FROM orders WHERE id = 7 FOR UPDATE;\nEND;\n",
+        also=COMMITS | {"lock-wait"},
+    ),
     rated("notifications", 50, "SELECT pg_notify('news', 'x');\n"),
     rated("sequence", 100, "SELECT nextval('s');\n", "CREATE SEQUENCE s"),
     rated(

@@ -159,6 +159,15 @@ def copy_rows(connection: psycopg.Connection[Any]) -> None:
     connection.commit()
 
 
+def copy_many(connection: psycopg.Connection[Any]) -> None:
+    """COPY 100,000 rows in one transaction."""
+    rows = "".join(f"{n}\t{n}\tword{n % 977} some text {n}\n" for n in range(5000))
+    with connection.cursor().copy("COPY lines (n, ref, words) FROM STDIN") as copy:
+        for _ in range(20):
+            copy.write(rows)
+    connection.commit()
+
+
 LINES = (
     "CREATE TABLE refs (id int PRIMARY KEY)",
     "INSERT INTO refs SELECT generate_series(1, 20000)",
@@ -410,7 +419,7 @@ PLANTINGS = [
         prepare=(
             *ORDERS,
             "CREATE TABLE items (id int, order_id int REFERENCES orders)",
-            "INSERT INTO items SELECT n, n FROM generate_series(1, 100000) n",
+            "INSERT INTO items SELECT n, 1 + n % 100000 FROM generate_series(1, 400000) n",
             "VACUUM ANALYZE items",
         ),
         work=("\\set id random(100001, 200000)\nDELETE FROM orders WHERE id = :id;\n",),
@@ -489,7 +498,7 @@ PLANTINGS = [
         name="one-copy-on-two-processors",
         expected=("few-sessions", "wal-write"),
         prepare=LINES,
-        repeat=copy_rows,
+        repeat=copy_many,
         clients=1,
     ),
     Case(

@@ -66,6 +66,11 @@ _EFFECTS = {
     "temp-disk-slow": frozenset({"statement-spills"}),
 }
 
+# Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess.
+_LEAST_ACTIVE = 0.05
+_FEW_ACTIVE = 0.5
+_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", "xmin-held", *_LACKS})
+
 # Diagnoses that name no limit. They are reported last, and only beside another diagnosis.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
@@ -135,6 +140,8 @@ class Examination:
             setting=None if load is None else load.setting,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
+        activity = self._activity.result()
+        found = [each for each in found if not _is_idle(each, activity.sessions)]
         if any(each.code in _VOLUMES | _CAUSES.keys() for each in found):
             found = [each for each in found if each.code != "data-io"]
         for cause in [each for each in found if each.code in _EFFECTS]:
@@ -144,10 +151,21 @@ class Examination:
             found = []
         return Findings(
             diagnoses=rank(found),
-            activity=self._activity.result(),
+            activity=activity,
             hides_sessions=self._hides_sessions,
             risks=self._risks.result(),
         )
+
+
+def _is_idle(found: Diagnosis, sessions: float) -> bool:
+    """Return whether a diagnosis is of waits that hardly anybody has, on a server with time to spare.
+
+    `sessions` is the average number of active sessions. A rule for what is not active decides that for itself.
+    """
+    if not found.samples or found.code in _BY_COUNTERS:
+        return False
+    is_guess = found.confidence == "too few samples" and sessions < _FEW_ACTIVE
+    return is_guess or found.share * sessions < _LEAST_ACTIVE
 
 
 def _least_cause(effect: Diagnosis) -> float:

@@ -49,6 +49,8 @@ SUM = "SELECT sum(n) FROM hot"
         (hot(3225), None, ""),
         (hot(161_250, idx_tup_fetch=160_000), None, ""),
         (hot(161_250, n_tup_changed=50_000), None, ""),
+        # Rows that are read twice, as they are locked.
+        (hot(161_250, n_dead_tup=0, relpages=40), None, ""),
         (hot(900, seq_scan=1, seq_tup_read=10), None, ""),
     ],
 )

@@ -84,8 +84,16 @@ class Bloat:
         )
         scans = self._seen.rise(_TABLES, row, "seq_scan", *_KEYS)
         needed = scans + scanned * _row_bytes(row) / _PAGE_BYTES + fetched + _PAGES_PER_CHANGE * changed
-        times = pages / needed if needed else 0.0
+        # What reads a row may also lock it, or read it again: the table itself must be too large.
+        times = min(pages / needed, _excess(row)) if needed else 0.0
         return times if times >= _LEAST_TIMES and pages >= _LEAST_PAGES else None
+
+
+def _excess(row: CounterRow) -> float:
+    """Return how many times the pages of its live rows a table has, by its dead rows or by its size."""
+    live = max(1, read_int(row, "n_live_tup"))
+    by_size = read_int(row, "relpages") * _PAGE_BYTES / (live * _row_bytes(row))
+    return max(1 + read_int(row, "n_dead_tup") / live, by_size)
 
 
 def _row_bytes(row: CounterRow) -> float:
