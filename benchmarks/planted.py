@@ -558,6 +558,7 @@ PLANTINGS = [
         work=("DO $$BEGIN FOR i IN 1..20000 LOOP PERFORM nextval('numbers'); END LOOP; END$$;\n",),
         clients=24,
         remedy=("ALTER SEQUENCE numbers CACHE 1000",),
+        named=("CACHE",),
         also=frozenset({"cpu-bound"}),
     ),
     Case(

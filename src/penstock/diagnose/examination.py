@@ -52,7 +52,12 @@ _LACKS = (
     *("foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
     *("statement-spills", "sequential-scan", "row-costs"),
 )
-_EXPLAINS = {**_CAUSES, **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"})}
+_EXPLAINS = {
+    **_CAUSES,
+    **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"}),
+    # Who waits for such a lock has used a processor to try to get it.
+    "lwlock-contention": frozenset({"cpu-bound"}),
+}
 
 # The effects that are not reported if their cause is reported, because the remedies of the effects would then be wrong.
 _EFFECTS = {

@@ -185,7 +185,7 @@ class LedgerState(LedgerRights):
 
     schema: str
     exists: bool
-    # If the ledger has an older version: the finding that a load upgrades the ledger, or why a load would be refused.
+    # If the ledger has an older version: that a load upgrades the ledger, or why a load would be refused.
     upgrade: Diagnosis | None = None
     # Why the ledger would be refused, None if it would not.
     distrust: Diagnosis | None = None

@@ -1,4 +1,4 @@
-"""Values about a server: its identity, findings about it, and what could not be read."""
+"""Values about a server: what a load needs to know of it, its identity and clock, and what could not be read."""
 
 from __future__ import annotations
 

@@ -367,6 +367,12 @@ def _advise_lock(header: RecordingHeader, name: str) -> str:
             "slots go through this lock. Name the partition key in the WHERE, so that other partitions are not opened; "
             f"keep plans, by prepared statements; drop indexes that nobody uses; {slots}."
         )
+    if "buffer" in name.lower():
+        return (
+            "All of them want one page. If it is a sequence's (nextval), ALTER SEQUENCE ... CACHE 100 has each session "
+            "take so many numbers at once; if it is the last page of an index on rising numbers or times, spread the "
+            "rows by partitions; a row that all update, by several rows. Otherwise let fewer sessions do it at a time."
+        )
     return "Let fewer sessions do the same at a time, by a pool in front of the server."
 
 
