@@ -1,4 +1,4 @@
-"""Recordings of plantings and of healthy workloads (benchmarks/plantings.py): what was found stays found, and no more."""
+"""Recordings of plantings and of healthy workloads: what was found stays found, and no more is."""
 
 from __future__ import annotations
 
