@@ -76,7 +76,7 @@ _LEAST_ACTIVE = 0.05
 _FEW_ACTIVE = 0.5
 _BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", "xmin-held", *_LACKS})
 
-# Diagnoses that name no limit. They are reported last, and only beside another diagnosis.
+# Diagnoses that name no limit. They are reported last, and only beside another diagnosis, unless they have a bound.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
 
@@ -152,7 +152,7 @@ class Examination:
         for cause in [each for each in found if each.code in _EFFECTS]:
             effects = _EFFECTS[cause.code]
             found = [each for each in found if each.code not in effects or cause.share < _least_cause(each)]
-        if all(each.code in REMARKS for each in found):
+        if all(each.code in REMARKS and each.bound is None for each in found):
             found = []
         return Findings(
             diagnoses=rank(found),
