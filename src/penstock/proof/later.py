@@ -62,8 +62,8 @@ class LaterLoads:
         self._keyless: dict[tuple[str, ...], int] = {}
         # The columns of the table, if its rows are counted.
         self._columns: tuple[str, ...] = ()
-        # The id of a later load that has updated rows, and whose records are not known: earlier loads may lack records.
-        self.obstacle: str | None = None
+        # Whether a later load has updated rows, and its records are not known: earlier loads may lack records.
+        self.has_obstacle = False
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,12 @@ class LaterLoads:
 
     def open(self) -> Connection:
         """Return the session whose temporary tables have the records of later upserts. Raises ServerError."""
-        if self._connection is None or (self._connection.closed and not self._upserts):
+        if self._connection is None or self._connection.closed:
+            # The temporary tables are gone with a session that was lost.
+            self.has_obstacle = self.has_obstacle or bool(self._upserts)
+            self._upserts.clear()
+            self._keyless.clear()
+            self._columns = ()
             self._connection = self._closing.enter_context(self._connect.connect(label="verify"))
         return self._connection
 

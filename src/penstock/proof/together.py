@@ -66,10 +66,10 @@ def verify_table(
                     verified.insert(0, done)
             problems = [*found, *problems]
             if load.updates and not (done is not None and done.has_all_records):
-                later.obstacle = load.load_id
-        if values and not problems and later.obstacle is None:
+                later.has_obstacle = True
+        if values and not problems and not later.has_obstacle:
             problems += _find_doubled(later, table)
-        compared = _count_compared(later, table) if counts_rows and verified else None
+        compared = _count_compared(later, table) if counts_rows and not problems else None
     tables = [found for each in verified for found in each.tables]
     expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
