@@ -622,7 +622,7 @@ PLANTINGS = [
         clients=2,
         options=("-R", "20"),
         settings={"max_connections": "30"},
-        hold=lambda place: many_idle(place, 23),
+        hold=lambda place: many_idle(place, 25),
         named=("application pool",),
     ),
     Case(
