@@ -187,8 +187,8 @@ def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     causes = [each for each in found if each.code in _EXPLAINS]
 
     def key(each: Diagnosis) -> tuple[bool, bool, float, bool]:
-        explaining = (cause.rank for cause in causes if each.code in _EXPLAINS[cause.code])
-        explained = [rank for rank in explaining if rank >= _MOSTLY * each.rank]
+        explaining = [cause for cause in causes if each.code in _EXPLAINS[cause.code]]
+        explained = [cause.rank for cause in explaining if cause.share >= _MOSTLY * each.share]
         is_full = each.code == "temp-disk-full"
         return not is_full, each.code in REMARKS, -min([each.rank, *explained]), bool(explained)
 
