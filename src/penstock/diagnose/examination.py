@@ -49,7 +49,7 @@ _MOSTLY = 0.5
 # These diagnoses of a statement explain why it reads or computes much. Unlike the causes above, they are reported
 # together with "data-io".
 _LACKS = (
-    *("foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
+    *("xmin-held", "foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
     *("statement-spills", "sequential-scan", "row-costs"),
 )
 _EXPLAINS = {
@@ -74,7 +74,7 @@ _EFFECTS = {
 # Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess.
 _LEAST_ACTIVE = 0.05
 _FEW_ACTIVE = 0.5
-_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", "xmin-held", *_LACKS})
+_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", *_LACKS})
 
 # Diagnoses that name no limit. They are reported last, and only beside another diagnosis, unless they have a bound.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
