@@ -3,16 +3,15 @@
 //!
 //! Only `python.rs` uses `PyO3`. The other files are plain Rust.
 
-pub mod arrow;
 mod canonical;
 pub mod changes;
+pub mod columnar;
 pub mod doubts;
 pub mod encode;
 pub mod error;
 pub mod escape;
 pub mod fieldmask;
 pub mod fields;
-pub mod footer;
 pub mod json;
 pub mod json_lines;
 pub mod kept;
@@ -23,6 +22,7 @@ pub mod plain;
 #[cfg(test)]
 mod proofs;
 mod python;
+mod python_columnar;
 pub mod records;
 pub mod rewrite;
 pub mod sample;

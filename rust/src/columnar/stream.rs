@@ -1,0 +1,75 @@
+//! Copies a table in memory to an Arrow IPC file.
+//!
+//! The table comes as a stream of the Arrow C stream interface: a capsule of Python with a pointer to a C struct, whose
+//! functions make other C structs with pointers to the values. There is no way to read these without unsafe code. What
+//! the structs promise cannot be checked; what can be (offsets, indices, views, runs, UTF-8) is.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Schema};
+use pyo3::types::{PyCapsule, PyCapsuleMethods};
+use pyo3::{Bound, PyResult};
+
+use super::{guard, FileError};
+
+/// The most rows of a record batch in the copy. A record batch is read as a whole, and polars makes batches of millions.
+const BATCH_ROWS: usize = 65_536;
+
+/// Takes the stream out of its capsule, which has none any more.
+///
+/// # Errors
+///
+/// If the capsule has another name, or the stream no struct as its schema.
+pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Result<RecordBatchStreamReader, ArrowError>> {
+    let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
+    // SAFETY: by the Arrow PyCapsule interface, a capsule of this name has a valid stream, or one that is released.
+    // `from_raw` moves it out and leaves a released one behind, so the capsule's destructor does not release it again.
+    Ok(unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr().cast::<FFI_ArrowArrayStream>()) })
+}
+
+/// Writes the rows of a stream to a new file. Columns with dictionaries are decoded, because a stream may have many
+/// dictionaries for a column and a file only one.
+///
+/// # Errors
+///
+/// If the stream fails or has damaged values, or the file cannot be written.
+pub fn write(stream: RecordBatchStreamReader, path: &Path) -> Result<(), FileError> {
+    guard(move || {
+        let told = stream.schema();
+        let fields = told.fields().iter().map(|field| match field.data_type() {
+            DataType::Dictionary(_, values) => field.as_ref().clone().with_data_type(values.as_ref().clone()),
+            _ => field.as_ref().clone(),
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let file = BufWriter::new(File::create(path).map_err(FileError::damaged)?);
+        let mut writer = FileWriter::try_new(file, &schema).map_err(FileError::damaged)?;
+        for batch in stream {
+            let batch = batch.map_err(FileError::damaged)?;
+            for (start, field) in (0..batch.num_columns()).zip(schema.fields()) {
+                let checked = batch.column(start).to_data().validate_full();
+                checked.map_err(|error| FileError::Damaged(format!("column \"{}\": {error}", field.name())))?;
+            }
+            for start in (0..batch.num_rows()).step_by(BATCH_ROWS) {
+                let part = batch.slice(start, BATCH_ROWS.min(batch.num_rows() - start));
+                let columns = part.columns().iter().map(decode).collect::<Result<Vec<_>, _>>();
+                let part = columns.and_then(|columns| RecordBatch::try_new(schema.clone(), columns));
+                part.and_then(|part| writer.write(&part)).map_err(FileError::damaged)?;
+            }
+        }
+        writer.finish().map_err(FileError::damaged)
+    })
+}
+
+fn decode(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match column.as_any_dictionary_opt() {
+        Some(column) => arrow_select::take::take(column.values(), column.keys(), None),
+        None => Ok(column.clone()),
+    }
+}
