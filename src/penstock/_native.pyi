@@ -383,8 +383,8 @@ class ColumnarFile:
     ) -> ColumnarRows:
         """Return the rows within ascending ranges, in blocks that end with the row that makes them so long.
 
-        With `rejects`, a row with a value that cannot be sent is a block of its own. Without, RecordError has the reason,
-        the row, the column's place, the value as text, the part, and whether the range of the type is the reason.
+        With `rejects`, a row with a value that cannot be sent is a block of its own. Without, RecordError has the
+        reason, the row, the column's place, the value as text, the part, and whether the type's range is the reason.
         """
 
 @final

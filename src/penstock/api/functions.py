@@ -171,6 +171,8 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_lev
 
 
 def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
+    from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (only tables in memory need it)
+
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
     write_stream(source, path, joins_levels=joins_levels)
     return path

@@ -137,7 +137,7 @@ class ColumnarFile:
         return self._opened.may_differ(number, kept, is_text=number in self._as_text)
 
     def fits_binary(self, column: SentColumn) -> bool:
-        """Return whether the binary format has the column's values, and the server stores what it stores of their text."""
+        """Return whether the binary format has the column's values, stored as those of their text are."""
         number = self._numbers[column.name]
         return self._opened.fits_binary(number, column.type_name or "", is_text=number in self._as_text)
 
@@ -146,8 +146,8 @@ class ColumnarFile:
     ) -> Iterator[Rows]:
         """Yield the rows within ascending ranges of row numbers, in COPY's binary format or as text.
 
-        With `rejects`, a row with a value that cannot be sent is yielded by itself. Without, RecordError is raised: with
-        the reason, the row, the column's place, the value as text, the part, and whether the type's range is the reason.
+        With `rejects`, a row with a value that cannot be sent is yielded by itself. Without, RecordError is raised, with
+        the reason, the row, the column's place, the value as text, the part, and whether the type's range is why.
         """
         wanted = [
             (number, number in self._as_text, column.type_name, column.base_name)
