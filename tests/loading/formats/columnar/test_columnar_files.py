@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import sys
+import resource
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from loading.formats.columnar.flips import read_rows
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.columnar.reader import SentColumn
 from penstock.loading.files.streams import SourceReader
 from support.loads import AGAIN, Loads, target
 from support.parts import rest
@@ -128,8 +130,8 @@ def test_only_needed_columns_are_read(write_parquet: Callable[..., Path], loads:
         (source,) = reader.list([str(path)])
         file, opened = reader.open_columnar(source, "parquet")
         with file:
-            assert sum(batch.rows for batch in opened.batches(["a"], [(0, 1_000)])) == 1_000
-        # pyarrow reads the last 64 KiB for the footer.
+            assert len(read_rows(opened, opened.describe().fields[:1], is_binary=True)) == 1_000 * 14
+        # The last 64 KiB are read for the footer.
         assert file.bytes_read < 100_000 < path.stat().st_size
     assert loads.run(target(path, skip=["b"])).rows == 1_000
 
@@ -177,7 +179,7 @@ def test_file_that_changes_while_it_is_read_is_an_error(write_parquet: Callable[
         (source,) = reader.list([str(path)])
         file, opened = reader.open_columnar(source, "parquet")
         with file, pytest.raises(SourceError, match="changed while it was read"):
-            for _ in opened.batches(["id"], [(0, 3_000)]):
+            for _ in opened.read([SentColumn("id", "int", "int")], [(0, 3_000)], is_binary=False, rejects=False):
                 path.touch()
 
 
@@ -226,16 +228,6 @@ def test_formats_of_one_load_must_be_the_same(loads: Loads, write_parquet: Calla
         assert isinstance(loads.refuse(target(paths)), DataError)
 
 
-def test_without_pyarrow_the_error_names_the_extra(
-    loads: Loads, write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a file is not skipped as one that cannot be read."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    error = loads.refuse(target(write_parquet(_TABLE), create=True))
-    assert isinstance(error, UsageError)
-    assert 'pip install "pg-penstock[parquet]"' in (error.hint or "")
-
-
 def test_unknown_and_repeated_columns_are_the_errors_of_a_header(
     loads: Loads, write_parquet: Callable[..., Path]
 ) -> None:
@@ -275,7 +267,7 @@ def test_hints_name_no_option_for_text(loads: Loads, write_parquet: Callable[...
 
 
 @pytest.mark.parametrize("kind", ["text", rest("list"), rest("struct")])
-def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Callable[..., Path], kind: str) -> None:
+def test_strings_of_a_dictionary_are_not_copied_for_each_row(write_parquet: Callable[..., Path], kind: str) -> None:
     """A file of some kilobytes may stand for gigabytes."""
     texts: list[Any] = ["y" * 400_000] * 500
     values = {"text": texts, "list": [[text] * 2 for text in texts[:250]], "struct": [{"a": text} for text in texts]}[
@@ -283,13 +275,15 @@ def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Cal
     ]
     path = write_parquet({"n": range(len(values)), "v": values}, compression="zstd")
     assert path.stat().st_size < 1_000_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with SourceReader() as sources:
         (source,) = sources.list((str(path),))
         file, opened = sources.open_columnar(source, "parquet")
         with file:
-            sizes = [batch.size_bytes for batch in opened.batches(["n", "v"], [(0, len(values))])]
-    assert sum(sizes) > 200_000_000
-    assert max(sizes) < 40_000_000
+            sent = [SentColumn(field.name, field.sql_type, field.sql_type) for field in opened.describe().fields]
+            found = opened.read(sent, [(0, opened.rows)], is_binary=False, rejects=False)
+            assert sum(len(rows.data) for rows in found) > 200_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
 
 
 def test_nothing_is_printed_by_a_reader_in_another_thread(loads: Loads, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from penstock.loading.files.columnar.binary import choose_wires, write_binary
+from penstock.loading.files.columnar.text import write_json, write_rows
 
 import penstock
 from loading.formats.columnar.flips import open_bytes
 from penstock.core.errors import SourceError
-from penstock.loading.files.columnar.binary import choose_wires, write_binary
-from penstock.loading.files.columnar.text import write_json, write_rows
 from support.loads import Loads, target
 from support.parts import rest
 
