@@ -60,11 +60,33 @@ pub fn write(stream: RecordBatchStreamReader, path: &Path) -> Result<(), FileErr
                 let part = batch.slice(start, BATCH_ROWS.min(batch.num_rows() - start));
                 let columns = part.columns().iter().map(decode).collect::<Result<Vec<_>, _>>();
                 let part = columns.and_then(|columns| RecordBatch::try_new(schema.clone(), columns));
-                part.and_then(|part| writer.write(&part)).map_err(FileError::damaged)?;
+                part.and_then(|part| writer.write(&part)).map_err(|error| explain(&error, &schema))?;
             }
         }
         writer.finish().map_err(FileError::damaged)
     })
+}
+
+/// Returns the error of a batch that cannot be written. It names the first column with dictionaries inside of its values.
+fn explain(error: &ArrowError, schema: &Schema) -> FileError {
+    let column = schema.fields().iter().find(|field| find_dictionary(field.data_type()));
+    let column = column.map_or_else(String::new, |field| format!("column \"{}\": ", field.name()));
+    FileError::Damaged(format!("{column}{error}"))
+}
+
+fn find_dictionary(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(..) => true,
+        DataType::RunEndEncoded(_, part)
+        | DataType::List(part)
+        | DataType::LargeList(part)
+        | DataType::FixedSizeList(part, _)
+        | DataType::ListView(part)
+        | DataType::LargeListView(part)
+        | DataType::Map(part, _) => find_dictionary(part.data_type()),
+        DataType::Struct(parts) => parts.iter().any(|part| find_dictionary(part.data_type())),
+        _ => false,
+    }
 }
 
 fn decode(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {

@@ -36,7 +36,7 @@ def _explain(source: Any, exc: Exception) -> PenstockError:
         return refuse_values(source, column, reason)
     hint = None
     if "ictionary" in reason:
-        hint = "Decode the dictionaries in the values of lists, structs and maps: a file has only one of each."
+        hint = "Decode the dictionaries in the values of that column, because a file has only one dictionary for each."
     if hasattr(source, "to_frame"):
         hint = f"A {kind} is one column: load its to_frame()."
     return SourceError(f"could not copy a table of type {kind} to a temporary file", detail=reason, hint=hint)
