@@ -30,7 +30,8 @@ struct PythonSource {
 impl Source for PythonSource {
     fn read_at(&self, start: u64, length: usize) -> Option<Bytes> {
         Python::attach(|py| {
-            let found = self.read_at.call1(py, (start, length)).and_then(|found| Ok(found.extract::<PyBackedBytes>(py)?));
+            let found =
+                self.read_at.call1(py, (start, length)).and_then(|found| Ok(found.extract::<PyBackedBytes>(py)?));
             match found {
                 Ok(found) => Some(Bytes::from_owner(found)),
                 Err(failure) => {

@@ -306,9 +306,7 @@ fn find_lists(array: &dyn Array) -> Result<(Spans<'_>, &dyn Array), FileError> {
             let lists: &GenericListArray<i64> = array.as_list();
             (Spans::Large(lists.offsets()), lists.values())
         }
-        DataType::FixedSizeList(_, size) => {
-            (Spans::Fixed(size.as_usize()), array.as_fixed_size_list().values())
-        }
+        DataType::FixedSizeList(_, size) => (Spans::Fixed(size.as_usize()), array.as_fixed_size_list().values()),
         DataType::ListView(_) => {
             let lists: &GenericListViewArray<i32> = array.as_list_view();
             (Spans::SmallViews(lists.offsets(), lists.sizes()), lists.values())
@@ -353,9 +351,8 @@ fn find_runs<'a, R: RunEndIndexType>(kind: &'a Kind, array: &'a dyn Array) -> Re
 /// Returns the type in which arrays of a type are decoded: texts as byte strings, which need not be UTF-8.
 #[must_use]
 pub fn as_bytes(data_type: &DataType) -> DataType {
-    let part = |field: &arrow_schema::FieldRef| {
-        Arc::new(field.as_ref().clone().with_data_type(as_bytes(field.data_type())))
-    };
+    let part =
+        |field: &arrow_schema::FieldRef| Arc::new(field.as_ref().clone().with_data_type(as_bytes(field.data_type())));
     match data_type {
         DataType::Utf8 => DataType::Binary,
         DataType::LargeUtf8 => DataType::LargeBinary,

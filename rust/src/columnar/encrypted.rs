@@ -1,7 +1,10 @@
-//! Finds out whether a Parquet file is encrypted whose footer is not.
+//! Checks the footer of a Parquet file before it is decoded: whether it is whole, and whether the file is encrypted.
 //!
-//! The decoder ignores the fields that say so. The footer is in Thrift's compact protocol.
+//! The decoder ignores the fields that say that columns are encrypted, and takes memory for as many elements as a list
+//! claims to have. The footer is in Thrift's compact protocol.
 
+const FILE_SCHEMA: i64 = 2;
+const SCHEMA_CHILDREN: i64 = 5;
 const FILE_GROUPS: i64 = 4;
 const FILE_ALGORITHM: i64 = 8;
 const GROUP_COLUMNS: i64 = 1;
@@ -9,6 +12,7 @@ const GROUP_COLUMNS: i64 = 1;
 const CHUNK_SECRETS: [i64; 2] = [8, 9];
 
 const BYTE: u8 = 3;
+const I32: u8 = 5;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const SET: u8 = 10;
@@ -18,13 +22,16 @@ const STRUCT: u8 = 12;
 /// Deeper values are not followed: footers have at most six levels.
 const MOST_DEPTH: usize = 16;
 
-/// Returns whether a footer says that columns of the file are encrypted. False for what is no footer.
-pub(crate) fn is_encrypted(footer: &[u8]) -> bool {
-    Reader { bytes: footer, depth: 0, is_encrypted: false }.read_file().unwrap_or(false)
+/// Returns whether a footer says that columns of the file are encrypted. None for what is no footer.
+pub(crate) fn is_encrypted(footer: &[u8]) -> Option<bool> {
+    let most = i64::try_from(footer.len()).ok()?;
+    Reader { bytes: footer, most, depth: 0, is_encrypted: false }.read_file()
 }
 
 struct Reader<'a> {
     bytes: &'a [u8],
+    /// The length of the footer: it has fewer elements than bytes.
+    most: i64,
     depth: usize,
     is_encrypted: bool,
 }
@@ -32,6 +39,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read_file(mut self) -> Option<bool> {
         self.read_struct(|reader, field, kind| match (field, kind) {
+            (FILE_SCHEMA, LIST) => reader.read_structs(Self::read_element),
             (FILE_GROUPS, LIST) => reader.read_structs(Self::read_group),
             (FILE_ALGORITHM, STRUCT) => reader.note(kind),
             _ => reader.skip(kind),
@@ -39,13 +47,26 @@ impl Reader<'_> {
         Some(self.is_encrypted)
     }
 
+    fn read_element(&mut self) -> Option<()> {
+        self.read_struct(|reader, field, kind| match (field, kind) {
+            (SCHEMA_CHILDREN, I32) => reader.number().filter(|&count| count < reader.most).map(drop),
+            _ => reader.skip(kind),
+        })
+    }
+
     fn read_group(&mut self) -> Option<()> {
         self.read_struct(|reader, field, kind| match (field, kind) {
-            (GROUP_COLUMNS, LIST) => reader.read_structs(|reader| {
-                reader.read_struct(|reader, field, kind| {
-                    if CHUNK_SECRETS.contains(&field) { reader.note(kind) } else { reader.skip(kind) }
+            (GROUP_COLUMNS, LIST) => {
+                reader.read_structs(|reader| {
+                    reader.read_struct(|reader, field, kind| {
+                        if CHUNK_SECRETS.contains(&field) {
+                            reader.note(kind)
+                        } else {
+                            reader.skip(kind)
+                        }
+                    })
                 })
-            }),
+            }
             _ => reader.skip(kind),
         })
     }
@@ -162,23 +183,23 @@ mod tests {
     #[test]
     fn encryption_is_seen_in_the_file_and_in_a_column() {
         let chunk = [0x3c, 0x15, 0x0c, 0x29, 0x28, 1, b'a', 1, b'b', 0];
-        assert!(!is_encrypted(&footer(&chunk, &[])));
-        assert!(is_encrypted(&footer(&chunk, &[0x4c, 0x1c, 0, 0])));
-        assert!(is_encrypted(&footer(&[&chunk[..], &[0x5c, 0x1c, 0, 0]].concat(), &[])));
-        assert!(is_encrypted(&footer(&[0x8c, 0x1c, 0, 0], &[])));
+        assert_eq!(is_encrypted(&footer(&chunk, &[])), Some(false));
+        assert_eq!(is_encrypted(&footer(&chunk, &[0x4c, 0x1c, 0, 0])), Some(true));
+        assert_eq!(is_encrypted(&footer(&[&chunk[..], &[0x5c, 0x1c, 0, 0]].concat(), &[])), Some(true));
+        assert_eq!(is_encrypted(&footer(&[0x8c, 0x1c, 0, 0], &[])), Some(true));
     }
 
     #[test]
     fn whatever_is_cut_or_flipped_is_an_answer() {
         let whole = footer(&[0x3c, 0x15, 0x0c, 0], &[0x4c, 0x1c, 0, 0]);
         for at in 0..whole.len() {
-            is_encrypted(&whole[..at]);
+            assert_eq!(is_encrypted(&whole[..at]), None);
             for byte in 0..=255 {
                 let mut damaged = whole.clone();
                 damaged[at] = byte;
                 is_encrypted(&damaged);
             }
         }
-        assert!(!is_encrypted(&[0x19; 99]) && !is_encrypted(&[0x1c; 99]));
+        assert_eq!((is_encrypted(&[0x19; 99]), is_encrypted(&[0x1c; 99])), (None, None));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
+use bytes::Bytes;
 
 use super::cells::{Cells, Strings, Values};
 use super::ipc::ArrowFile;
@@ -60,6 +61,7 @@ impl File {
     ///
     /// If the file is damaged or encrypted, or cannot be read.
     pub fn open(source: Arc<dyn Source>, length: u64, is_parquet: bool) -> Result<Self, FileError> {
+        let source: Arc<dyn Source> = Arc::new(Bounded { source, length });
         guard(|| {
             let reader: Box<dyn Reader> = if is_parquet {
                 Box::new(ParquetFile::open(source, length)?)
@@ -88,7 +90,8 @@ impl File {
     ///
     /// If the part is damaged, or cannot be read.
     pub fn read(self: &Arc<Self>, part: Part, columns: &[usize]) -> Result<Batches, FileError> {
-        let mut batches = guard(|| self.reader.read(&part, columns)).map_err(|error| self.place(&part, columns, error))?;
+        let mut batches =
+            guard(|| self.reader.read(&part, columns)).map_err(|error| self.place(&part, columns, error))?;
         let (file, columns) = (Arc::clone(self), columns.to_vec());
         let mut left = part.rows;
         Ok(Box::new(std::iter::from_fn(move || {
@@ -143,6 +146,23 @@ impl File {
             }
         }
         Ok(true)
+    }
+}
+
+/// A source of which nothing is read beyond its end, whatever a damaged file says.
+struct Bounded {
+    source: Arc<dyn Source>,
+    length: u64,
+}
+
+impl Source for Bounded {
+    fn read_at(&self, start: u64, length: usize) -> Option<Bytes> {
+        let left = usize::try_from(self.length.saturating_sub(start)).unwrap_or(usize::MAX);
+        if left == 0 {
+            Some(Bytes::new())
+        } else {
+            self.source.read_at(start, length.min(left))
+        }
     }
 }
 

@@ -63,9 +63,11 @@ impl ArrowFile {
         let list = |blocks: Option<flatbuffers::Vector<'_, Block>>| {
             blocks.map_or_else(Vec::new, |blocks| blocks.iter().copied().collect::<Vec<_>>())
         };
-        let fields: Vec<_> = told.fields().iter().map(|field| {
-            field.as_ref().clone().with_data_type(as_bytes(field.data_type()))
-        }).collect();
+        let fields: Vec<_> = told
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone().with_data_type(as_bytes(field.data_type())))
+            .collect();
         let columns = told.fields().iter().map(|field| Column {
             name: field.name().clone(),
             type_name: name_type(field),

@@ -298,7 +298,11 @@ fn write_type(data_type: &DataType, out: &mut String) {
         }
         DataType::Union(fields, mode) => {
             let mode = if *mode == UnionMode::Sparse { "sparse" } else { "dense" };
-            write!(out, "{mode}_union<{}>", join(fields.iter().map(|(id, each)| format!("{}={id}", name_field(each))).collect()))
+            write!(
+                out,
+                "{mode}_union<{}>",
+                join(fields.iter().map(|(id, each)| format!("{}={id}", name_field(each))).collect())
+            )
         }
         other => write!(out, "{}", format!("{other:?}").to_lowercase()),
     };

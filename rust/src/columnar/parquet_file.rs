@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
-use parquet::column::page::{PageIterator, PageReader};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
@@ -52,7 +52,7 @@ pub(crate) struct ParquetFile {
 impl ParquetFile {
     pub(crate) fn open(source: Arc<dyn Source>, length: u64) -> Result<Self, FileError> {
         let footer = read_footer(&*source, length)?;
-        if is_encrypted(&footer) {
+        if is_encrypted(&footer).ok_or_else(|| FileError::damaged("its footer is damaged"))? {
             return Err(FileError::Encrypted);
         }
         let mut options = ParquetMetaDataOptions::new();
@@ -114,7 +114,9 @@ fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
             .build()
     } else {
         let (kind, width) = match root.get_physical_type() {
-            PhysicalType::BYTE_ARRAY if info.converted_type() != ConvertedType::DECIMAL => (PhysicalType::BYTE_ARRAY, -1),
+            PhysicalType::BYTE_ARRAY if info.converted_type() != ConvertedType::DECIMAL => {
+                (PhysicalType::BYTE_ARRAY, -1)
+            }
             PhysicalType::INT96 => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
             _ => return Ok(Arc::new(root.clone())),
         };
@@ -264,7 +266,8 @@ impl RowGroups for OneGroup {
         let end = start.saturating_add(length);
         let chunk = Chunk { source: self.source.clone(), end, buffer, read: Mutex::new((start, Bytes::new())) };
         let pages = SerializedPageReader::new(Arc::new(chunk), column, self.rows(), None)?;
-        Ok(Box::new(OneChunk(Some(Box::new(pages)))))
+        let left = column.num_values().max(0).unsigned_abs();
+        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left })))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -288,6 +291,57 @@ impl Iterator for OneChunk {
 }
 
 impl PageIterator for OneChunk {}
+
+/// Pages whose numbers of values are checked before the decoder takes memory for them.
+struct CheckedPages {
+    pages: SerializedPageReader<Chunk>,
+    /// How many values the chunk may still have.
+    left: u64,
+}
+
+impl CheckedPages {
+    fn check(&mut self, page: Option<Page>) -> ParquetResult<Option<Page>> {
+        match &page {
+            // Each value of a dictionary takes a byte at least.
+            Some(page @ Page::DictionaryPage { .. }) if page.num_values() as usize > page.buffer().len() => {
+                return Err(ParquetError::General("a dictionary has fewer values than it says".into()));
+            }
+            None | Some(Page::DictionaryPage { .. }) => {}
+            Some(page) => {
+                let left = self.left.checked_sub(u64::from(page.num_values()));
+                self.left = left.ok_or_else(|| ParquetError::General("a page has too many values".into()))?;
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl Iterator for CheckedPages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for CheckedPages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        let page = self.pages.get_next_page()?;
+        self.check(page)
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> ParquetResult<bool> {
+        self.pages.at_record_boundary()
+    }
+}
 
 /// The bytes of a column chunk.
 struct Chunk {

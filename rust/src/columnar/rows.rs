@@ -150,7 +150,8 @@ impl Rows {
                     return Ok(Some((*part, *first, rows)));
                 }
             }
-            let next = self.batch.take().map(|(first, batch)| first + batch.first().map_or(0, |array| array.len()) as u64);
+            let next =
+                self.batch.take().map(|(first, batch)| first + batch.first().map_or(0, |array| array.len()) as u64);
             if let Some((part, batches)) = &mut self.open {
                 let first = next.unwrap_or(part.start);
                 if row < part.start + part.rows {

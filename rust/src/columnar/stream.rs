@@ -4,15 +4,17 @@
 //! functions make other C structs with pointers to the values. There is no way to read these without unsafe code. What
 //! the structs promise cannot be checked; what can be (offsets, indices, views, runs, UTF-8) is.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_ipc::writer::FileWriter;
+use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use pyo3::{Bound, PyResult};
@@ -22,16 +24,32 @@ use super::{guard, FileError};
 /// The most rows of a record batch in the copy. A record batch is read as a whole, and polars makes batches of millions.
 const BATCH_ROWS: usize = 65_536;
 
+/// A stream, and the metadata of the values of its columns' dictionaries, which the reader of streams leaves out.
+pub struct Stream {
+    batches: RecordBatchStreamReader,
+    of_dictionaries: Vec<HashMap<String, String>>,
+}
+
 /// Takes the stream out of its capsule, which has none any more.
 ///
 /// # Errors
 ///
 /// If the capsule has another name, or the stream no struct as its schema.
-pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Result<RecordBatchStreamReader, ArrowError>> {
+pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Result<Stream, ArrowError>> {
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
     // SAFETY: by the Arrow PyCapsule interface, a capsule of this name has a valid stream, or one that is released.
     // `from_raw` moves it out and leaves a released one behind, so the capsule's destructor does not release it again.
-    Ok(unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr().cast::<FFI_ArrowArrayStream>()) })
+    let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr().cast::<FFI_ArrowArrayStream>()) };
+    let mut schema = FFI_ArrowSchema::empty();
+    let mut of_dictionaries = Vec::new();
+    if let (Some(get_schema), Some(_)) = (stream.get_schema(), stream.release()) {
+        // SAFETY: the stream is not released, and the schema has room for the one that it makes.
+        if unsafe { get_schema(&raw mut stream, &raw mut schema) } == 0 {
+            let of_dictionary = |column: &FFI_ArrowSchema| column.dictionary().and_then(|each| each.metadata().ok());
+            of_dictionaries = schema.children().map(|column| of_dictionary(column).unwrap_or_default()).collect();
+        }
+    }
+    Ok(RecordBatchStreamReader::try_new(stream).map(|batches| Stream { batches, of_dictionaries }))
 }
 
 /// Writes the rows of a stream to a new file. Columns with dictionaries are decoded, because a stream may have many
@@ -40,17 +58,23 @@ pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Result<RecordBatchStream
 /// # Errors
 ///
 /// If the stream fails or has damaged values, or the file cannot be written.
-pub fn write(stream: RecordBatchStreamReader, path: &Path) -> Result<(), FileError> {
+pub fn write(stream: Stream, path: &Path) -> Result<(), FileError> {
     guard(move || {
-        let told = stream.schema();
-        let fields = told.fields().iter().map(|field| match field.data_type() {
-            DataType::Dictionary(_, values) => field.as_ref().clone().with_data_type(values.as_ref().clone()),
-            _ => field.as_ref().clone(),
+        let told = stream.batches.schema();
+        let mut of_dictionaries = stream.of_dictionaries.into_iter();
+        let fields = told.fields().iter().map(|field| {
+            let mut metadata = field.metadata().clone();
+            metadata.extend(of_dictionaries.next().unwrap_or_default());
+            let field = field.as_ref().clone().with_metadata(metadata);
+            match field.data_type() {
+                DataType::Dictionary(_, values) => field.clone().with_data_type(values.as_ref().clone()),
+                _ => field,
+            }
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let file = BufWriter::new(File::create(path).map_err(FileError::damaged)?);
         let mut writer = FileWriter::try_new(file, &schema).map_err(FileError::damaged)?;
-        for batch in stream {
+        for batch in stream.batches {
             let batch = batch.map_err(FileError::damaged)?;
             for (start, field) in (0..batch.num_columns()).zip(schema.fields()) {
                 let checked = batch.column(start).to_data().validate_full();

@@ -42,7 +42,13 @@ impl Target {
 
 /// Writes a value as a field of COPY text, and returns why it cannot be stored if so. A NUL is no fault if the row may be
 /// rejected, because the server refuses it.
-pub(crate) fn write_field(cells: &Cells<'_>, row: usize, target: Target, rejects: bool, out: &mut Vec<u8>) -> Option<Reason> {
+pub(crate) fn write_field(
+    cells: &Cells<'_>,
+    row: usize,
+    target: Target,
+    rejects: bool,
+    out: &mut Vec<u8>,
+) -> Option<Reason> {
     let Some((cells, row)) = cells.resolve(row) else {
         out.extend_from_slice(b"\\N");
         return None;
@@ -235,12 +241,7 @@ fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason>
     }
 }
 
-fn push_map(
-    keys: &Cells<'_>,
-    values: &Cells<'_>,
-    span: std::ops::Range<usize>,
-    out: &mut Vec<u8>,
-) -> Option<Reason> {
+fn push_map(keys: &Cells<'_>, values: &Cells<'_>, span: std::ops::Range<usize>, out: &mut Vec<u8>) -> Option<Reason> {
     let (mut seen, is_long) = (HashSet::new(), span.len() > 1);
     out.push(b'{');
     let fault = join(span, out, |at, out| {
