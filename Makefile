@@ -16,7 +16,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
-SOURCES := pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*.txt)
+SOURCES := pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*.txt)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 $(STAMP): $(BIN)/python $(SOURCES)
 	$(INSTALL) .

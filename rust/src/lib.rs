@@ -1,7 +1,7 @@
-//! The part of penstock that works on bytes. It finds where records end, writes the fields of records for COPY, writes
-//! columns as rows, and reads the footer of a Parquet file.
+//! The part of penstock that works on bytes. It finds where records end, writes the fields of records for COPY, and reads
+//! columnar files.
 //!
-//! Only `python.rs` uses `PyO3`. The other files are plain Rust.
+//! Only `python.rs`, `python_columnar.rs` and `stream.rs` use `PyO3`. The other files are plain Rust.
 
 mod canonical;
 pub mod changes;
@@ -26,4 +26,5 @@ mod python_columnar;
 pub mod records;
 pub mod rewrite;
 pub mod sample;
+mod stream;
 pub mod types;

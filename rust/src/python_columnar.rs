@@ -15,8 +15,9 @@ use crate::columnar::file::{text_kind, Column, File};
 use crate::columnar::kind::Kind;
 use crate::columnar::rows::{Block, Form, RowError, Rows, Sent};
 use crate::columnar::text::Target;
-use crate::columnar::{stream, FileError, Source};
+use crate::columnar::{FileError, Source};
 use crate::python::RecordError;
+use crate::stream;
 
 create_exception!(penstock._native, ColumnarError, PyValueError);
 create_exception!(penstock._native, EncryptedError, ColumnarError);

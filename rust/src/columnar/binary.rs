@@ -140,12 +140,12 @@ fn write_value(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> 
         (Values::Int(values), _) => write_numeric(i128::from(values.get(row)), 0, out),
         (Values::Unsigned(values), _) => write_numeric(i128::from(values[row]), 0, out),
         (Values::Text(strings) | Values::Json(strings), _) => write_text(strings, row, wire, out)?,
-        (Values::Date(days), _) => write_date(days[row], out)?,
+        (Values::Date(days), _) => write_date(i32::try_from(days.get(row)).ok(), out)?,
         (Values::Float64(values), _) => put_float(out, values[row]),
         (Values::Float32(values), _) => put_float4(out, values[row]),
         (Values::Float16(values), _) => put_float4(out, values[row].to_f32()),
         (Values::Timestamp(counts, unit, _), _) => {
-            write_timestamp(to_microseconds(*unit, counts[row], EPOCH_SECONDS)?, out)?;
+            write_timestamp(to_microseconds(*unit, counts.get(row), EPOCH_SECONDS)?, out)?;
         }
         (Values::Int96(values), _) => {
             let (day, nanoseconds) = text::split_int96(values.value(row));
@@ -161,8 +161,9 @@ fn write_value(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> 
             put(out, time.ok_or(Reason::NotOfADay)?.to_be_bytes());
         }
         (Values::Date64(counts), _) => {
-            let day = i32::try_from(counts[row] / text::DAY_MS).ok().filter(|_| counts[row] % text::DAY_MS == 0);
-            write_date(day.ok_or(Reason::NotADay)?, out)?;
+            let count = counts.get(row);
+            let day = i32::try_from(count / text::DAY_MS).ok().filter(|_| count % text::DAY_MS == 0);
+            write_date(Some(day.ok_or(Reason::NotADay)?), out)?;
         }
         (Values::Uuid(values), _) => put::<16>(out, values.value(row).try_into().unwrap_or_default()),
         (Values::Bytes(strings), Wire::Uuid) => put::<16>(out, strings.get(row).try_into().unwrap_or_default()),
@@ -210,8 +211,8 @@ fn put_float4(out: &mut Vec<u8>, value: f32) {
     put(out, if value.is_nan() { f32::NAN } else { value }.to_be_bytes());
 }
 
-fn write_date(day: i32, out: &mut Vec<u8>) -> Result<(), Reason> {
-    let day = day.checked_sub(EPOCH_DAYS).filter(|day| (FIRST_DATE..END_DATE).contains(day));
+fn write_date(day: Option<i32>, out: &mut Vec<u8>) -> Result<(), Reason> {
+    let day = day.and_then(|day| day.checked_sub(EPOCH_DAYS)).filter(|day| (FIRST_DATE..END_DATE).contains(day));
     put(out, day.ok_or(Reason::OutOfRange("date"))?.to_be_bytes());
     Ok(())
 }
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_a_type_does_not_hold_is_refused() {
-        let date = |day| write_date(day, &mut Vec::new());
+        let date = |day| write_date(Some(day), &mut Vec::new());
         for day in [i32::MIN, i32::MIN + EPOCH_DAYS, i32::MAX, FIRST_DATE + EPOCH_DAYS - 1] {
             assert_eq!(date(day), Err(Reason::OutOfRange("date")));
         }

@@ -170,8 +170,8 @@ fn is_text(cells: &Cells<'_>, row: usize) -> bool {
     let is_utf8 = |strings: &Strings<'_>, row| std::str::from_utf8(strings.get(row)).is_ok();
     match cells.resolve(row) {
         Some((Cells { values: Values::Bytes(strings), .. }, row)) => is_utf8(strings, row),
-        Some((Cells { values: Values::List(spans, items), .. }, row)) => {
-            spans.get(row).all(|item| is_text(items, item))
+        Some((Cells { values: Values::List(items_of, items), .. }, row)) => {
+            items_of(row).all(|item| is_text(items, item))
         }
         _ => true,
     }

@@ -12,8 +12,6 @@ mod ipc;
 pub mod kind;
 mod parquet_file;
 pub mod rows;
-#[allow(unsafe_code)] // the one way to take a stream of C structs over from its producer
-pub mod stream;
 pub mod text;
 
 use std::cell::Cell;

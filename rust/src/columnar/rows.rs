@@ -181,71 +181,52 @@ impl Rows {
         let found = guard(|| {
             let cells = self.sent.iter().zip(batch).map(|(sent, array)| Cells::new(&sent.kind, array));
             let cells = cells.collect::<Result<Vec<_>, _>>()?;
-            Ok(match &self.form {
-                Form::Binary(wires) => self.write_binary(block, &cells, wires, first, last),
-                Form::Text { rejects } => self.write_text(block, &cells, *rejects, first, last),
-            })
+            Ok(self.write_rows(block, &cells, first, last))
         })?;
         found.map_err(RowError::Value)
     }
 
-    fn write_binary(
+    fn write_rows(
         &self,
         block: &mut Block,
         cells: &[Cells<'_>],
-        wires: &[Wire],
         first: u64,
         last: u64,
     ) -> Result<Option<Block>, Box<Fault>> {
-        let out = &mut block.data;
-        let count = i16::try_from(cells.len()).unwrap_or(i16::MAX).to_be_bytes();
-        while block.end < last && out.len() < self.block_bytes {
-            let row = to_index(block.end - first);
-            out.extend_from_slice(&count);
-            for (column, (cells, wire)) in cells.iter().zip(wires).enumerate() {
-                if let Err(reason) = binary::write(cells, row, *wire, out) {
-                    let mut value = Vec::new();
-                    text::write_field(cells, row, self.sent[column].target, true, &mut value);
-                    let part = block.part.clone();
-                    return Err(Box::new(Fault { row: block.end, column, reason, value, part }));
-                }
-            }
-            block.end += 1;
-        }
-        Ok(None)
-    }
-
-    fn write_text(
-        &self,
-        block: &mut Block,
-        cells: &[Cells<'_>],
-        rejects: bool,
-        first: u64,
-        last: u64,
-    ) -> Result<Option<Block>, Box<Fault>> {
-        let out = &mut block.data;
+        let (out, count) = (&mut block.data, cells.len());
         while block.end < last && out.len() < self.block_bytes {
             let (row, start) = (to_index(block.end - first), out.len());
-            let mut fault = None;
-            for (column, (cells, sent)) in cells.iter().zip(&self.sent).enumerate() {
-                if column > 0 {
-                    out.push(b'\t');
+            let refuse = |column: usize, reason, value: Vec<u8>| {
+                Box::new(Fault { row: block.end, column, reason, value, part: block.part.clone() })
+            };
+            match &self.form {
+                Form::Binary(wires) => {
+                    out.extend_from_slice(&i16::try_from(count).unwrap_or(i16::MAX).to_be_bytes());
+                    for (column, (cells, wire)) in cells.iter().zip(wires).enumerate() {
+                        binary::write(cells, row, *wire, out).map_err(|reason| {
+                            let mut value = Vec::new();
+                            text::write_field(cells, row, self.sent[column].target, true, &mut value);
+                            refuse(column, reason, value)
+                        })?;
+                    }
                 }
-                let at = out.len();
-                let Some(reason) = text::write_field(cells, row, sent.target, rejects, out) else {
-                    continue;
-                };
-                if !rejects {
-                    let (value, part) = (out[at..].to_vec(), block.part.clone());
-                    return Err(Box::new(Fault { row: block.end, column, reason, value, part }));
+                Form::Text { rejects } => {
+                    let mut fault = None;
+                    for (column, (cells, sent)) in cells.iter().zip(&self.sent).enumerate() {
+                        let at = out.len();
+                        if let Some(reason) = text::write_field(cells, row, sent.target, *rejects, out) {
+                            if !rejects {
+                                return Err(refuse(column, reason, out.split_off(at)));
+                            }
+                            fault = fault.or(Some((column, reason)));
+                        }
+                        out.push(if column + 1 < count { b'\t' } else { b'\n' });
+                    }
+                    if fault.is_some() {
+                        let (data, part) = (out.split_off(start), block.part.clone());
+                        return Ok(Some(Block { data, start: block.end, end: block.end + 1, part, fault }));
+                    }
                 }
-                fault = fault.or(Some((column, reason)));
-            }
-            out.push(b'\n');
-            if fault.is_some() {
-                let data = out.split_off(start);
-                let (start, end, part) = (block.end, block.end + 1, block.part.clone());
-                return Ok(Some(Block { data, start, end, part, fault }));
             }
             block.end += 1;
         }

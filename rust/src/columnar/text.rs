@@ -111,11 +111,11 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
             Digits::Narrow(value) => push_decimal(&value.to_string(), *scale, out),
             Digits::Wide(value) => push_decimal(&i256::to_string(&value), *scale, out),
         },
-        Values::Date(days) => push_date(i64::from(days[row]), out),
-        Values::Date64(counts) => return push_date64(counts[row], out),
+        Values::Date(days) => push_date(days.get(row), out),
+        Values::Date64(counts) => return push_date64(counts.get(row), out),
         Values::Time(counts, unit) => return push_time(counts.get(row), *unit, out),
         Values::Timestamp(counts, unit, is_zoned) => {
-            return push_timestamp(i128::from(counts[row]), *unit, *is_zoned, out)
+            return push_timestamp(i128::from(counts.get(row)), *unit, *is_zoned, out)
         }
         Values::Int96(values) => {
             let (day, nanoseconds) = split_int96(values.value(row));
@@ -128,9 +128,9 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
         Values::Bytes(strings) if target.is_uuid && strings.get(row).len() == 16 => push_uuid(strings.get(row), out),
         Values::Bytes(strings) => push_bytes(strings, row, out),
         Values::Uuid(values) => push_uuid(values.value(row), out),
-        Values::List(spans, items) if !(target.takes_json || is_nested(items)) => {
+        Values::List(items_of, items) if !(target.takes_json || is_nested(items)) => {
             out.push(b'{');
-            let fault = join(spans.get(row), out, |item, out| push_item(items, item, target, out));
+            let fault = join(items_of(row), out, |item, out| push_item(items, item, target, out));
             out.push(b'}');
             return fault;
         }
@@ -198,10 +198,10 @@ pub(crate) fn write_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Op
 
 fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason> {
     match &cells.values {
-        Values::Map(spans, parts) => push_map(&parts.0, &parts.1, spans.get(row), out),
-        Values::List(spans, items) => {
+        Values::Map(items_of, parts) => push_map(&parts.0, &parts.1, items_of(row), out),
+        Values::List(items_of, items) => {
             out.push(b'[');
-            let fault = join(spans.get(row), out, |item, out| write_json(items, item, out));
+            let fault = join(items_of(row), out, |item, out| write_json(items, item, out));
             out.push(b']');
             fault
         }

@@ -4,6 +4,8 @@
 //! functions make other C structs with pointers to the values. There is no way to read these without unsafe code. What
 //! the structs promise cannot be checked; what can be (offsets, indices, views, runs, UTF-8) is.
 
+#![allow(unsafe_code)]
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
@@ -19,7 +21,7 @@ use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use pyo3::{Bound, PyResult};
 
-use super::{guard, FileError};
+use crate::columnar::{guard, FileError};
 
 /// The most rows of a record batch in the copy. A record batch is read as a whole, and polars makes batches of millions.
 const BATCH_ROWS: usize = 65_536;
