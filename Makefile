@@ -133,18 +133,18 @@ bom: bundle $(TOOLS)/cyclonedx-py
 release:
 	PYTHON=$(PYTHON) .ci/release $(VERSION)
 
-# Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), FUZZ_S seconds
-# for each target, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly
-# toolchain.
+# Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), and for columnar
+# files that end the process or take more than 2 GB (rust/src/columnar/proofs.rs), FUZZ_S seconds for each target of a most
+# length, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly toolchain.
 FUZZ_S ?= 60
 FUZZ := PATH="$(CURDIR)/$(TOOLS):$$PATH" cargo fuzz
 $(TOOLS)/cargo-fuzz:
 	cargo install --quiet --locked --root build/tools cargo-fuzz
 
 fuzz: $(TOOLS)/cargo-fuzz
-	cd rust && for target in cutter fields encoder; do \
-		$(FUZZ) run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -max_len=512 -dict=fuzz/formats.dict && \
-		$(FUZZ) cmin --sanitizer none $$target -- -max_len=512 -set_cover_merge=1 || exit; \
+	cd rust && for target in cutter:512 fields:512 encoder:512 footer:4096 page:4096 arrow:8192; do \
+		$(FUZZ) run --sanitizer none $${target%:*} -- -max_total_time=$(FUZZ_S) -max_len=$${target#*:} -dict=fuzz/formats.dict && \
+		$(FUZZ) cmin --sanitizer none $${target%:*} -- -max_len=$${target#*:} -set_cover_merge=1 || exit; \
 	done
 
 clean:

@@ -2,10 +2,10 @@
 
 #![allow(dead_code)]
 
-#[path = "../../src/arrow.rs"]
-mod arrow;
 #[path = "../../src/canonical.rs"]
 mod canonical;
+#[path = "../../src/columnar/mod.rs"]
+pub mod columnar;
 #[path = "../../src/encode.rs"]
 mod encode;
 #[path = "../../src/error.rs"]

@@ -11,6 +11,8 @@ pub mod file;
 mod ipc;
 pub mod kind;
 mod parquet_file;
+#[cfg(any(test, fuzzing))]
+pub mod proofs;
 pub mod rows;
 pub mod text;
 
