@@ -102,7 +102,7 @@ try-wheel: wheel
 	PYTHON=$(PYTHON) .ci/try-wheel dist/*_$$(uname -m).whl
 
 # A wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
-# PYTHON has here. EXTRAS=[parquet] adds what an extra needs.
+# PYTHON has here. EXTRAS=[report] adds what an extra needs.
 FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_$$arch)
 bundle: wheel
 	rm -rf build/bundle

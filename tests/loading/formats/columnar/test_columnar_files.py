@@ -58,6 +58,42 @@ def test_codecs_and_pages(loads: Loads, write_parquet: Callable[..., Path], code
         assert _rows(loads, f"t{int(has_dictionary)}") == _ROWS
 
 
+_ENCODED = {
+    "delta": (pa.array([None, *range(0, 5_998, 2)]), "DELTA_BINARY_PACKED"),
+    "small": (pa.array([n % 5 - 2 for n in range(3_000)], pa.int32()), "DELTA_BINARY_PACKED"),
+    "lengths": (pa.array([row[1] for row in _ROWS]), "DELTA_LENGTH_BYTE_ARRAY"),
+    "prefixes": (pa.array([f"prefix {n // 3}" if n % 4 else None for n in range(3_000)]), "DELTA_BYTE_ARRAY"),
+    "split": (pa.array([row[2] for row in _ROWS]), "BYTE_STREAM_SPLIT"),
+    "split4": (pa.array([n / 4 for n in range(3_000)], pa.float32()), "BYTE_STREAM_SPLIT"),
+    "split16": (pa.array([n.to_bytes(16, "big") for n in range(3_000)], pa.binary(16)), "BYTE_STREAM_SPLIT"),
+    "flags": (pa.array([None if n % 7 == 0 else n % 3 == 0 for n in range(3_000)]), "RLE"),
+    "plain": (pa.array([row[1] for row in _ROWS]), "PLAIN"),
+    "lists": (pa.array([[None, "x"] * (n % 3) if n % 5 else None for n in range(3_000)]), None),
+    "parts": (pa.array([{"a": n, "b": [{"c": None}] * (n % 2)} if n % 6 else None for n in range(3_000)]), None),
+}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_values_of_every_encoding_are_those_that_pyarrow_reads(
+    loads: Loads, write_parquet: Callable[..., Path], version: str, codec: str
+) -> None:
+    """In pages of both versions, with page indexes and bloom filters, in row groups of which one has a single row."""
+    path = write_parquet(
+        {name: array for name, (array, _) in _ENCODED.items()},
+        compression=codec,
+        data_page_version=version,
+        use_dictionary=False,
+        column_encoding={name: encoding for name, (_, encoding) in _ENCODED.items() if encoding},
+        row_group_size=2_999,
+        data_page_size=700,
+        write_page_index=True,
+    )
+    loads.run(target(path, create=True))
+    found = loads.execute("SELECT * FROM t ORDER BY split")
+    assert found == list(zip(*(column.to_pylist() for column in pq.read_table(path).columns), strict=True))
+
+
 @pytest.mark.parametrize("codec", ["lz4", "zstd", None])
 def test_arrow_batches_may_be_compressed(loads: Loads, tmp_path: Path, codec: str | None) -> None:
     """As pandas and polars write Feather files."""

@@ -146,8 +146,8 @@ class ColumnarFile:
     ) -> Iterator[Rows]:
         """Yield the rows within ascending ranges of row numbers, in COPY's binary format or as text.
 
-        With `rejects`, a row with a value that cannot be sent is yielded by itself. Without, RecordError is raised, with
-        the reason, the row, the column's place, the value as text, the part, and whether the type's range is why.
+        With `rejects`, a row with a value that cannot be sent is yielded by itself. Without, RecordError is raised,
+        with the reason, the row, the column's place, the value as text, the part, and whether the type's range is why.
         """
         wanted = [
             (number, number in self._as_text, column.type_name, column.base_name)
