@@ -38,18 +38,20 @@ test: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
 	$(PYTEST) --part=main
 
-# What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped.
+# What `make test` leaves out. LIMIT_S=600 ends it after so many seconds; the tests not begun by then are skipped. They run in
+# the order of conftest.py, by which what no other test does comes first.
 test-rest: $(DEV)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --features portable-lanes
-	$(PYTEST) --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
+	$(PYTEST) --dist load --maxschedchunk 8 --part=rest $(if $(LIMIT_S),--limit-s=$(LIMIT_S))
 
 test-all: test test-rest
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
-# Behind it one load, cut at each of its packets.
+# Behind it one load, cut at each of its packets, and undos.
 faults: $(DEV)
 	PYTHONPATH=tests $(BIN)/python -m support.campaign --points 2000 --record benchmarks/results/faults.jsonl
 	PYTHONPATH=tests $(BIN)/python -m support.campaign.packets
+	PYTHONPATH=tests $(BIN)/python -m support.campaign.undos --points 300 --record
 
 lint: $(DEV)
 	$(BIN)/ruff format --check src tests benchmarks

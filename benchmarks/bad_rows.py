@@ -41,7 +41,7 @@ Fields = list[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Case:
     """What is loaded into a table, and what it is compared with.
 
     `spoil` makes a record bad, given its fields and those of the one before; None leaves all as they are.
@@ -82,23 +82,25 @@ def _refer_to_nothing(fields: Fields, _before: Fields) -> Fields:
 # Two sessions would wait for each other where a pair of records is parted between them and the key is in place.
 _ONE_SESSION = ("--sessions", "1")
 # With --on-error reject keys and foreign keys stay in place: each is compared with a clean load that is told to reject.
-_WAYS: dict[str, Way] = {
-    "none": Way(),
-    "one in all: a value its type refuses": Way(spoil=_mistype, is_single=True),
-    "a value its type refuses": Way(spoil=_mistype),
-    "too few fields": Way(spoil=_shorten),
-    "null in a NOT NULL column": Way(spoil=_lack),
-    "a CHECK violated": Way(spoil=_break_check),
-    "none, with a primary key": Way(constraints=_KEY, rejects=True),
-    "one in all: a key that is there": Way(
+_WAYS: dict[str, Case] = {
+    "none": Case(),
+    "one in all: a value its type refuses": Case(spoil=_mistype, is_single=True),
+    "a value its type refuses": Case(spoil=_mistype),
+    "too few fields": Case(spoil=_shorten),
+    "null in a NOT NULL column": Case(spoil=_lack),
+    "a CHECK violated": Case(spoil=_break_check),
+    "none, with a primary key": Case(constraints=_KEY, rejects=True),
+    "one in all: a key that is there": Case(
         spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, is_single=True
     ),
-    "a key that is there": Way(spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, argv=_ONE_SESSION),
-    "none, with a foreign key": Way(constraints=_REFERENCE, rejects=True),
-    "one in all: a reference to nothing": Way(
+    "a key that is there": Case(
+        spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, argv=_ONE_SESSION
+    ),
+    "none, with a foreign key": Case(constraints=_REFERENCE, rejects=True),
+    "one in all: a reference to nothing": Case(
         spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE, is_single=True
     ),
-    "a reference to nothing": Way(spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE),
+    "a reference to nothing": Case(spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE),
 }
 _CLEAN = "none"
 _ONE = "one in all: a value its type refuses"
@@ -159,7 +161,7 @@ def _table(runs: dict[str, list[Run]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _count_bad(way: Way, *, rows: int) -> int:
+def _count_bad(way: Case, *, rows: int) -> int:
     if way.spoil is None:
         return 0
     return 1 if way.is_single else rows // _EVERY
@@ -171,7 +173,7 @@ def _read_categories(path: Path) -> list[str]:
         return sorted({line.split("\t")[3] for line in source})
 
 
-def _spoil(path: Path, way: Way, *, rows: int) -> Path:
+def _spoil(path: Path, way: Case, *, rows: int) -> Path:
     """Return the file with bad records: the one in the middle, or the last of every hundred."""
     if way.spoil is None:
         return path

@@ -23,7 +23,7 @@ from benchmarks.record import markdown, save
 from benchmarks.server import Target, bench_server, make_open_dir
 from benchmarks.tpch import lineitem_rows, write_lineitem
 from penstock.embedded.installations import default_installation, installation_at, read_version
-from penstock.loading.copy.encoded import find_gains
+from penstock.loading.copy.encoded import gains_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -300,7 +300,7 @@ def _tell_cells(cases: list[_Case], majors: list[int], found: _Found) -> list[tu
 
 def _gain_in_use(name: str, major: int) -> float:
     """Return what a value of a type saves by the constants with which penstock chooses a format."""
-    gains = find_gains(major)
+    gains = gains_of(major)
     kind, _, width = name.partition(" ")
     if kind != "text":
         return gains.by_kind[kind]

@@ -116,7 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_wanted = is_main == (part == "main") or (is_main and _has_more_cases(item))
         (chosen if is_wanted else others).append(item)
     config.hook.pytest_deselected(items=others)
-    items[:] = chosen
+    # What a limit leaves out are other versions of what has run.
+    items[:] = sorted(chosen, key=lambda item: not _is_first_version(item, majors))
 
 
 def _has_more_cases(item: pytest.Item) -> bool:
@@ -125,13 +126,13 @@ def _has_more_cases(item: pytest.Item) -> bool:
 
 
 def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
-    """Return whether `make test` runs a test: on the newest version that the test allows.
-
-    What is marked `versions` also runs on the oldest. The mark of a test or of a case overrides that of its module.
-    """
+    """Return whether `make test` runs a test. The mark of a test or of a case overrides that of its module."""
     part = item.get_closest_marker("part")
-    if part is not None and part.args[0] != "main":
-        return False
+    return (part is None or part.args[0] == "main") and _is_first_version(item, majors)
+
+
+def _is_first_version(item: pytest.Item, majors: Sequence[int]) -> bool:
+    """Return whether a test is on the newest version that it allows, or, if it is marked `versions`, the oldest."""
     spec = getattr(item, "callspec", None)
     major = None if spec is None else spec.params.get("pg_major")
     if major is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # How long a program may take to end by itself after SIGTERM, for example to restore what it has changed.
 _LEAVING_S = 60.0
@@ -69,7 +69,7 @@ _VARIABLES_OF_PSQL = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 
-@frozen
+@slotted
 class Psql:
     """A psql and its server."""
 

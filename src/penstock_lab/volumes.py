@@ -40,7 +40,10 @@ _DEVICES = {"qemu-storage-daemon": "/dev/fuse", "mount": "/dev/loop-control"}
 
 
 def check_machine(options: str, programs: Iterable[str]) -> None:
-    """Raise LabError if this machine or this account cannot provide what `options` request."""
+    """Raise LabError unless this is Linux, this process runs as root, and `programs` and their devices exist.
+
+    `programs` are keys of PACKAGES. The messages say that `options` need them, such as "--volume and --memory".
+    """
     if not Path("/proc/mounts").exists():
         raise LabError(f"{options} works on Linux only")
     if not is_root():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.part("rest")
 def test_sources_of_every_kind_are_loaded_together(database18: str, tmp_path: Path) -> None:
     """Paths, text, and file objects: binary, text, compressed, with a name that is a pattern, or none."""
     (tmp_path / "1.csv").write_text("id,name\n1,a\n")
@@ -188,7 +189,7 @@ def test_diagnosis_is_a_value(database18: str, tmp_path: Path) -> None:
     Loads(database18).execute("CREATE TABLE t (a int)")
     found = penstock.doctor("t", tmp_path / "f.csv", to=database18)
     assert not found.would_load
-    assert [finding.subject for finding in found.findings if finding.severity == "refusal"] == ["plan"]
+    assert [finding.code for finding in found.findings if finding.severity == "refusal"] == ["plan"]
 
 
 def test_error_is_of_a_kind_that_the_package_exports(database18: str) -> None:

@@ -157,6 +157,7 @@ def test_new_kind_is_restored_whatever_statement_kills_the_load(loads: Loads, pe
     assert changed > 0
 
 
+@pytest.mark.part("rest")
 @pytest.mark.usefixtures("kind")
 def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads) -> None:
     """By kill -9; a penstock that does not know the kind refuses it by name, and restores what it knows."""

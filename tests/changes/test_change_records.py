@@ -63,6 +63,7 @@ def connection(database: str) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.part("rest")
 def test_a_record_says_how_it_was_before_all_loads(connection: Connection) -> None:
     """A later load finds what an earlier one has changed, so the earlier record is the one that stays."""
     write_changes(connection, "penstock", [make_change("i", was=1), make_change("j", was=2)])

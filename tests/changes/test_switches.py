@@ -119,6 +119,7 @@ def test_triggers_of_partitions_are_as_they_were(database: str, people: Path) ->
     assert (states(loads), states(loads, "p")) == before
 
 
+@pytest.mark.part("rest")
 def test_upsert_disables_triggers_of_updates_too(ledger18: str, people: Path) -> None:
     """The statement at its end would fire them."""
     loads = Loads(ledger18, setup=TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")

@@ -67,6 +67,7 @@ def test_commands_that_look_at_the_server_work(
     assert (done.code, "Traceback" in done.err) == (0, False)
 
 
+@pytest.mark.part("rest")
 def test_recording_of_a_load_is_kept(any_bytes: str, penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """A load that is longer than the interval of samples."""
     path = write_to(tmp_path / "f.csv", "a\n" + "".join(f"{number}\n" for number in range(400_000)))

@@ -34,6 +34,7 @@ def offered(line: str, **variables: str) -> list[str]:
     return finished.out.split()
 
 
+@pytest.mark.part("rest")
 def test_commands_options_and_words_are_offered() -> None:
     """Each by its beginning."""
     assert offered("penstock lo") == ["load", "loads"]
@@ -96,6 +97,7 @@ def test_silent_server_is_not_waited_for() -> None:
         assert offered(f"penstock loads show --to {to} ") == []
 
 
+@pytest.mark.part("rest")
 def test_interrupt_while_a_server_is_asked_prints_nothing() -> None:
     """A traceback would be printed into the line that is being typed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -118,6 +120,7 @@ def test_interrupt_while_a_server_is_asked_prints_nothing() -> None:
     assert process.returncode == -signal.SIGINT
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_after_the_installation(shell: str, tmp_path: Path) -> None:
     """In an interactive shell Tab completes a word, after `penstock --install-completion` in that shell."""

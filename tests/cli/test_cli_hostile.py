@@ -13,7 +13,7 @@ from rich.console import Console
 
 from penstock.cli.output import Messages, write_result
 from penstock.core.values.accounts import StepProgress
-from penstock.core.values.finding import Finding
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.loading.command.bars import Bars
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.preflight.command.screen import render
@@ -159,8 +159,8 @@ def test_progress_is_visible() -> None:
 
 def test_screen_of_doctor_is_visible() -> None:
     """Facts, findings and remedies come from the server too."""
-    finding = Finding(severity="note", subject="x", text=f"{EVIL}[red]", remedy=f"run {EVIL}\nor not")
-    shown = render([("a", f"{EVIL}\nb")], [finding], goes=True, plan=[f"{EVIL}\n"])
+    finding = Diagnosis(severity="note", code="x", claim=f"{EVIL}[red]", remedy=f"run {EVIL}\nor not")
+    shown = render([("a", f"{EVIL}\nb")], [finding], verdict="Ready to load.", plan=[f"{EVIL}\n"])
     assert CONTROL.search(shown) is None
     assert "[red]" in shown
 

@@ -179,6 +179,7 @@ def test_closed_output_ends_quietly() -> None:
     assert finished.stderr == "141\n"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
 @pytest.mark.parametrize("arguments", ["--version", "--help", "server status --json"])
 def test_output_that_cannot_be_written_is_one_error(redirection: str, arguments: str) -> None:

@@ -65,10 +65,11 @@ def count(database: str, table: str = "t") -> int:
     return int(found)
 
 
+@pytest.mark.part("rest")
 def test_warnings_stand_in_json_and_on_a_quiet_standard_error(penstock: Run, database: str, quoted: Path) -> None:
-    """Of a plan, a check and a load: code, message, hint, file and line, of which the last three may be unknown."""
+    """Of a plan, a check and a load: what is not known is null."""
     hint = "Use --format=tsv if quotes are data, or --quote with a character that is not in the file."
-    item = {"code": "quote-dropped", "message": _MESSAGE, "hint": hint, "file": str(quoted), "line": 3}
+    item = {"code": "quote-dropped", "message": _MESSAGE, "hint": hint, "file": str(quoted), "line": 3, "record": None}
     for options in (("--plan",), ("--check",), ()):
         finished = penstock("load", str(quoted), "--into", "t", "--json", "--quiet", *options, "--to", database)
         assert (finished.code, finished.object["warnings"]) == (0, [item])
@@ -137,6 +138,7 @@ def test_visible_secret_is_an_error_too(penstock: Run, database: str, numbers: P
     assert penstock(*arguments, "--to", database).code == 0
 
 
+@pytest.mark.part("rest")
 def test_warning_of_the_stream_ends_the_load(penstock: Run, database: str, numbers: Path) -> None:
     """The batch that it came with is rolled back, and the error says what stays."""
     arguments = ("load", str(numbers), "--into", "w", "--warnings", "error", "--to", database)
@@ -192,6 +194,7 @@ def test_first_thousand_warnings_are_kept() -> None:
 _ODD = {"--delimiter": "\\t", "--set": "src=it's {filename}", "--skip": "left out", "--quote": "'", "--skip-lines": "1"}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("name", "text", "options"),
     [

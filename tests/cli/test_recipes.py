@@ -98,6 +98,7 @@ def place(database18: str, tmp_path: Path) -> Place:
     return Place(database18, tmp_path)
 
 
+@pytest.mark.part("rest")
 def test_crontab_loads_what_is_new(place: Place) -> None:
     """A second run loads nothing, and neither prints anything, which cron would mail."""
     (table,) = blocks("cron-systemd", "cron")
@@ -108,6 +109,7 @@ def test_crontab_loads_what_is_new(place: Place) -> None:
     assert place.count("sales.orders") == 30
 
 
+@pytest.mark.part("rest")
 def test_service_loads_and_writes_metrics(place: Place) -> None:
     """The commands of both lines."""
     service, _ = blocks("cron-systemd", "ini")
@@ -162,6 +164,7 @@ def airflow_of_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[
     yield made
 
 
+@pytest.mark.part("rest")
 def test_airflows_task_loads(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command of the operator; Airflow's modules are stand-ins here, unlike in the next test."""
     (source,) = blocks("airflow", "python")
@@ -191,6 +194,7 @@ def test_airflow_reads_the_dag(tmp_path: Path) -> None:
     assert "load_sales ['load_orders'] False" in done.stdout, done.stderr
 
 
+@pytest.mark.part("rest")
 def test_kubernetes_job_loads(place: Place) -> None:
     """The container's arguments, after the image's entry point."""
     job = yaml.safe_load(blocks("kubernetes", "yaml")[0])
@@ -218,6 +222,7 @@ def test_workflow_checks_and_loads(place: Place) -> None:
     assert place.count("reference.codes") == 30
 
 
+@pytest.mark.part("rest")
 def test_github_takes_the_workflow(tmp_path: Path) -> None:
     """By its schema, as the package check-jsonschema has it."""
     path = tmp_path / "load.yml"

@@ -29,6 +29,7 @@ for path in sorted((root / "penstock").rglob("*.py")):
 """
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("feature", [rest("commits"), "report", rest("mcp")])
 def test_program_works_without_a_feature(feature: str, database18: str, tmp_path: Path) -> None:
     """All other modules can be imported, --help lists the other commands, and a load runs."""

@@ -61,6 +61,7 @@ def prepare(connection: Connection) -> None:
     )
 
 
+@pytest.mark.part("rest")
 def test_columns_are_what_the_header_says(connection: Connection, subtests: pytest.Subtests) -> None:
     """Each column of a result is one of the file's header, or a field of the class named there."""
     prepare(connection)
@@ -76,6 +77,7 @@ def test_columns_are_what_the_header_says(connection: Connection, subtests: pyte
             assert columns == find_columns(file, re.sub(r"\n-- +", " ", header["returns"]))
 
 
+@pytest.mark.part("rest")
 def test_files_run_in_psql(database18: str, servers: ServerPool, subtests: pytest.Subtests) -> None:
     """A file runs as its header says, in its folder."""
     with psycopg.connect(database18, autocommit=True) as connection:

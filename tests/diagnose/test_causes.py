@@ -23,7 +23,7 @@ from support.slow import slow_link
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.embedded.server import EmbeddedServer
     from penstock.watch.values import Sample, SessionSample
     from support.servers import PgServer
@@ -42,6 +42,7 @@ def evidence_of(found: Diagnosis) -> dict[str, float]:
     return {each.name: each.value for each in found.evidence}
 
 
+@pytest.mark.part("rest")
 def test_deadlocks_are_named_with_both_statements(database: str) -> None:
     """Two sessions lock two tables, each in its own order, until the recording has seen enough."""
     execute(database, "CREATE TABLE orders AS SELECT 1 AS n", "CREATE TABLE stock AS SELECT 1 AS n")
@@ -132,6 +133,7 @@ def count_checkpoints(samples: list[Sample]) -> int:
     return known[-1] - known[0] if known else 0
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [18, rest(15)])
 def test_checkpoints_by_wal_are_named_before_commits(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """Commits wait for flushes of WAL that is mostly full pages, because each 16 MiB of it start a checkpoint."""
@@ -154,6 +156,7 @@ def test_checkpoints_by_wal_are_named_before_commits(new_server: Callable[..., E
     assert "ALTER SYSTEM SET max_wal_size = '" in first.remedy
 
 
+@pytest.mark.part("rest")
 def test_transactions_over_a_slow_network_are_bound_by_their_gaps(pg18: PgServer) -> None:
     """One session, whose statements take a moment each, 20 ms away."""
     near = pg18.over_tcp(pg18.fresh_database())
@@ -226,6 +229,7 @@ def test_connections_that_are_all_taken_are_named_by_their_application(
     assert "all 8 connections that ordinary roles may have are taken, 7 by application shop; 7 are idle" in first.claim
 
 
+@pytest.mark.part("rest")
 def test_other_programs_are_named_last_and_change_no_finding(database18: str) -> None:
     """As many as there are processors compute while sessions wait for a lock."""
     execute(database18, "CREATE TABLE orders AS SELECT 1 AS n")

@@ -22,7 +22,7 @@ from penstock.loading.steps.upkeep import Upkeep
 from support import made_samples
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
 
 IDLE = LoadAccounts(
     elapsed_s=10.0,

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.core.values.job import LoadRules
-    from penstock.diagnose.values import Diagnosis
     from support.servers import PgServer
 
 _SLOW_BYTES_PER_S = 3_000_000

@@ -47,6 +47,7 @@ def codes_of_risks(recorded: Recording) -> set[str]:
     return {each.code for each in examine(recorded).risks} - {"disk-full"}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_autovacuum_that_prevents_wraparound_is_named_with_its_age(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -120,6 +121,7 @@ SHARE = (
 )
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_what_will_stop_the_server_is_named_before_it_does(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -150,14 +152,17 @@ def test_what_will_stop_the_server_is_named_before_it_does(
         *("connections", "invalid-index", "multixact-age", "never-analyzed", "sequence-end", "slot-keeps-wal"),
         "transaction-age",
     }
-    assert risks["connections"].limit == 13
-    assert risks["invalid-index"].what == "index public.broken of orders"
-    assert risks["never-analyzed"].what == "table public.copied, which is read,"
-    assert (risks["sequence-end"].now, risks["sequence-end"].limit) == (2_000_000_000, 2**31 - 1)
-    assert risks["slot-keeps-wal"].what == "slot left, not in use,"
-    assert risks["slot-keeps-wal"].now > 10_000_000
-    assert (risks["multixact-age"].limit, risks["multixact-age"].now >= 9000) == (10_000, True)
-    assert (risks["transaction-age"].limit, risks["transaction-age"].now > 80_000) == (100_000, True)
+    assert risks["connections"].number("limit") == 13
+    assert risks["invalid-index"].claim.startswith("index public.broken of orders has ")
+    assert risks["never-analyzed"].claim.startswith("table public.copied, which is read, has ")
+    assert (risks["sequence-end"].number("now"), risks["sequence-end"].number("limit")) == (2_000_000_000, 2**31 - 1)
+    assert risks["slot-keeps-wal"].claim.startswith("slot left, not in use, has ")
+    assert risks["slot-keeps-wal"].number("now") > 10_000_000
+    assert (risks["multixact-age"].number("limit"), risks["multixact-age"].number("now") >= 9000) == (10_000, True)
+    assert (risks["transaction-age"].number("limit"), risks["transaction-age"].number("now") > 80_000) == (
+        100_000,
+        True,
+    )
 
 
 @pytest.mark.parametrize("major", [15, 18])
@@ -177,7 +182,10 @@ def test_each_sequence_that_ends_is_a_risk(new_server: Callable[..., EmbeddedSer
     )
     with recording(conninfo) as taken:
         taken.await_samples(2)
-    found = {each.what: (each.now, each.limit) for each in examine(taken.recording).risks}
+    found = {
+        each.claim.partition(" has ")[0]: (each.number("now"), each.number("limit"))
+        for each in examine(taken.recording).risks
+    }
     assert found == {
         "sequence public.invoice": (9_000_000_000, 9_999_999_999),
         "sequence public.down": (9_000_000_000, 9_999_999_999),
@@ -185,6 +193,7 @@ def test_each_sequence_that_ends_is_a_risk(new_server: Callable[..., EmbeddedSer
     }
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """A transaction is larger than the memory of decoding; beside it a slot whose transactions fit has none."""
@@ -209,6 +218,7 @@ def test_decoding_that_spills_is_named(new_server: Callable[..., EmbeddedServer]
         assert codes_of_risks(taken.recording) == expected
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """It has never archived a segment, so the first one that failed is the oldest of those that are kept."""
@@ -222,8 +232,8 @@ def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., E
     with recording(conninfo) as taken:
         taken.await_samples(3)
     (risk,) = (each for each in examine(taken.recording).risks if each.code != "disk-full")
-    assert (risk.code, risk.what) == ("archiver-keeps-wal", "the archiver, which fails,")
-    assert 3 * SEGMENT_BYTES <= risk.now < 5 * SEGMENT_BYTES
+    assert risk.headline.startswith("archiver-keeps-wal: the archiver, which fails at 0000")
+    assert 3 * SEGMENT_BYTES <= risk.number("now") < 5 * SEGMENT_BYTES
     execute(conninfo, "ALTER SYSTEM SET archive_command = 'true'", "SELECT pg_reload_conf()")
     await_row(conninfo, "SELECT archived_count >= 3 FROM pg_stat_archiver")
     with recording(conninfo) as taken:
@@ -231,6 +241,7 @@ def test_archiver_that_fails_is_named_until_it_works(new_server: Callable[..., E
     assert codes_of_risks(taken.recording) == set()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_page_whose_checksum_is_wrong_is_counted(new_server: Callable[..., EmbeddedServer], major: int) -> None:
     """VACUUM FULL writes the table past the server's buffers, so that the page is read from the disk."""
@@ -254,6 +265,7 @@ def test_page_whose_checksum_is_wrong_is_counted(new_server: Callable[..., Embed
     assert codes_of_risks(taken.recording) == {"checksum-failures"}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("major", [15, 18])
 def test_subtransactions_that_do_not_fit_their_cache_are_named(
     new_server: Callable[..., EmbeddedServer], major: int
@@ -278,10 +290,11 @@ def test_subtransactions_that_do_not_fit_their_cache_are_named(
             writer.rollback()
         assert codes_of_risks(taken.recording) == expected
     (risk,) = (each for each in examine(taken.recording).risks if each.code == "slru-misses")
-    assert risk.what.lower().startswith("cache subtrans")
+    assert risk.claim.lower().startswith("cache subtrans")
     assert "subtransaction_buffers" in risk.remedy
 
 
+@pytest.mark.part("rest")
 def test_disk_of_temporary_files_that_was_full_is_named_though_it_is_free_again(
     new_server: Callable[..., EmbeddedServer], small_device: Path
 ) -> None:
@@ -341,6 +354,7 @@ def computing(conninfo: str, statement: str) -> list[str]:
     return [each.code for each in diagnose(taken.recording)]
 
 
+@pytest.mark.part("rest")
 def test_search_without_an_index_is_told_from_one_with_an_index(
     new_server: Callable[..., EmbeddedServer], debian15: int
 ) -> None:
@@ -367,6 +381,7 @@ def test_search_without_an_index_is_told_from_one_with_an_index(
     assert not OF_STATEMENTS & {*computing(conninfo, by_index)}
 
 
+@pytest.mark.part("rest")
 def test_foreign_key_without_an_index_is_named_until_it_has_one(database18: str) -> None:
     """Rows of the referenced table are deleted: each looks for rows that refer to it."""
     execute(

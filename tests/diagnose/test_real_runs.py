@@ -53,6 +53,7 @@ def xids_per_s(samples: list[Sample]) -> float:
     return (last.progress.next_xid - first.progress.next_xid) / (last.at_s - first.at_s)
 
 
+@pytest.mark.part("rest")
 def test_commits_behind_a_slow_local_flush(new_server: Callable[..., EmbeddedServer]) -> None:
     """Each flush takes 20 ms, as on a slow disk: who leads the group sleeps so long, the others wait behind it."""
     conninfo = new_server(fsync="on", commit_delay="20000", commit_siblings="0").ensure_running()
@@ -150,6 +151,7 @@ def test_holder_of_a_lock_that_is_idle_in_its_transaction_is_named(database: str
     assert not WRONG - {"lock-wait"} & set(codes(taken.recording))
 
 
+@pytest.mark.part("rest")
 def test_copy_from_a_slow_client_is_bound_by_it(database18: str) -> None:
     """The server waits for more of the file."""
     execute(database18, "CREATE TABLE target (id int)")
@@ -218,6 +220,7 @@ def test_short_reads_are_nothing_remarkable(new_server: Callable[..., EmbeddedSe
     assert rates.rows_per_commit is None or rates.rows_per_commit < 5
 
 
+@pytest.mark.part("rest")
 def test_long_transaction_alone_is_nothing_remarkable(database18: str) -> None:
     """It writes for a while, and is then left open: nobody waits for it."""
     execute(database18, "CREATE TABLE target (id int PRIMARY KEY)")

@@ -74,6 +74,7 @@ def test_status_json_names_process_and_files(home: Path) -> None:
     assert Path(running["data_dir"]).is_relative_to(home)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.usefixtures("home")
 def test_load_names_the_embedded_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Who did not mean it sees at once where the rows went, and where they are gone."""
@@ -96,6 +97,7 @@ def test_start_with_pg_bin_uses_that_version(home: Path, servers: ServerPool, pg
     _run("status", exit_code=3)
 
 
+@pytest.mark.part("rest")
 def test_psql_starts_server_and_passes_arguments(home: Path) -> None:
     """Psql's own options need no separator, and its exit code is ours."""
     finished = _run_process("psql", "-X", "-At", "-c", "SELECT current_user, current_database()")
@@ -121,6 +123,7 @@ _STRICT = (
 )
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("variables", _STRICT, ids=lambda variables: next(iter(variables)))
 def test_embedded_server_is_reached_whatever_is_asked_of_others(
     home: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]

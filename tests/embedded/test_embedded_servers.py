@@ -72,6 +72,7 @@ def test_server_has_version_asked_for(pg: PgServer) -> None:
     assert _query(pg.conninfo, "SELECT current_setting('server_version_num')::int / 10000") == pg.major
 
 
+@pytest.mark.part("rest")
 @pytest.mark.pg(">= 15, < 17")
 def test_mark_narrows_versions(pg: PgServer) -> None:
     """A test runs on the versions that its mark allows only."""
@@ -146,6 +147,7 @@ def test_stop_of_stopped_server_is_no_error(new_server: NewServer) -> None:
     assert [server.stop("fast"), server.stop("fast")] == [True, False]
 
 
+@pytest.mark.part("rest")
 def test_killed_postmaster_is_started_again(new_server: NewServer) -> None:
     """After kill -9 under a client, the next start waits for the remains, recovers and keeps commits."""
     server = new_server(fsync="on", full_page_writes="on")

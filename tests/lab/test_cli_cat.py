@@ -57,6 +57,7 @@ def test_cat_ends_with_its_reader(tmp_path: Path, rng: random.Random) -> None:
         assert cat.wait(timeout=60) == 141
 
 
+@pytest.mark.part("rest")
 @pytest.mark.pg(">= 18")
 def test_objects_of_s3_are_printed_one_after_another(
     s3_lab: S3Lab, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]

@@ -35,6 +35,7 @@ def _read(path: Path) -> list[list[str]]:
         return [line.removesuffix("\n").split("\t") for line in lines]
 
 
+@pytest.mark.part("rest")
 def test_every_table_has_imdbs_columns_and_the_expected_rows(imdb: dict[str, list[list[str]]]) -> None:
     """Header, field count and row count hold in all seven files."""
     for table, columns in IMDB_TABLES.items():
@@ -108,6 +109,7 @@ def test_people_and_types_are_skewed(imdb: dict[str, list[list[str]]]) -> None:
     assert Counter(row[1] for row in imdb["title.basics"][1:]).most_common(1)[0][0] == "tvEpisode"
 
 
+@pytest.mark.part("rest")
 def test_same_seed_gives_same_bytes_whatever_else_is_written(tmp_path: Path) -> None:
     """A table alone equals the table written among all others; another seed differs."""
     (alone,) = write_imdb(tmp_path / "a", scale=0.0001, seed=7, tables=["title.principals"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.part("rest")
 def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As text and as objects; a primary that has ended is another exit code than a lab that was never there."""
 

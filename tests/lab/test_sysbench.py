@@ -36,6 +36,7 @@ def test_rows_are_numbered_and_shaped_as_sysbench_makes_them(tmp_path: Path) -> 
         assert file.plain_bytes == len("\n".join([header, *lines])) + 1
 
 
+@pytest.mark.part("rest")
 def test_k_has_the_distribution_special_of_sysbench(tmp_path: Path) -> None:
     """Three quarters in the upper part of the middle hundredth; the rest around it, with the spread of twelve draws."""
     rows = 100_000

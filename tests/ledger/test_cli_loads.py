@@ -401,6 +401,7 @@ def test_spooled_pipe_is_loaded_by_several_sessions(database18: str) -> None:
     assert spooled.object["rows"] == 20_000
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("options", [[], ["--spool"]])
 def test_standard_input_is_loaded_each_time(database18: str, options: list[str]) -> None:
     """Its name says nothing of what it brings."""

@@ -197,6 +197,7 @@ def test_upgraded_ledger_equals_a_new_one(old: Loads, pg: PgServer) -> None:
     assert dict(count_rows(old)) == before
 
 
+@pytest.mark.part("rest")
 def test_loads_of_an_older_penstock_are_resumed(old: Loads, folder: Path) -> None:
     """Reading changes nothing; the first resumed load upgrades. Nothing is lost or repeated, and the rejects stay."""
     version, before = read_version(old), count_rows(old)
@@ -279,6 +280,7 @@ def test_repair_without_anything_to_restore_upgrades_nothing(
     assert read_version(loads) == version
 
 
+@pytest.mark.part("rest")
 def test_upgrade_that_is_killed_leaves_the_old_version_whole(old: Loads) -> None:
     """At each of its statements. The next one upgrades all of it."""
     before = describe(old), count_rows(old)
@@ -419,11 +421,13 @@ def test_role_that_does_not_own_the_ledger_gets_the_command(old: Loads, role: st
                 act(job)
             assert "penstock init --upgrade" in str(caught.value.hint)
         report = penstock.doctor("complete", to=ann.conninfo)
-        assert [each.remedy for each in report.findings if "only its owner" in each.text] == [caught.value.hint]
+        assert [each.remedy for each in report.findings if "only its owner" in each.claim] == [caught.value.hint]
         assert read_version(old) < VERSION
         old.execute(f"GRANT {owner} TO {role}")
         assert [
-            each.text for each in penstock.doctor("complete", to=ann.conninfo).findings if "the next load" in each.text
+            each.claim
+            for each in penstock.doctor("complete", to=ann.conninfo).findings
+            if "the next load" in each.claim
         ]
         ann.plan(job)
         assert read_version(old) < VERSION

@@ -120,6 +120,7 @@ def test_null_in_a_users_own_table_of_ranges_is_an_error_of_the_file(loads: Load
     assert "line 3" in str(caught.value.location)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("join", [False, True])
 def test_staged_records_of_a_file_that_is_gone_are_stored(loads: Loads, tmp_path: Path, *, join: bool) -> None:
     """Also if its table has no other file in this load."""
@@ -140,6 +141,7 @@ def test_staged_records_of_a_file_that_is_gone_are_stored(loads: Loads, tmp_path
     assert loads.execute("SELECT DISTINCT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 def test_staged_record_of_a_file_that_is_gone_cannot_be_rejected(loads: Loads, tmp_path: Path) -> None:
     """Its text is read from the file: the error names the load, so that it is run where the file exists."""
     loads.execute(
@@ -165,6 +167,7 @@ def test_staged_record_of_a_file_that_is_gone_cannot_be_rejected(loads: Loads, t
     assert loads.rows() == [(1, "one"), (2, "two")]
 
 
+@pytest.mark.part("rest")
 def test_table_that_is_made_anew_loses_no_row_that_another_host_is_committing(loads: Loads, tmp_path: Path) -> None:
     """The table to be replaced was altered, so a new leader drops the landing table beside a member's transaction."""
     folder = tmp_path / "files"

@@ -206,7 +206,7 @@ def test_doctor_and_the_functions_say_the_same(loads: Loads, path: Path) -> None
     options: dict[str, Any] = {"to": loads.conninfo, "ledger_schema": "own"}
     for source in ((), path):
         found = penstock.doctor("t", source, **options)
-        assert [each.text for each in found.findings if "another ledger" in each.text]
+        assert [each.claim for each in found.findings if "another ledger" in each.claim]
         assert not found.would_load
         assert penstock.doctor("t", source, again=True, **options).would_load
     with pytest.raises(TargetError, match="another ledger"):

@@ -86,6 +86,7 @@ def test_complete_load_is_skipped_there(loads: Loads, move: Callable[[Loads], Lo
     assert numbers(there) == list(range(ROWS))
 
 
+@pytest.mark.part("rest")
 def test_unfinished_load_is_resumed_there(loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path) -> None:
     """What was committed is not sent again; and then once more, by the oid that the table has there."""
     path = tmp_path / "f"
@@ -105,6 +106,7 @@ def test_unfinished_load_is_resumed_there(loads: Loads, move: Callable[[Loads], 
     assert there.run(target(path, into="renamed")).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 def test_staged_records_come_along(loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path) -> None:
     """The staging table is found by its name too, is merged from there, and goes."""
     path = tmp_path / "f"
@@ -123,6 +125,7 @@ def take_oid(loads: Loads, *, of: str) -> None:
         loads.execute(f"UPDATE penstock.{table} SET target_oid = '{of}'::regclass")
 
 
+@pytest.mark.part("rest")
 def test_file_of_another_table_with_the_old_oid_is_loaded(
     loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_file_of_another_table_with_the_old_oid_is_loaded(
     assert there.run(target(path)).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 def test_truncation_of_another_table_with_the_old_oid_empties_nothing(
     loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path
 ) -> None:
@@ -147,6 +151,7 @@ def test_truncation_of_another_table_with_the_old_oid_empties_nothing(
     assert there.run(target(path, into="u")).objects_skipped == 1
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["truncate", "replace"])
 def test_rows_that_a_later_load_took_away_are_missing_there_too(
     loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path, mode: str
@@ -162,6 +167,7 @@ def test_rows_that_a_later_load_took_away_are_missing_there_too(
     assert there.count() == ROWS
 
 
+@pytest.mark.part("rest")
 def test_table_restored_without_its_rows_stops_the_load(
     loads: Loads, move: Callable[[Loads], Loads], tmp_path: Path
 ) -> None:
@@ -176,6 +182,7 @@ def test_table_restored_without_its_rows_stops_the_load(
     assert there.run(target(path), rules=LoadRules(emptied="load")).rows == ROWS
 
 
+@pytest.mark.part("rest")
 def test_oid_decides_where_it_was_recorded(loads: Loads, tmp_path: Path) -> None:
     """A table that was renamed is the same one, and another one that was given its name is not."""
     path = write(tmp_path / "f")
@@ -188,6 +195,7 @@ def test_oid_decides_where_it_was_recorded(loads: Loads, tmp_path: Path) -> None
     assert numbers(loads) == list(range(ROWS))
 
 
+@pytest.mark.part("rest")
 def test_server_that_does_not_tell_its_identifier_is_loaded_into(loads: Loads, pg18: PgServer, tmp_path: Path) -> None:
     """The oids of the database and of the ledger distinguish a restored ledger from the database's own."""
     path = write(tmp_path / "f")
@@ -219,6 +227,7 @@ def test_tables_that_inherit_from_a_ledgers_keep_their_rows(loads: Loads, tmp_pa
     assert loads.execute("SELECT DISTINCT origin FROM child") == [("elsewhere",)]
 
 
+@pytest.mark.part("rest")
 def test_table_that_was_dumped_while_it_was_changed_is_refused_until_it_is_repaired(
     move: Callable[[Loads], Loads], loads: Loads, tmp_path: Path
 ) -> None:
@@ -242,7 +251,7 @@ def test_table_that_was_dumped_while_it_was_changed_is_refused_until_it_is_repai
     for into in (None, "t"):
         found = penstock.doctor(into, to=there.conninfo)
         (refusal,) = (finding for finding in found.findings if finding.severity == "refusal")
-        assert "is still changed by load" in refusal.text
+        assert "is still changed by load" in refusal.claim
         assert '"t_pkey"' in (refusal.detail or "")
     assert not there.repair().errors
     assert penstock.doctor(to=there.conninfo).would_load

@@ -68,6 +68,7 @@ def test_io_of_a_second_load_does_not_include_the_first(database18: str, tmp_pat
     assert found[1] < ROWS * 10
 
 
+@pytest.mark.part("rest")
 @pytest.mark.pg("< 18")
 def test_before_18_io_is_that_of_the_server_and_says_so(database: str, tmp_path: Path) -> None:
     """PostgreSQL 14 and 15 count WAL only."""

@@ -165,6 +165,7 @@ def refusing_server(code: str) -> Iterator[int]:
         server.kill()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", rest("replace")])
 def test_plan_names_who_keeps_readers_out(database: str, tmp_path: Path, mode: str) -> None:
     """A table whose definition cannot be read is waited for, which is said, and not longer than --retry-for."""

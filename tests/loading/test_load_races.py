@@ -150,6 +150,7 @@ def test_planning_beside_a_load_that_drops(loads: Loads, path: Path, looks_for: 
     assert found == ([[]] if looks_for == "replace" else [["t_1", "t_pkey"]])
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "truncate", "replace"])
 def test_a_load_that_another_process_completes_meanwhile_is_loaded(loads: Loads, path: Path, mode: str) -> None:
     """The first one's sessions are lost; before it has them again the second one has taken the load over."""

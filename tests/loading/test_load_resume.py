@@ -338,6 +338,7 @@ def test_table_made_anew_is_another_table(loads: Loads, tmp_path: Path) -> None:
     assert loads.execute("SELECT state FROM penstock.loads ORDER BY began_at") == [("running",), ("complete",)]
 
 
+@pytest.mark.part("rest")
 def test_many_small_objects_are_looked_up_together(loads: Loads, tmp_path: Path) -> None:
     """A thousand of them, in one load and once more."""
     for number in range(1000):
@@ -488,6 +489,7 @@ def test_loaded_file_that_grew_since_is_an_error(
     assert loads.count() == before
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", ["1", "1.gz"])
 def test_loaded_file_that_grew_is_loaded_to_its_end_when_told(loads: Loads, tmp_path: Path, name: str) -> None:
     """Also by a run after one that was cut short as well, which finds the version that it knows."""
@@ -536,6 +538,7 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
         loads.run(sources)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("was", ["a,b\n", "a,b", rest("")])
 def test_empty_file_that_grew_is_loaded_when_told(loads: Loads, tmp_path: Path, was: str) -> None:
     """It was complete without a record."""

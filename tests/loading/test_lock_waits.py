@@ -81,6 +81,7 @@ def names(loads: Loads, error: PenstockError, other: Holder) -> bool:
     return any(who in notice for notice in loads.notices) and who in (error.detail or "")
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "upsert", "sync", "insert-new"])
 @pytest.mark.parametrize("on_error", ["stop", "reject"])
 def test_load_behind_a_row_lock_names_its_holder_and_ends(loads: Loads, path: Path, mode: str, on_error: str) -> None:
@@ -98,6 +99,7 @@ def test_load_behind_a_row_lock_names_its_holder_and_ends(loads: Loads, path: Pa
     assert loads.count() == 39
 
 
+@pytest.mark.part("rest")
 def test_wait_ends_after_the_time_of_retry_for_and_not_before(loads: Loads, path: Path) -> None:
     """The holder is named early, and the load stores its rows once the lock is free."""
     with holding(loads, "SELECT FROM t FOR UPDATE") as other, ThreadPoolExecutor() as pool:
@@ -109,6 +111,7 @@ def test_wait_ends_after_the_time_of_retry_for_and_not_before(loads: Loads, path
         assert loading.result().rows == 39
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("table", ["loads", "members", "objects", "ranges"])
 def test_load_behind_a_lock_on_the_ledger_ends(loads: Loads, path: Path, role: str, table: str) -> None:
     """A role to which the ledger is granted can lock its tables."""
@@ -123,6 +126,7 @@ def test_load_behind_a_lock_on_the_ledger_ends(loads: Loads, path: Path, role: s
     assert f"backend {other.pid}, user {role}" in (caught.value.detail or "")
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("command", [["loads"], ["verify", "latest"], ["repair"]])
 def test_command_behind_a_lock_on_the_ledger_names_its_holder(loads: Loads, path: Path, command: list[str]) -> None:
     """On stderr, while it waits; then it does its work."""
@@ -169,6 +173,7 @@ def test_load_waits_for_another_process_of_penstock_as_long_as_it_takes(loads: L
         assert loading.result().rows == 39
 
 
+@pytest.mark.part("rest")
 def test_stranger_with_the_lock_for_adding_objects_is_named(loads: Loads, path: Path, role: str) -> None:
     """The server makes the load wait for that lock, so the same watch sees it."""
     loads.run(mode_target(path, "truncate"), rules=BRIEF)

@@ -49,6 +49,7 @@ def people(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "in" / "people.csv", ["1,Ann", "two,Bob", "3,Cy"], header="a,b")
 
 
+@pytest.mark.part("rest")
 def test_each_tool_answers_and_only_reads(database18: str, people: Path, tmp_path: Path) -> None:
     """The server, a plan, loads, rejects, waits, a recording. The tables are as they were."""
     (tmp_path / "recordings").mkdir()
@@ -86,6 +87,7 @@ def test_each_tool_answers_and_only_reads(database18: str, people: Path, tmp_pat
     assert not loads.has_table("new")
 
 
+@pytest.mark.part("rest")
 def test_what_a_tool_may_not_do_is_an_error_for_the_model(database18: str, people: Path, tmp_path: Path) -> None:
     """A source that the user has not named, an unknown argument, a load that does not exist."""
     other = write_csv(tmp_path / "other.csv", ["1,x"])
@@ -105,6 +107,7 @@ def test_what_a_tool_may_not_do_is_an_error_for_the_model(database18: str, peopl
     assert all("none of the sources" in text for text in texts[:3])
 
 
+@pytest.mark.part("rest")
 def test_plan_takes_the_options_that_a_warning_names_and_no_others(database18: str, tmp_path: Path) -> None:
     """A model that follows the hint sees the column's type; none of its options names another server."""
     path = write_csv(tmp_path / "prices.csv", ["1;1,5", "2;2,5"], header="k;price")
@@ -124,6 +127,7 @@ def test_plan_takes_the_options_that_a_warning_names_and_no_others(database18: s
     assert '"to" is no option of a dialect' in texts[2]
 
 
+@pytest.mark.part("rest")
 def test_a_name_that_does_not_exist_is_an_error(database18: str, people: Path, tmp_path: Path) -> None:
     """Of an argument, a table, a load or a file."""
     Loads(database18, setup="CREATE TABLE t (a int, b text)").run(
@@ -149,6 +153,7 @@ def test_a_name_that_does_not_exist_is_an_error(database18: str, people: Path, t
     assert all("none" in text for text in texts[3:])
 
 
+@pytest.mark.part("rest")
 def test_errors_show_control_characters_as_escapes(database18: str, tmp_path: Path) -> None:
     """Those of a name that the model gives, and those of a server's message."""
     Loads(database18, setup="CREATE TABLE t (a int)")

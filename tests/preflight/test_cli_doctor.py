@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.connect import connect_to
 from penstock.core.errors import PenstockError
-from penstock.core.values.finding import Finding
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.job import LoadJob
 from penstock.loading.loader import Loader
 from penstock.preflight.command.screen import render
@@ -67,15 +67,15 @@ def test_remedies_make_a_refused_load_go(
         shown = penstock("doctor", "--to", ordinary, "--into", "sales.t", "--json")
         assert shown.code == 9
         refused = [finding for finding in shown.object["findings"] if finding["severity"] == "refusal"]
-        assert {finding["subject"] for finding in refused} == {"ledger", "table"}
+        assert {finding["code"] for finding in refused} == {"ledger", "table"}
         with pytest.raises(PenstockError):
             _load(ordinary, file)
         for finding in shown.object["findings"]:
             # Test servers have fsync off, which is to stay.
-            if finding["subject"] == "ledger":
+            if finding["code"] == "ledger":
                 _, _, command = finding["remedy"].rstrip(".").partition(" run penstock ")
                 assert penstock(*command.split(), "--to", database).code == 0
-            elif finding["remedy"] is not None and finding["subject"] != "settings":
+            elif finding["remedy"] is not None and finding["code"] != "settings":
                 statements = finding["remedy"].removeprefix("Have the owner run ")
                 admin.execute(statements.partition(" Or use")[0])
     again = penstock("doctor", "--to", ordinary, "--into", "sales.t")
@@ -103,7 +103,7 @@ def test_tables_costs_are_told(database18: str, penstock: Callable[..., Finished
         admin.execute("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
         admin.execute("CREATE PUBLICATION p FOR TABLE t")
     shown = penstock("doctor", "--to", database18, "--into", "t", "--json")
-    texts = [finding["text"] for finding in shown.object["findings"] if finding["subject"] == "table"]
+    texts = [finding["claim"] for finding in shown.object["findings"] if finding["code"] == "table"]
     assert shown.code == 0
     assert any("2 indexes, 1 foreign key, 1 trigger" in text for text in texts)
     assert any("g ON public.t" in text or "g ON t" in text for text in texts)
@@ -157,9 +157,9 @@ def test_load_that_would_fill_a_disk_is_refused(
         file.write(b"a,b\n" + b"1,x\n" * 500_000)
         file.truncate(8 * 10**12)
     described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(path), "--json")
-    found = [one for one in described.object["findings"] if one["subject"] == "disks" and one["severity"] == "refusal"]
+    found = [one for one in described.object["findings"] if one["code"] == "disks" and one["severity"] == "refusal"]
     assert described.code == 9
-    assert "the load would fill" in found[0]["text"]
+    assert "the load would fill" in found[0]["claim"]
     assert "--ignore-space" in found[0]["remedy"]
     assert penstock("load", str(path), "--into", "t", "--to", database18).code == 6
 
@@ -169,7 +169,7 @@ def test_disks_that_suffice_are_told(database18: str, file: Path, penstock: Call
     with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (a int, b text)")
     described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(file), "--json").object
-    texts = [one["text"] for one in described["findings"] if one["subject"] == "disks" and one["severity"] == "ok"]
+    texts = [one["claim"] for one in described["findings"] if one["code"] == "disks" and one["severity"] == "ok"]
     assert "expected of" in texts[0]
     assert described["plan"]["steps"]["space"]["disks"]
 
@@ -202,8 +202,8 @@ def test_screen_is_plain_text_for_who_is_no_terminal(
 
 def test_brackets_are_no_markup() -> None:
     """Whatever a server's message holds is shown as it is."""
-    finding = Finding(severity="warning", subject="slots", text="slot [red]x[/red]", remedy="SELECT a[1];")
-    screen = render([("server", "[bold]")], [finding], goes=True)
+    finding = Diagnosis(severity="warning", code="slots", claim="slot [red]x[/red]", remedy="SELECT a[1];")
+    screen = render([("server", "[bold]")], [finding], verdict="Ready to load.")
     assert "[red]x[/red]" in screen
     assert "SELECT a[1];" in screen
     assert "[bold]" in screen
@@ -220,5 +220,5 @@ def test_a_slot_beyond_its_limit_is_named_before_it_is_lost(
             admin.execute(f"CREATE TABLE t{number} (); SELECT pg_switch_wal()".encode())
         assert admin.execute("SELECT wal_status <> 'lost' FROM pg_replication_slots").fetchone() == (True,)
     shown = " ".join(penstock("doctor", "--to", conninfo).out.split())
-    assert "slots slot-keeps-wal: slot idle, not in use, has" in shown
+    assert "slot-keeps-wal slot idle, not in use, has" in shown
     assert "then the slot is lost" in shown

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.checks import NEWEST_TESTED_MAJOR, check_server
-from penstock.core.values.finding import refusal
+from penstock.core.values.diagnosis import refusal
 from penstock.core.values.inspection import (
-    Archiver,
     Connections,
     Encryption,
     FileSystem,
@@ -35,7 +34,7 @@ from penstock.preflight.findings import describe_change, judge, would_load
 from support.plans import SERVER
 
 if TYPE_CHECKING:
-    from penstock.core.values.finding import Finding
+    from penstock.core.values.diagnosis import Diagnosis
 
 GIB = 1024**3
 
@@ -88,9 +87,6 @@ SLOT = Slot(
     unconfirmed_bytes=None,
     safe_bytes=None,
 )
-ARCHIVER = Archiver(
-    archived=3, failed=1, last_archived_at_s=10.0, last_failed_at_s=20.0, last_failed="0001", lag_bytes=GIB
-)
 FACTS = TableFacts(oid=1, name=TableName(schema="public", name="t"), kind="r", columns=())
 
 
@@ -119,9 +115,9 @@ def setting(name: str, value: str, **more: object) -> Setting:
 )
 def test_how_a_connection_is_protected_is_told(encryption: Encryption, severity: str, words: str) -> None:
     """This is shown by what libpq did, because the mode alone does not show it."""
-    (finding,) = (each for each in judge(found(encryption=encryption)) if "sslmode" in each.text)
-    assert (finding.severity, finding.subject) == (severity, "connection")
-    assert words in finding.text
+    (finding,) = (each for each in judge(found(encryption=encryption)) if "sslmode" in each.claim)
+    assert (finding.severity, finding.code) == (severity, "connection")
+    assert words in finding.claim
     assert (finding.remedy is None) is (severity == "ok")
 
 
@@ -143,7 +139,7 @@ def found(**changes: object) -> Inspection:
     )
 
 
-def worst(inspection: Inspection) -> Finding:
+def worst(inspection: Inspection) -> Diagnosis:
     """Return the first finding, which is the worst."""
     return judge(inspection)[0]
 
@@ -217,7 +213,7 @@ def test_refusal_has_its_remedy(case: str) -> None:
     findings = judge(found(**changes))
     assert not would_load(findings)
     assert [finding.severity for finding in findings].count("refusal") == 1
-    assert findings[0].subject == subject
+    assert findings[0].code == subject
     assert remedy in (findings[0].remedy or "")
 
 
@@ -235,8 +231,6 @@ def test_refusal_has_its_remedy(case: str) -> None:
         ({"standbys": (replace(STANDBY, lag_bytes=3 * GIB),)}, "warning", "standbys"),
         ({"standbys": (replace(STANDBY, lag_s=120.0),)}, "warning", "standbys"),
         ({"slots": (replace(SLOT, wal_status="lost"),)}, "warning", "slots"),
-        ({"archiver": ARCHIVER}, "warning", "archiver"),
-        ({"archiver": replace(ARCHIVER, last_failed_at_s=None, lag_bytes=2 * GIB)}, "warning", "archiver"),
         ({"settings": (setting("fsync", "off"),)}, "warning", "settings"),
         ({"settings": (setting("autovacuum", "off"),)}, "warning", "settings"),
         ({"settings": (setting("max_connections", "9", is_pending_restart=True),)}, "note", "settings"),
@@ -257,7 +251,7 @@ def test_what_does_not_stop_a_load_is_said(changes: dict[str, object], severity:
     """It is the worst finding, and the load would go."""
     inspection = found(**changes)
     assert would_load(judge(inspection))
-    assert (worst(inspection).severity, worst(inspection).subject) == (severity, subject)
+    assert (worst(inspection).severity, worst(inspection).code) == (severity, subject)
 
 
 def test_server_newer_than_the_tested_ones_is_warned_of() -> None:
@@ -272,7 +266,10 @@ def test_distributed_auroras_are_refused_with_their_own_loaders() -> None:
     """By doctor and by loads, which raise the same finding."""
     (dsql,) = check_server(replace(SERVER, distributed="dsql"))
     (limitless,) = check_server(replace(SERVER, distributed="limitless"))
-    assert (dsql.text, limitless.text) == ("cannot load into Aurora DSQL", "cannot load into Aurora Limitless Database")
+    assert (dsql.claim, limitless.claim) == (
+        "cannot load into Aurora DSQL",
+        "cannot load into Aurora Limitless Database",
+    )
     assert "aurora-dsql-loader" in (dsql.remedy or "")
     assert "limitless_data_load_start" in (limitless.remedy or "")
 
@@ -301,7 +298,7 @@ def test_disks_are_measured_against_wal_and_their_size() -> None:
             holds="data directory", path="/d", device="/dev/d", size_bytes=20 * GIB, free_bytes=free_bytes
         )
         host = HostFacts(cpu_count=2, memory_bytes=GIB, volumes=(volume, data))
-        return [each.text for each in judge(found(settings=settings, host=host)) if each.severity == "warning"]
+        return [each.claim for each in judge(found(settings=settings, host=host)) if each.severity == "warning"]
 
     assert warnings(10 * GIB) == []
     [only] = warnings(3 * GIB)

@@ -14,7 +14,7 @@ from penstock.rds.describe import describe_instance
 from support.fake_aws import NOW, FakeAws, instance
 
 if TYPE_CHECKING:
-    from penstock.core.values.finding import Finding
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.rds.values import RdsDescription
 
 GIB = 2**30
@@ -32,7 +32,7 @@ def forecast(needed_gib: int, *, free_gib: int = 100) -> DiskForecast:
     return DiskForecast(device="the volume", free_bytes=free_gib * GIB, needs=(need,))
 
 
-def judged(disk: DiskForecast, *, ceiling_gib: int | None = None) -> Finding:
+def judged(disk: DiskForecast, *, ceiling_gib: int | None = None) -> Diagnosis:
     found = orders() if ceiling_gib is None else orders(MaxAllocatedStorage=ceiling_gib)
     assert found.instance is not None
     assert found.instance.storage is not None
@@ -46,7 +46,7 @@ def test_disk_that_would_be_filled_is_a_refusal_with_the_way_round() -> None:
     assert (short.severity, tight.severity, enough.severity) == ("refusal", "warning", "ok")
     assert short.remedy is not None
     assert "--ignore-space" in short.remedy
-    assert enough.text == "the volume: 10.7 GB expected of 107 GB free (table t: 10.7 GB)"
+    assert enough.claim == "the volume: 10.7 GB expected of 107 GB free (table t: 10.7 GB)"
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_window_that_is_near_is_a_note() -> None:
     """Early on Sunday only the backup's; at noon of the day before none."""
     (found,) = judge_windows(orders(), now=NOW + timedelta(hours=13))
     assert found.severity == "note"
-    assert found.text == "the backup window of instance orders begins at Sun 03:00 UTC, in 2 h 00 min"
+    assert found.claim == "the backup window of instance orders begins at Sun 03:00 UTC, in 2 h 00 min"
     assert list(judge_windows(orders(), now=NOW)) == []

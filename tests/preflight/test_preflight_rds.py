@@ -14,7 +14,7 @@ from penstock.rds.view import describe_rds_facts
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
-    from penstock.core.values.finding import Finding
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.rds.values import RdsDescription
 
 GIB = 2.0**30
@@ -24,14 +24,14 @@ def describe(aws: FakeAws, wanted: str = "orders") -> RdsDescription:
     return describe_instance(wanted, now=NOW, make_clients=aws.make_clients)
 
 
-def judged(*, uses_iam: bool = False, aws: FakeAws | None = None, **more: Any) -> list[Finding]:
+def judged(*, uses_iam: bool = False, aws: FakeAws | None = None, **more: Any) -> list[Diagnosis]:
     """Return the findings of one instance with room to spare."""
     asked = aws or FakeAws(instances=[instance("orders", **more)], metrics={"orders FreeStorageSpace": [312 * GIB]})
     return list(judge_rds(describe(asked), uses_iam=uses_iam))
 
 
-def only(findings: list[Finding], word: str) -> Finding:
-    (found,) = [finding for finding in findings if word in finding.text]
+def only(findings: list[Diagnosis], word: str) -> Diagnosis:
+    (found,) = [finding for finding in findings if word in finding.claim]
     return found
 
 
@@ -58,14 +58,14 @@ def test_shared_group_names_the_others() -> None:
     """Whoever changes it changes them."""
     group = [{"DBParameterGroupName": "loads", "ParameterApplyStatus": "in-sync"}]
     aws = FakeAws(instances=[instance(name, DBParameterGroups=group) for name in ("orders", "a", "b")])
-    assert only(judged(aws=aws), "shared by 3").text.endswith("changes a, b")
+    assert only(judged(aws=aws), "shared by 3").claim.endswith("changes a, b")
 
 
 def test_default_group_cannot_be_changed() -> None:
     """It is everybody's, and so not called shared."""
     findings = judged()
     assert only(findings, "AWS's own").severity == "note"
-    assert not [finding for finding in findings if "shared" in finding.text]
+    assert not [finding for finding in findings if "shared" in finding.claim]
 
 
 def test_pending_changes_and_maintenance_are_told_with_their_time() -> None:
@@ -73,8 +73,8 @@ def test_pending_changes_and_maintenance_are_told_with_their_time() -> None:
     raw = instance("orders", PendingModifiedValues={"AllocatedStorage": 500}, DBInstanceStatus="modifying")
     action = {"Action": "system-update", "CurrentApplyDate": NOW + timedelta(days=3)}
     findings = judged(aws=FakeAws(instances=[raw], maintenance={raw["DBInstanceArn"]: [action]}))
-    assert "AllocatedStorage 500" in only(findings, "changes of orders").text
-    assert only(findings, "system-update").text.endswith("scheduled for Tue 2026-11-24 12:00 UTC")
+    assert "AllocatedStorage 500" in only(findings, "changes of orders").claim
+    assert only(findings, "system-update").claim.endswith("scheduled for Tue 2026-11-24 12:00 UTC")
     assert only(findings, "modifying").severity == "warning"
 
 
@@ -85,7 +85,7 @@ def test_iam_authentication_is_told_where_it_is_used(is_on: bool, severity: str)
     found = only(findings, "IAM authentication")
     assert found.severity == severity
     assert (found.remedy is None) is is_on
-    assert not [one for one in judged(IAMDatabaseAuthenticationEnabled=is_on) if "IAM authentication" in one.text]
+    assert not [one for one in judged(IAMDatabaseAuthenticationEnabled=is_on) if "IAM authentication" in one.claim]
 
 
 def test_storage_that_is_nearly_full_is_a_warning_with_the_command() -> None:
@@ -94,7 +94,7 @@ def test_storage_that_is_nearly_full_is_a_warning_with_the_command() -> None:
     found = only(judged(aws=aws), "of storage are free")
     assert found.remedy is not None
     assert "--allocated-storage 480 --apply-immediately" in found.remedy
-    assert not [one for one in judged() if "of storage are free" in one.text]
+    assert not [one for one in judged() if "of storage are free" in one.claim]
 
 
 def test_denied_call_is_a_note_with_the_permission() -> None:
@@ -121,5 +121,5 @@ def test_several_instances_behind_an_endpoint_are_named() -> None:
 def test_silence_is_a_note() -> None:
     """With AWS's words and the hint."""
     found = describe_silence(AwsError("no AWS credentials were found", detail="None at all.", hint="Have some."))
-    assert (found.severity, found.text) == ("note", "no AWS credentials were found. None at all")
+    assert (found.severity, found.claim) == ("note", "no AWS credentials were found. None at all")
     assert found.remedy == "Have some."

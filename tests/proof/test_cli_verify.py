@@ -89,6 +89,7 @@ def test_latest_is_the_newest_load(penstock: Run, database18: str, tmp_path: Pat
     assert unknown.code == 6
     assert "load t does not exist" in unknown.err
     assert "See penstock loads" in unknown.err
+    assert unknown.err.endswith("--into t.\n")
 
 
 def test_rows_of_others_are_mentioned_only_if_there_may_be_some(penstock: Run, database18: str, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_types_of_every_kind_are_verified(database: str, tmp_path: Path) -> None
     assert said(verify(loads, load_id)) == [("is not in the table", 2)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_type_without_a_binary_form_is_refused_before_a_file_is_sent(database: str, tmp_path: Path) -> None:
     """Also within other types, by the column. Counts can be verified, and values too if the files lack the column."""
@@ -178,6 +179,7 @@ def write_months(folder: Path, *, columnar: bool = False) -> Path:
     return folder
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("columnar", [False, True])
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_files_with_different_columns_are_verified(loads: Loads, tmp_path: Path, columnar: bool, mode: str) -> None:
@@ -196,11 +198,12 @@ def test_files_with_different_columns_are_verified(loads: Loads, tmp_path: Path,
     ):
         loads.execute(f"BEGIN; CREATE TABLE kept AS TABLE t; UPDATE t SET {change}; COMMIT")
         wrong = [each for each in verify(loads, load_id).problems if each.line is not None]
-        assert file in [Path(each.where).stem for each in wrong], change
+        assert file in [Path(each.uri).stem for each in wrong], change
         loads.execute("BEGIN; DELETE FROM t; INSERT INTO t TABLE kept; DROP TABLE kept; COMMIT")
     assert verify(loads, load_id).problems == ()
 
 
+@pytest.mark.part("rest")
 def test_lost_row_is_found_though_a_row_of_a_file_with_more_columns_is_like_it(loads: Loads, tmp_path: Path) -> None:
     """No row stands for the records of two files, and the number of rows does not hide it."""
     loads.execute("ALTER TABLE t ALTER a SET DEFAULT -1, ADD c text DEFAULT 'none'")
@@ -225,6 +228,7 @@ def test_files_that_lack_columns_of_each_other_are_verified_only_by_a_key(
     assert (outcome.problems, outcome.agrees, outcome.is_verified) == ((), True, has_key)
 
 
+@pytest.mark.part("rest")
 def test_constants_and_skipped_fields_are_verified(loads: Loads, tmp_path: Path) -> None:
     """What the table has by its default, or has generated, is left out."""
     loads.execute("CREATE TABLE u (a int, b text, c int DEFAULT 3, d int GENERATED ALWAYS AS (a + 1) STORED)")
@@ -239,6 +243,7 @@ def test_constants_and_skipped_fields_are_verified(loads: Loads, tmp_path: Path)
     assert said(verify(loads, load_id)) == [("is not in the table", 2)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["truncate", "replace"])
 @pytest.mark.parametrize("is_atomic", [False, True])
 def test_emptied_tables_belong_to_the_load_alone(loads: Loads, path: Path, mode: str, is_atomic: bool) -> None:
@@ -261,7 +266,7 @@ def test_several_tables_and_objects_are_verified(loads: Loads, tmp_path: Path) -
     load_id = load(loads, target(ones), target(twos, into="u"))
     assert verify(loads, load_id).problems == ()
     loads.execute("DELETE FROM t WHERE a = 1; DELETE FROM u WHERE a = 2")
-    problems = [(problem.where, problem.line) for problem in verify(loads, load_id).problems]
+    problems = [(problem.uri, problem.line) for problem in verify(loads, load_id).problems]
     assert problems[-2:] == [(str(ones[1]), 2), (str(twos), 3)]
 
 
@@ -348,7 +353,7 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
     write_csv(path, RECORDS[:-1])
     other.unlink()
     outcome = verify(loads, load_id)
-    found = {(problem.where, problem.message) for problem in outcome.problems}
+    found = {(problem.uri, problem.message) for problem in outcome.problems}
     assert found == {
         (str(path), "has changed since it was loaded"),
         (str(other), "is not among the load's sources any more"),
@@ -425,10 +430,10 @@ def test_touched_file_that_cannot_be_compared_is_named_with_the_reason(loads: Lo
     for each in (path, bare, empty):
         copy_again(each)
     (problem,) = verify(loads, load_id).problems
-    assert (problem.where, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
+    assert (problem.uri, problem.message[-32:]) == (str(bare), "the ledger has no checksum of it")
     write_csv(path, ["1,x"], header="a,c")
     os.utime(path, ns=(3, 3))
-    found = {each.where: each.message for each in verify(loads, load_id).problems}
+    found = {each.uri: each.message for each in verify(loads, load_id).problems}
     assert found.keys() == {str(path), str(bare)}
     assert "time of change than when it was loaded, and cannot be compared: " in found[str(path)]
     assert '"c"' in found[str(path)]
@@ -455,6 +460,7 @@ def test_damaged_ledger_is_found(loads: Loads, path: Path, damage: str, message:
 # ---------------------------------------------------------------- rejects and merges
 
 
+@pytest.mark.part("rest")
 def test_rejected_records_are_left_out(loads: Loads, tmp_path: Path) -> None:
     """Whether the table or its types refuse them, and in every block; what was loaded since must be there."""
     loads.execute("CREATE TABLE u (a int CHECK (a <> 13), b text NOT NULL)")
@@ -471,6 +477,7 @@ def test_rejected_records_are_left_out(loads: Loads, tmp_path: Path) -> None:
     assert (outcome.tables[0].rejected, said(outcome)) == (8, [("is not in the table", 16)])
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "truncate", "replace", "upsert"])
 def test_corrected_records_are_left_out(loads: Loads, tmp_path: Path, mode: str) -> None:
     """The table has others in their place, also if a retry stored them later; what is wrong with others is found."""

@@ -65,6 +65,7 @@ def test_rows_that_a_load_has_updated_or_found_must_be_there(loads: Loads, path:
     ]
 
 
+@pytest.mark.part("rest")
 def test_record_that_a_retry_merges_into_its_own_row_is_one_row(loads: Loads, tmp_path: Path) -> None:
     """It is counted as stored and as updated."""
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a), ADD CHECK (b <> 'bad')")
@@ -76,6 +77,7 @@ def test_record_that_a_retry_merges_into_its_own_row_is_one_row(loads: Loads, tm
     assert look(loads, load_id)[:2] == (0, True)
 
 
+@pytest.mark.part("rest")
 def test_loads_together_must_have_left_their_rows(loads: Loads, tmp_path: Path) -> None:
     """What is missing may be another load's, or deleted by others: counts differ, and that is no problem."""
     ids = [load(loads, target(write_more(tmp_path, f"f{n}", 1000 * n, 100))) for n in range(3)]
@@ -90,6 +92,7 @@ def test_loads_together_must_have_left_their_rows(loads: Loads, tmp_path: Path) 
     assert look(loads, ids[2])[:2] == (1, False)
 
 
+@pytest.mark.part("rest")
 def test_rows_from_before_a_table_was_emptied_do_not_count(loads: Loads, tmp_path: Path) -> None:
     """By a truncation, a replacement or a sync; what was added since does."""
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
@@ -105,6 +108,7 @@ def test_rows_from_before_a_table_was_emptied_do_not_count(loads: Loads, tmp_pat
         assert look(loads, emptying)[:2] == (0, False)
 
 
+@pytest.mark.part("rest")
 def test_equal_rows_of_two_loads_are_verified_only_by_a_key(loads: Loads, tmp_path: Path) -> None:
     """One row may stand for both records, unless they cannot be equal."""
     loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
@@ -123,6 +127,7 @@ def test_equal_rows_of_two_loads_are_verified_only_by_a_key(loads: Loads, tmp_pa
 # ---------------------------------------------------------------- who else wrote
 
 
+@pytest.mark.part("rest")
 def test_load_into_a_partition_is_another_writer(loads: Loads, path: Path) -> None:
     """Or into the parent, or an unended one, or another target of the same load."""
     loads.execute(_PARTITIONED)
@@ -147,6 +152,7 @@ def test_unended_load_is_a_writer_even_if_it_began_before(loads: Loads, tmp_path
     assert look(loads, first) == (0, True, False)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("shift", ["+2 hours", "-2 hours"])
 def test_clocks_decide_nothing(loads: Loads, tmp_path: Path, shift: str) -> None:
     """A server's clock may be set back, or a role may write any time into the ledger."""
@@ -164,6 +170,7 @@ def test_clocks_decide_nothing(loads: Loads, tmp_path: Path, shift: str) -> None
     assert look(loads, third) == (1, False, True)
 
 
+@pytest.mark.part("rest")
 def test_table_that_existed_is_not_one_that_the_load_created(loads: Loads, tmp_path: Path) -> None:
     """Whatever the option says; a created table belongs to a merge alone too."""
     loads.execute("INSERT INTO t VALUES (100, 'x'), (101, 'y')")
@@ -176,6 +183,7 @@ def test_table_that_existed_is_not_one_that_the_load_created(loads: Loads, tmp_p
     assert [each.record for each in verify(loads, merged).problems] == [None, "(99,stray)"]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("mode", "into", "is_gone"),
     [
@@ -224,7 +232,7 @@ def test_latest_is_no_older_load_if_the_newest_has_failed(loads: Loads, tmp_path
     bad = write_csv(tmp_path / "bad.csv", ["1,x", "y,z"])
     with pytest.raises(DataError):
         load(loads, target(bad))
-    with pytest.raises(TargetError, match="failed before its first commit") as caught:
+    with pytest.raises(TargetError, match="is not in the ledger any more") as caught:
         find_newest(loads)
     assert first in str(caught.value.hint)
     second = load(loads, target(write_more(tmp_path, "second", 5)))
@@ -234,7 +242,7 @@ def test_latest_is_no_older_load_if_the_newest_has_failed(loads: Loads, tmp_path
         other.execute("SELECT FROM penstock.loads WHERE id = %s FOR UPDATE", [second])
         with pytest.raises(DataError):
             load(loads, target(bad))
-    with pytest.raises(TargetError, match="failed before its first commit"):
+    with pytest.raises(TargetError, match="is not in the ledger any more"):
         find_newest(loads)
 
 
@@ -310,6 +318,7 @@ def test_equal_keys_that_are_written_otherwise_are_equal(
     assert verify(loads, load_id).tables[0].missing == len(records)
 
 
+@pytest.mark.part("rest")
 def test_collation_of_the_keys_index_decides_what_is_equal(database: str, tmp_path: Path) -> None:
     """Which differs from the column's; a null equals a null if the index says so."""
     loads = load_in_tiny_blocks(database)

@@ -169,6 +169,7 @@ def test_rows_of_a_view_are_not_counted(loads: Loads, path: Path) -> None:
 # ---------------------------------------------------------------- later loads and files
 
 
+@pytest.mark.part("rest")
 def test_key_that_a_later_load_has_updated_is_not_what_the_first_one_stored(loads: Loads, tmp_path: Path) -> None:
     """Each key's last record is compared, over all files of a load."""
     loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
@@ -182,7 +183,7 @@ def test_key_that_a_later_load_has_updated_is_not_what_the_first_one_stored(load
     second = load(loads, mode_target(later, "upsert", into="u", key=("a",)))
     assert verify(loads, second).problems == ()
     (problem,) = verify(loads, first).problems
-    assert (problem.where, problem.line) == (str(folder / "2.csv"), 2)
+    assert (problem.uri, problem.line) == (str(folder / "2.csv"), 2)
 
 
 def test_key_without_its_index_is_refused_before_a_file_is_read(loads: Loads, path: Path) -> None:

@@ -56,6 +56,7 @@ def leave_reading(admin: Loads, user: str) -> None:
 # ---------------------------------------------------------------- rights
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "truncate", "upsert"])
 def test_reading_the_table_and_the_ledger_is_enough(
     admin: Loads, loads: Loads, user_name: str, path: Path, mode: str
@@ -118,6 +119,7 @@ def test_load_of_another_role_is_refused(admin: Loads, loads: Loads, user_name: 
 # ---------------------------------------------------------------- row security
 
 
+@pytest.mark.part("rest")
 def test_table_whose_policies_hide_rows_is_refused(admin: Loads, loads: Loads, user_name: str, path: Path) -> None:
     """Hidden rows are not missing ones; a role that bypasses policies verifies its counts and its values."""
     admin.execute(

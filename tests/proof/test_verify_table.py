@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import TargetError
+from penstock.core.values.job import LoadRules
 from penstock.core.values.table import TableName
 from support.loads import Loads, target, write_csv
 from support.modes import Killed, mode_target
@@ -42,6 +44,7 @@ def verify(loads: Loads, into: str = "n", *, values: bool = True) -> TableOutcom
         return view.verify_table(TableName(schema=None, name=into), values=values)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_table_has_the_rows_of_all_its_loads(database: str, tmp_path: Path) -> None:
     """A row that is missing, or that no load has stored, is a problem though each load by itself would agree."""
@@ -60,6 +63,7 @@ def test_table_has_the_rows_of_all_its_loads(database: str, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.part("rest")
 def test_changed_row_is_a_problem_of_its_load(loads: Loads, tmp_path: Path) -> None:
     """Of that load alone."""
     fill(loads, tmp_path)
@@ -69,6 +73,7 @@ def test_changed_row_is_a_problem_of_its_load(loads: Loads, tmp_path: Path) -> N
     assert (len(outcome.problems), outcome.agrees) == (1, False)
 
 
+@pytest.mark.part("rest")
 def test_loads_whose_rows_were_removed_do_not_count(loads: Loads, tmp_path: Path) -> None:
     """Nor need the rows of others be there, if the table was there before."""
     first = load(loads, target(night(tmp_path, 0), into="t"))
@@ -99,6 +104,64 @@ def test_load_that_has_not_ended_or_whose_file_is_gone_is_a_problem(loads: Loads
     assert [each.message.split(":")[0] for each in outcome.problems] == ["cannot be verified", "has not ended"]
     assert [each.is_verified for each in outcome.loads] == [True, True]
     assert (outcome.expected, outcome.agrees, outcome.is_verified) == (None, False, False)
+
+
+def upsert(loads: Loads, path: Path, records: list[str], *, header: str = "a,b") -> None:
+    """Write a file and merge it into table t, also if another version of it was loaded."""
+    job = target(write_csv(path, records, header=header), format="csv")
+    rules = LoadRules(retry_for=0.0, changed="load")
+    loads.run(replace(job, mode="upsert", key=("a",)), rules=rules)
+
+
+def fill_keyed(loads: Loads, folder: Path, records: list[str]) -> Path:
+    """Fill table t, which then has a key, by a file with one record and another with some. Return the other."""
+    loads.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
+    load(loads, mode_target(write_csv(folder / "0.csv", ["0,z"]), "truncate"))
+    path = write_csv(folder / "t.csv", records)
+    load(loads, target(path))
+    return path
+
+
+@pytest.mark.versions
+def test_row_that_a_later_upsert_has_updated_is_compared_with_it(database: str, tmp_path: Path) -> None:
+    """In the columns of the upsert's files, and in the others with the earlier file."""
+    loads = load_in_tiny_blocks(database)
+    loads.execute("ALTER TABLE t ADD c text, ADD PRIMARY KEY (a)")
+    first = target(write_csv(tmp_path / "1.csv", [f"{n},v,w" for n in range(50)], header="a,b,c"), format="csv")
+    load(loads, replace(first, mode="truncate"))
+    changes = [f"{n},x" for n in range(40, 60)]
+    for name, mode in (("2.csv", "upsert"), ("3.csv", "insert-new")):
+        job = target(write_csv(tmp_path / name, changes, header="a,b"), format="csv")
+        load(loads, replace(job, mode=mode, key=("a",)))
+    assert (verify(loads, "t").is_verified, verify(loads, "t").expected) == (True, 60)
+    for changed in ("b = 'v'", "c = 'z'"):
+        loads.execute(f"UPDATE t SET {changed} WHERE a = 45")
+        assert len(verify(loads, "t").loads[0].problems) == 1
+        loads.execute("UPDATE t SET b = 'x', c = 'w' WHERE a = 45")
+
+
+def test_file_that_was_corrected_by_an_upsert_is_verified_by_its_newest_version(loads: Loads, tmp_path: Path) -> None:
+    """If no row of a former version can be left; else counts agree, and nothing is verified."""
+    path = fill_keyed(loads, tmp_path, ["1,v", "2,v"])
+    upsert(loads, path, ["1,v", "2,w"])
+    upsert(loads, path, ["1,v", "2,x", "3,x"])
+    outcome = verify(loads, "t")
+    assert [len(each.renewed) for each in outcome.loads] == [0, 1, 1, 0]
+    assert (outcome.expected, outcome.compared, outcome.is_verified, outcome.problems) == (4, 4, True, ())
+    loads.execute("UPDATE t SET b = 'v' WHERE a = 2")
+    assert [each.line for each in verify(loads, "t").problems] == [3]
+    loads.execute("UPDATE t SET b = 'x' WHERE a = 2")
+    upsert(loads, path, ["1,y"])
+    outcome = verify(loads, "t")
+    assert (outcome.expected, outcome.compared, outcome.agrees, outcome.is_verified) == (4, 2, True, False)
+
+
+def test_column_that_only_a_former_version_has_filled_is_not_verified(loads: Loads, tmp_path: Path) -> None:
+    """The corrected file has each row, and lacks a column."""
+    path = fill_keyed(loads, tmp_path, ["1,v", "2,v"])
+    upsert(loads, path, ["1", "2"], header="a")
+    outcome = verify(loads, "t")
+    assert (outcome.problems, outcome.agrees, outcome.is_verified) == ((), True, False)
 
 
 def test_load_into_a_parent_leaves_the_number_of_rows_open(loads: Loads, tmp_path: Path) -> None:

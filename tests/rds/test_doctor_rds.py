@@ -56,10 +56,10 @@ def test_load_is_judged_by_storage_and_route(
     shown = doctor("--into", "orders", "--for", "s3://landing/orders.csv", "--json")
     assert shown.code == 0, shown.err
     findings = shown.object["findings"]
-    (disk,) = [finding["text"] for finding in findings if finding["subject"] == "disks"]
+    (disk,) = [finding["claim"] for finding in findings if finding["code"] == "disks"]
     assert "of 335 GB free" in disk
     assert disk.startswith("the storage of orders: ")
-    (route,) = [finding["text"] for finding in findings if finding["subject"] == "sources"]
+    (route,) = [finding["claim"] for finding in findings if finding["code"] == "sources"]
     assert route == (f"s3://landing is reached from here: 1 object, by the endpoint {moto_rds.url} in region us-east-1")
     assert shown.object["plan"]["steps"]["space"]["disks"][0]["device"] == "the storage of orders"
 
@@ -78,7 +78,7 @@ def test_iam_authentication_that_is_on_is_told(reach: Callable[..., str]) -> Non
     """With --iam-auth."""
     shown = run_process("doctor", "--to", reach(admit=lambda *_: None), "--iam-auth", "--json")
     assert shown.code == 0, shown.err
-    assert "IAM authentication of orders is on" in [finding["text"] for finding in shown.object["findings"]]
+    assert "IAM authentication of orders is on" in [finding["claim"] for finding in shown.object["findings"]]
 
 
 def test_refused_token_is_explained_where_iam_authentication_is_off(
@@ -102,7 +102,7 @@ def test_aws_that_cannot_be_asked_is_a_note(
     unknown = doctor("--json")
     assert (missing.code, unknown.code) == (0, 0), missing.err + unknown.err
     said = [
-        [(finding["severity"], finding["text"]) for finding in shown.object["findings"] if finding["subject"] == "AWS"]
+        [(finding["severity"], finding["claim"]) for finding in shown.object["findings"] if finding["code"] == "AWS"]
         for shown in (missing, unknown)
     ]
     assert said[0] == [("note", 'this AWS account has no instance "gone" in eu-west-1')]

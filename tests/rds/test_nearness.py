@@ -58,6 +58,7 @@ def test_rules_of_security_groups_admit_an_address(
     assert (found.security_groups, found.is_host_admitted) == (("sg-1",), is_admitted)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("denied", "told"),
     [

@@ -15,7 +15,7 @@ from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
+from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.loader import Loader
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion
@@ -135,6 +135,7 @@ def test_plan_warns_of_a_window_that_is_near() -> None:
     assert notice.message == "the backup window of instance orders begins at Sat 13:30 UTC, in 1 h 30 min"
 
 
+@pytest.mark.part("rest")
 def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +174,8 @@ def test_small_loads_and_other_hosts_ask_nothing(host: str, is_worth: bool, pati
 
 def test_class_without_a_fixed_number_of_cpus_has_none() -> None:
     """No answer is no class."""
-    assert find_class(None) is None
+    assert class_of(None) is None
     assert find_near_windows(None) == []
     aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])
-    found = find_class(describe(aws, endpoint("orders")))
+    found = class_of(describe(aws, endpoint("orders")))
     assert found is None or found.vcpu_count is None

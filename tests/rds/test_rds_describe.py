@@ -48,6 +48,7 @@ def test_instance_is_found_by_its_endpoint() -> None:
     assert found.gaps == (Gap(call="cloudwatch:GetMetricStatistics", reason="no recent value of FreeStorageSpace"),)
 
 
+@pytest.mark.part("rest")
 def test_china_names_its_region_behind_rds() -> None:
     """Both orders are in use there."""
     for address in (
@@ -289,6 +290,7 @@ def test_windows_of_aurora_are_the_clusters_and_the_instances() -> None:
     ]
 
 
+@pytest.mark.part("rest")
 def test_windows_of_a_multi_az_cluster_are_its_own() -> None:
     """Those of its instances cannot be moved by themselves."""
     aws = FakeAws(
@@ -402,6 +404,7 @@ def test_optimized_reads_need_local_storage_and_a_version(
     assert described_instance(FakeAws(instances=[raw])).optimized_reads.is_on is is_on
 
 
+@pytest.mark.part("rest")
 def test_tiered_cache_needs_io_optimized_storage() -> None:
     """Which is the cluster's choice."""
     aws = shop(StorageType="aurora-iopt1")

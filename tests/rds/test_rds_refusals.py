@@ -132,6 +132,7 @@ def test_quick_question_is_asked_once(grumbler: Grumbler, moto_rds: MotoRds) -> 
     assert grumbler.asked == ["DescribeDBInstances"]
 
 
+@pytest.mark.part("rest")
 def test_denied_call_keeps_the_reason(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """And is not asked again."""
     found = describe_instance(moto_rds.instance, now=datetime.now(UTC))
@@ -162,6 +163,7 @@ def _obtain_both() -> list[str]:
     return errors
 
 
+@pytest.mark.part("rest")
 def test_role_that_may_not_be_taken_is_told(
     grumbler: Grumbler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

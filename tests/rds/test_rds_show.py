@@ -193,6 +193,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "ec2:DescribeInstanceTypes       InvalidInstanceType: The following" in text
 
 
+@pytest.mark.part("rest")
 def test_json_has_windows_and_times_as_text() -> None:
     """So that it can be written, and read again."""
     raw = instance("orders")

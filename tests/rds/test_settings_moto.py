@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rds.conftest import MotoRds
 
 
+@pytest.mark.part("rest")
 def test_parameters_and_tags_of_a_group(moto_rds: MotoRds) -> None:
     """As moto takes them over the wire."""
     groups = RdsParameterGroups(moto_rds.instance)
@@ -89,6 +90,7 @@ def test_group_that_is_shared_is_told(
     assert "--shared-group" in capfd.readouterr().err
 
 
+@pytest.mark.part("rest")
 def test_prepared_group_is_made_and_attached_to_nothing(
     reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
 ) -> None:

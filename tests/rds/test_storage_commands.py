@@ -178,6 +178,7 @@ def option(kind: str, *sizes: tuple[int, int], iops: tuple[int, int] = (0, 0), *
     return {"StorageType": kind, "StorageSize": ranges, "ProvisionedIops": provisioned, **more}
 
 
+@pytest.mark.part("rest")
 def test_what_rds_allows_the_instance_limits_the_candidates() -> None:
     """No gp2 and no io2 for it, 3,000 IOPS of io1 at most, and gp3 by its ratios; a stand-in, since moto lacks it."""
     given = metrics(BurstBalance=0.0, DiskQueueDepth=64.0, CPUUtilization=25.0)
@@ -260,6 +261,7 @@ def test_an_instance_without_metrics_is_refused() -> None:
         report(aws)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("engine", ["aurora-postgresql", "postgres"])
 def test_a_cluster_is_refused(engine: str) -> None:
     """Aurora's volume has no limits of its own; a Multi-AZ DB cluster is changed as a whole."""
@@ -271,6 +273,7 @@ def test_a_cluster_is_refused(engine: str) -> None:
         report(aws, "shop")
 
 
+@pytest.mark.part("rest")
 def test_motos_instance_is_planned(moto_rds: MotoRds, capsys: pytest.CaptureFixture[str]) -> None:
     """Over HTTP: gp3 at its 12,000 IOPS in one minute; the class allows no more, so another volume does not help."""
     at = datetime.now(UTC) - timedelta(minutes=10)

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 import penstock
+from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from penstock.removal.decide import refuse_load
@@ -72,6 +73,7 @@ def refuse(loads: Loads, load_id: str, match: str, **options: Any) -> PenstockEr
     return caught.value
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_rows_of_the_load_alone_go_and_its_file_can_be_loaded_again(database: str, tmp_path: Path) -> None:
     """Rows of others, and of loads before and after it, stay."""
@@ -97,6 +99,40 @@ def test_latest_is_the_newest_load(loads: Loads, tmp_path: Path) -> None:
     assert penstock.undo("latest", to=loads.conninfo).rows == 300
     assert loads.rows("made") == []
     assert run(loads, path, into="made", create=True)
+
+
+def test_latest_is_no_older_load_after_an_undo(loads: Loads, tmp_path: Path) -> None:
+    """Who undoes twice by mistake loses nothing; nor does one who forgets. The next load is the newest again."""
+    first, second = (run(loads, write(tmp_path / name, range(300))) for name in ("a", "b"))
+    penstock.undo("latest", to=loads.conninfo)
+    with pytest.raises(TargetError, match=f"{second}, is not in the ledger any more") as caught:
+        penstock.undo("latest", to=loads.conninfo)
+    assert first in str(caught.value.hint)
+    assert loads.count() == 302
+    third = run(loads, tmp_path / "b")
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        view.forget(view.find_newest("latest"), keeps_rows=True)
+        with pytest.raises(TargetError, match=f"{third}, is not in the ledger"):
+            view.find_newest("latest")
+    assert penstock.undo(first, to=loads.conninfo).rows == 300
+
+
+def test_plan_names_what_refers_to_the_rows_and_which_right_is_missing(loads: Loads, tmp_path: Path) -> None:
+    """ON DELETE CASCADE would delete rows of others."""
+    loads.execute("ALTER TABLE t ADD PRIMARY KEY (a); CREATE TABLE c (a int REFERENCES t ON DELETE CASCADE)")
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    (table,) = penstock.undo(load_id, to=loads.conninfo, plan=True).tables
+    assert table.referrers == ("public.c (c_a_fkey): deletes its rows, too",)
+    loads.execute(
+        "CREATE ROLE reader; GRANT USAGE ON SCHEMA penstock TO reader; GRANT SELECT ON t TO reader;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO reader;"
+        f"SET session_replication_role = replica; UPDATE penstock.loads SET owner = 'reader' WHERE id = '{load_id}'"
+    )
+    try:
+        with pytest.raises(TargetError, match="lacks DELETE"):
+            penstock.undo(load_id, to=loads.conninfo, role="reader", plan=True)
+    finally:
+        loads.execute("DROP OWNED BY reader; DROP ROLE reader")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +231,7 @@ def test_load_that_did_what_cannot_be_reverted_is_refused_with_the_reason(
 KEYED = "DELETE FROM t WHERE a = -2; ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (7, 'old'), (900, 'old')"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.versions
 def test_new_rows_of_an_insert_new_go_and_those_that_had_their_keys_stay(database: str, tmp_path: Path) -> None:
     """A savepoint has stored them, and so their xmin is not the number of the transaction."""
@@ -230,6 +267,7 @@ def test_insert_new_of_several_tables_and_partitions_is_undone(loads: Loads, tmp
     assert (loads.count(), loads.count("p")) == (3, 0)
 
 
+@pytest.mark.part("rest")
 def test_insert_new_whose_rows_were_changed_or_doubled_is_told(loads: Loads, tmp_path: Path) -> None:
     """As those of an append."""
     loads.execute(KEYED)
@@ -393,7 +431,7 @@ def prune(loads: Loads) -> None:
     loads.execute(
         "UPDATE penstock.loads SET changed_at = now() - interval '2 days', began_at = now() - interval '3 days'"
     )
-    with penstock.api.ledger_view.LedgerView(penstock.connect_to(loads.conninfo)) as view:
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
         view.prune(age_s=3600)
 
 
@@ -407,6 +445,7 @@ def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path)
     refuse(loads, ids[0], "pruned")
 
 
+@pytest.mark.part("rest")
 def test_row_that_another_session_holds_ends_the_undo(loads: Loads, tmp_path: Path) -> None:
     """It waits for five seconds at most, and nothing is changed."""
     load_id = run(loads, write(tmp_path / "a", range(300)))
@@ -440,6 +479,7 @@ def test_batch_that_is_committed_while_the_undo_waits_is_undone_too(loads: Loads
     assert loads.rows() == sorted(OLD, key=repr)
 
 
+@pytest.mark.part("rest")
 def test_load_from_a_pipe_is_undone_as_a_whole_or_not(loads: Loads) -> None:
     """The ledger has no job of it, so --partial could leave rows that were stored under savepoints."""
     text = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(300))
@@ -474,6 +514,7 @@ def test_two_undos_at_once_remove_the_rows_once(loads: Loads, tmp_path: Path) ->
     assert loads.rows() == sorted(OLD, key=repr)
 
 
+@pytest.mark.part("rest")
 def test_undo_that_dies_at_any_statement_leaves_all_or_nothing(loads: Loads, tmp_path: Path) -> None:
     """Before each of its statements, until one run gets through."""
     load_id = run(loads, write(tmp_path / "a", range(300)))

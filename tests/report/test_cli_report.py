@@ -180,6 +180,7 @@ def test_rows_that_a_commit_counts_are_spread_over_its_time() -> None:
     assert timeline.bin_pieces(seen.rows, end_s=10, bins=5) == [1_000, 1_000, 1_000, 1_000, 0]
 
 
+@pytest.mark.part("rest")
 def test_counts_that_no_server_has_do_not_fill_the_page(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """A damaged recording may say that there were 10^18 checkpoints."""
     counts = [{"pg_stat_checkpointer": ({"num_requested": number},)} for number in (0, 10**18)]
@@ -192,6 +193,7 @@ def test_recording_without_samples_has_a_page(penstock: Callable[..., Finished],
     assert "No limit was found" in report(penstock, tmp_path, recording_of([]))
 
 
+@pytest.mark.part("rest")
 def test_without_jinja2_the_extra_is_named(tmp_path: Path) -> None:
     """Before a recording is read; all else goes without it."""
     program = (
@@ -204,6 +206,7 @@ def test_without_jinja2_the_extra_is_named(tmp_path: Path) -> None:
     assert "pip install 'pg-penstock[report]'" in finished.stderr
 
 
+@pytest.mark.part("rest")
 def test_hostile_names_stay_text(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """In tables, files, queries, settings, waits, devices, applications and servers: no element is added."""
     tame = Page(report(penstock, tmp_path, recorded("x", server="x", version="x")))
@@ -216,6 +219,7 @@ def test_hostile_names_stay_text(penstock: Callable[..., Finished], tmp_path: Pa
     assert hostile.text.count("<script>document.title='broken'</script>") > 10
 
 
+@pytest.mark.part("rest")
 def test_control_and_direction_characters_are_shown_as_escapes(
     penstock: Callable[..., Finished], tmp_path: Path
 ) -> None:
@@ -227,6 +231,7 @@ def test_control_and_direction_characters_are_shown_as_escapes(
     assert html.count(r"x\x1b]0;T\x07\x1b[31m\x9b\r\u202e\u2066\u061c\u200e\u200f\u2028\u2029") > 10
 
 
+@pytest.mark.part("rest")
 def test_page_loads_nothing(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """No address in an attribute but names of namespaces, and a policy that forbids the rest."""
     html = report(penstock, tmp_path, recorded())

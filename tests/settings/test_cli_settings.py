@@ -53,6 +53,7 @@ def test_documents_name_all_that_is_never_done(penstock: Callable[..., tuple[int
         assert refusal.reason[:60] in shown
 
 
+@pytest.mark.part("rest")
 def test_apply_and_restore(changed18: ChangedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
     """What diff announces is done, listed and put back."""
     before = changed18.snapshot()

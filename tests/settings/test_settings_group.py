@@ -95,6 +95,7 @@ def test_group_and_server_are_as_they_were(
     assert (rds_server.show("max_wal_size"), rds_server.show("checkpoint_timeout")) == before
 
 
+@pytest.mark.part("rest")
 def test_equal_values_are_shared_and_holders_that_have_gone_are_restored(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:
@@ -144,6 +145,7 @@ def test_standing_lease_is_listed_and_restored(rds: FakeGroups, open_settings: C
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
 
 
+@pytest.mark.part("rest")
 def test_lease_of_another_instance_stays(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
     """It is named; --forget ends it."""
     open_settings().take(request_for(lasts_s=3600.0))
@@ -213,6 +215,7 @@ def test_formula_is_left_alone(rds: FakeGroups, open_settings: Callable[..., Gro
     assert changes(rds) == []
 
 
+@pytest.mark.part("rest")
 def test_values_that_never_arrive_are_an_error_and_go_back(
     rds: FakeGroups, open_settings: Callable[..., GroupSettings]
 ) -> None:
@@ -224,6 +227,7 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
     assert rds.tags["loads16"] == {}
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     "operation", ["DescribeDBInstances", "ListTagsForResource", "ResetDBParameterGroup", "RemoveTagsFromResource"]
 )

@@ -99,6 +99,7 @@ sys.exit(main(["settings", "apply", "max_wal_size=2GB", "--to", sys.argv[1]]))
 """
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_ends_apply_and_restores(changed18: ChangedServer, number: signal.Signals) -> None:
     """And a second signal, while they are restored, waits: the settings would stay for the 12 hours of the lease."""

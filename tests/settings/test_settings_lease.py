@@ -122,6 +122,7 @@ def test_lease_that_wants_another_value_is_refused(changed18: ChangedServer, val
     assert changed18.snapshot() == before
 
 
+@pytest.mark.part("rest")
 def test_many_at_once(changed18: ChangedServer) -> None:
     """One changes settings at a time, and the ledger is created once."""
     before = changed18.snapshot()

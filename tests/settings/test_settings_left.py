@@ -102,6 +102,7 @@ def noting_lease(conninfo: str, lease_id: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.part("rest")
 def test_next_load_restores_though_it_asks_for_nothing(
     changed18: ChangedServer, conninfo: str, path: Path, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_next_load_restores_though_it_asks_for_nothing(
     assert run(conninfo, path, again=True) == []
 
 
+@pytest.mark.part("rest")
 def test_load_that_finds_all_loaded_restores_too(
     changed18: ChangedServer, conninfo: str, path: Path, tmp_path: Path
 ) -> None:
@@ -146,6 +148,7 @@ def test_repair_restores(changed18: ChangedServer, conninfo: str, tmp_path: Path
     assert told.startswith("nothing to repair on ")
 
 
+@pytest.mark.part("rest")
 def test_repair_in_another_database_restores(changed18: ChangedServer, tmp_path: Path) -> None:
     """Leases are the cluster's: the note in the database that was loaded is not needed."""
     changed18.execute("DROP DATABASE IF EXISTS other WITH (FORCE)", "CREATE DATABASE other")
@@ -224,6 +227,7 @@ def test_killed_before_any_statement(changed18: ChangedServer, conninfo: str, pa
         assert notes_of(conninfo) == []
 
 
+@pytest.mark.part("rest")
 def test_role_without_rights_is_told_at_each_load_until_somebody_restores(
     changed18: ChangedServer, path: Path, tmp_path: Path
 ) -> None:
@@ -250,6 +254,7 @@ def test_role_without_rights_is_told_at_each_load_until_somebody_restores(
         changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
 
+@pytest.mark.part("rest")
 def test_lease_of_a_parameter_group_is_not_forgotten_by_who_cannot_see_it(changed18: ChangedServer, path: Path) -> None:
     """It was taken by the endpoint of Amazon RDS; this load and this repair name the server in another way."""
     run(changed18.conninfo, path)
@@ -281,6 +286,7 @@ def test_lease_that_is_just_being_taken_is_let_be(changed18: ChangedServer, path
     assert notes_of(changed18.conninfo) == []
 
 
+@pytest.mark.part("rest")
 def test_running_load_keeps_its_lease_and_its_note(changed18: ChangedServer, path: Path) -> None:
     """Another load beside it looks, and finds it held."""
     with changed18.connect() as held:
@@ -295,6 +301,7 @@ def test_running_load_keeps_its_lease_and_its_note(changed18: ChangedServer, pat
     assert notes_of(changed18.conninfo) == []
 
 
+@pytest.mark.part("rest")
 def test_load_with_settings_notes_its_lease_only_while_it_runs(changed18: ChangedServer, path: Path) -> None:
     """And one that has nothing to change notes nothing."""
     run(changed18.conninfo, path, settings="bulk-load")

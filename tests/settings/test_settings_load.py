@@ -73,6 +73,7 @@ def once(act: Callable[[], object]) -> Callable[[int], None]:
     return at_piece
 
 
+@pytest.mark.part("rest")
 def test_settings_are_others_during_the_load_only(changed: ChangedServer, path: Path) -> None:
     """The outcome shows the settings line by line."""
     before = changed.snapshot()
@@ -106,6 +107,7 @@ def test_small_load_is_left_alone_without_asking_the_server(
     assert settings_of(run(changed18.conninfo, path, settings="auto")) == ()
 
 
+@pytest.mark.part("rest")
 def test_auto_leases_where_it_pays(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much smaller is what counts as large here."""
     monkeypatch.setattr(server_settings, "is_too_small", lambda _: False)
@@ -127,6 +129,7 @@ def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, mo
     assert "(killed), which had ended" in notices[0]
 
 
+@pytest.mark.part("rest")
 def test_load_that_wants_other_values_than_a_lease_that_is_held(
     changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_load_that_wants_other_values_than_a_lease_that_is_held(
         assert changed18.snapshot() == during
 
 
+@pytest.mark.part("rest")
 def test_auto_goes_without_rights_and_a_named_profile_does_not(
     changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +170,7 @@ def test_auto_goes_without_rights_and_a_named_profile_does_not(
         changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
 
+@pytest.mark.part("rest")
 def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_path: Path) -> None:
     """The one that ends first leaves the settings to the other."""
     changed.execute("DROP DATABASE IF EXISTS other", "CREATE DATABASE other")

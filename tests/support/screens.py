@@ -41,7 +41,7 @@ def mask(screen: str) -> str:
         text = re.sub(pattern, word, text)
     text = re.sub(r"memory; .*? (published|table|refusal|warning|note|ok) ", r"memory; DISKS \1 ", text)
     text = re.sub(r"note windows .*? UTC, (in|for another) N \w+( N \w+)? ", "", text)
-    return re.sub(r"warning disks .*? (?=warning|note|ok)", "", text)
+    return re.sub(r"warning disk\S+ .*? (?=warning|note|ok)", "", text)
 
 
 def find_transcript(name: str) -> re.Match[str]:

@@ -74,6 +74,7 @@ def _spill_and_find(placed: PlacedServer, conninfo: str) -> int:
         return len(list(placed.directory.glob(f"PG_*/pgsql_tmp/pgsql_tmp{session.info.backend_pid}.*")))
 
 
+@pytest.mark.part("rest")
 def test_temporary_work_goes_there_and_back_again(servers: ServerPool, pg_major: int | None) -> None:
     """On each version; what was before is restored in all four places where it can be seen."""
     with placed_server(servers, pg_major or USUAL_MAJOR) as placed:
@@ -103,6 +104,7 @@ def test_role_and_database_have_settings_of_their_own(roles: PlacedServer) -> No
     roles.remove()
 
 
+@pytest.mark.part("rest")
 def test_placing_again_changes_nothing_more(placed: PlacedServer) -> None:
     """The same directory and scope; another scope is refused."""
     placed.place()
@@ -144,7 +146,7 @@ def test_commands_place_check_and_remove(placed: PlacedServer, penstock: Callabl
     placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
     code, out, _ = penstock("temp", "check", "--json", *to)
     assert code == 5
-    assert "not set" in json.loads(out)["problems"][0]["what"]
+    assert "not set" in json.loads(out)["problems"][0]["claim"]
     code, out, _ = penstock("temp", "remove", "--json", *to)
     assert (code, json.loads(out)["statements"][-1]) == (0, "DROP TABLESPACE penstock_temp")
 
@@ -180,6 +182,7 @@ def test_what_somebody_changed_since_stays(placed: PlacedServer) -> None:
     ]
 
 
+@pytest.mark.part("rest")
 def test_remove_restores_the_setting_before_it_waits_for_what_is_temporary(placed: PlacedServer) -> None:
     """Otherwise reports that spill all the time could never be brought to stop; what is there meanwhile is named."""
     before = placed.snapshot()
@@ -311,7 +314,7 @@ def test_check_finds_what_another_user_put_in_place_of_the_directory(
     plant(placed, victim)
     report = placed.check()
     assert report.mended == ()
-    assert any("other users may read or replace" in problem.what for problem in report.problems)
+    assert any("other users may read or replace" in problem.claim for problem in report.problems)
     assert (list(victim.iterdir()), victim.stat().st_uid) == ([], 0)
 
 
@@ -323,7 +326,7 @@ def test_directory_that_was_given_away_is_named_and_the_setting_restored(placed:
     placed.place()
     owner = placed.directory.stat().st_uid
     os.chown(placed.directory, _NOBODY, -1)
-    assert any("may not read" in problem.what and "chown" in problem.remedy for problem in placed.check().problems)
+    assert any("may not read" in problem.claim and "chown" in problem.remedy for problem in placed.check().problems)
     with ConnectionFactory(placed.server.conninfo).connect() as session:
         with pytest.raises(TargetError, check=has_code("42501")) as caught, translate_errors("staging"):
             session.execute("CREATE TEMPORARY TABLE mine (a int)")
@@ -354,6 +357,7 @@ def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:
     assert "quote capitals" in str(caught.value.hint)
 
 
+@pytest.mark.part("rest")
 def test_repair_leaves_a_place_that_was_completed(
     placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -390,7 +394,7 @@ def test_check_names_roles_that_may_not_use_it(roles: PlacedServer) -> None:
     roles.place(granted=("reports", "other"))
     roles.server.execute("REVOKE CREATE ON TABLESPACE penstock_temp FROM reports")
     (problem,) = roles.check().problems
-    assert 'role "reports" may not create there' in problem.what
+    assert 'role "reports" may not create there' in problem.claim
     roles.server.execute(problem.remedy)
     assert roles.check().problems == ()
     roles.remove()
@@ -453,7 +457,7 @@ def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(se
         report = placed.check()
         assert report.mended == ()
         (problem,) = report.problems
-        assert "is on the disk that has the data" in problem.what
+        assert "is on the disk that has the data" in problem.claim
         assert "mkdir" not in problem.remedy
         assert not placed.directory.exists()
         placed.remove()
@@ -473,7 +477,7 @@ def test_what_lies_in_a_database_without_connections_is_not_overlooked(placed: P
         with pytest.raises(TargetError):
             placed.remove()
         (problem,) = placed.check().problems
-        assert "in database shut, which accepts no connections" in problem.what
+        assert "in database shut, which accepts no connections" in problem.claim
         assert problem.remedy == 'ALTER DATABASE "shut" ALLOW_CONNECTIONS true;'
     finally:
         placed.server.execute("DROP DATABASE shut")
@@ -530,7 +534,7 @@ def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]
         # As on a standby that was there before: ALTER SYSTEM is not replicated.
         placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
         (problem,) = placed.check().problems
-        assert problem.what == "temp_tablespaces of the server is not set, on this standby"
+        assert problem.claim == "temp_tablespaces of the server is not set, on this standby"
         for statement in problem.remedy.rstrip(";").split(";"):
             placed.server.execute(statement)
         assert placed.check().problems == ()

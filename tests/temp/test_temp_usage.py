@@ -79,6 +79,7 @@ def test_spills_and_temporary_tables_are_counted_apart(counting: str) -> None:
     assert table.local_written_bytes > 0
 
 
+@pytest.mark.part("rest")
 def test_a_role_without_the_schema_of_the_extension_is_shown_what_is_left(counting: str) -> None:
     """Where pg_stat_statements has a schema of its own, its view needs more than PUBLIC has."""
     with psycopg.connect(counting, autocommit=True) as admin:
@@ -88,6 +89,7 @@ def test_a_role_without_the_schema_of_the_extension_is_shown_what_is_left(counti
     assert any(text.startswith("statements: permission denied for schema ext") for text in report.missing)
 
 
+@pytest.mark.part("rest")
 def test_a_statement_on_temporary_tables_is_shown_once(counting: str) -> None:
     """Each session's table gives it another queryid, which would fill the list."""
     with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:
@@ -112,6 +114,7 @@ def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
     assert describe_usage(report)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("destination", ["stderr", "csvlog", "jsonlog"])
 def test_files_in_the_log_are_told_with_their_statements(
     new_server: Callable[..., EmbeddedServer], destination: str, pg_major: int | None
@@ -138,6 +141,7 @@ def test_files_in_the_log_are_told_with_their_statements(
     assert not [text for text in report.missing if "log" in text]
 
 
+@pytest.mark.part("rest")
 def test_log_that_tells_nothing_is_missing_with_its_reason(
     new_server: Callable[..., EmbeddedServer], database18: str
 ) -> None:
@@ -260,6 +264,7 @@ def _flush(connection: psycopg.Connection) -> None:
         pytest.skip("counters of PostgreSQL 14 arrive when its collector sends them")
 
 
+@pytest.mark.part("rest")
 def test_own_statements_have_the_use_case_of_their_plan_and_others_say_that_they_have_none(counting: str) -> None:
     """To plan another's statement would run its functions with this role's rights: here they would show."""
     with psycopg.connect(counting, autocommit=True) as admin:

@@ -75,6 +75,7 @@ def test_lines_name_the_waits(penstock: Callable[..., Finished], database18: str
     assert "not read: pg_stat_statements" in finished.err
 
 
+@pytest.mark.part("rest")
 def test_watch_waits_for_a_connection_if_all_are_taken(
     new_server: Callable[..., EmbeddedServer], tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_watch_waits_for_a_connection_if_all_are_taken(
     assert read_whole(record)[1]
 
 
+@pytest.mark.part("rest")
 def test_watch_gives_up_waiting_for_a_connection_after_its_time(
     penstock: Callable[..., Finished], new_server: Callable[..., EmbeddedServer]
 ) -> None:
@@ -118,6 +120,7 @@ def test_json_is_an_object_a_sample(penstock: Callable[..., Finished], database1
     assert "secret" not in finished.out
 
 
+@pytest.mark.part("rest")
 def test_sigterm_ends_it_with_a_whole_recording(database18: str, tmp_path: Path) -> None:
     """As Ctrl-C does: exit code 0, and the file says that it is all."""
     path = tmp_path / "r"
@@ -202,6 +205,7 @@ def read_until(terminal: int, word: str) -> str:
     return shown
 
 
+@pytest.mark.part("rest")
 def test_lost_connection_is_told_in_our_own_words(database18: str) -> None:
     """Psycopg logs beside what it raises, with the address of its object."""
     query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%observe'"

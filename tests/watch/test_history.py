@@ -139,6 +139,7 @@ def test_a_part_begins_with_the_rows_that_were_known(tmp_path: Path, second_s: f
     assert reads_of(last) == {"b": 2002}
 
 
+@pytest.mark.part("rest")
 @needs_root
 def test_full_disk_drops_the_oldest_recording(tmp_path: Path) -> None:
     """On a small disk the history goes on: the oldest recordings go, and what is left can be read."""

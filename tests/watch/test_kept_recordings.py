@@ -23,6 +23,7 @@ _FOLDER = Path(__file__).parents[1] / "recordings"
 _KEPT = sorted(_FOLDER.glob("*/*.recording"))
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("path", _KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_kept_recording_is_read_by_every_command(penstock: Callable[..., Finished], path: Path, tmp_path: Path) -> None:
     """To its end, and with what was found when it was written."""

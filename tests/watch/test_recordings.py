@@ -232,6 +232,7 @@ def test_header_of_no_use_is_refused(tmp_path: Path, damage: dict[str, object]) 
         read_whole(tmp_path / "r")
 
 
+@pytest.mark.part("rest")
 def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
     """A gibibyte of zeros is 32 kB on disk."""
     with zstd.open(tmp_path / "r", "wb") as stream:

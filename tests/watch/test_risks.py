@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.diagnose.command import describe_risks
-from penstock.watch.holders import release_holder
-from penstock.watch.risks import RiskMeter, describe_risk
+from penstock.preflight.findings import describe_verdict
+from penstock.watch.holders import find_holder, release_holder
+from penstock.watch.risks import RiskMeter, stops_soon
 from penstock.watch.view import View, as_object, describe_line
 from support.made_samples import HEADER, sample
 
 if TYPE_CHECKING:
-    from penstock.watch.risks import Risk
+    from penstock.core.values.diagnosis import Diagnosis
 
 SETTINGS = {
     "autovacuum_freeze_max_age": "200000000",
@@ -27,7 +28,7 @@ GB = 10**9
 SPILLED = {"spill_bytes": 0, "total_bytes": 0}
 
 
-def found_in(view: str, *readings: dict[str, Any], every_s: float = 60.0, **settings: str) -> list[Risk]:
+def found_in(view: str, *readings: dict[str, Any], every_s: float = 60.0, **settings: str) -> list[Diagnosis]:
     """Return the risks of a row of a view, read once a minute."""
     meter = RiskMeter({**SETTINGS, **settings})
     for number, row in enumerate(readings):
@@ -76,7 +77,7 @@ def test_ages_are_held_against_autovacuum_and_then_against_the_stop(
     readings: list[dict[str, Any]], expected: str | None
 ) -> None:
     """Below a tenth nothing is named, nor what does not grow or is far away for what was recorded."""
-    found = [describe_risk(each) for each in found_in("database_ages", *readings)]
+    found = [each.headline for each in found_in("database_ages", *readings)]
     assert len(found) == (expected is not None)
     assert expected is None or expected in found[0]
 
@@ -114,6 +115,37 @@ def test_what_holds_xmin_is_ended_as_its_state_allows(holder: dict[str, Any], ex
     assert expected in release_holder(holder)
 
 
+@pytest.mark.parametrize(
+    ("row", "is_near"),
+    [(age(1_900_000_000), True), (age(429_000_000), False), (age(190_000_000), False), (age(0, 1_900_000_000), True)],
+)
+def test_server_that_soon_stops_is_told_from_one_that_freezes(row: dict[str, Any], *, is_near: bool) -> None:
+    """Doctor does not say that such a server is ready."""
+    found = found_in("database_ages", row)
+    assert [stops_soon(each) for each in found] == [is_near]
+    assert ("first mend what will soon stop the server" in describe_verdict(found)) == is_near
+
+
+BACKEND = {"kind": "backend", "pid": 7, "state": "active", "xid_age": 1_900_000_000}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # A snapshot of the moment has the same xmin as what holds it.
+        ([{**BACKEND, "age_s": 0.0}, {**BACKEND, "pid": 8, "age_s": 9000.0}], 8),
+        ([{**BACKEND, "age_s": 0.0}], None),
+        ([{**BACKEND, "age_s": 9000.0}, {**BACKEND, "pid": 8, "age_s": 30.0, "is_owner": True}], 8),
+        ([{**BACKEND, "age_s": 9000.0}, {"kind": "prepared", "name": "a", "xid_age": 1_900_000_000}], None),
+        ([{**BACKEND, "age_s": 9000.0}, {"kind": "slot", "name": "s", "xid_age": 1_900_000_000}], None),
+    ],
+)
+def test_of_holders_of_one_age_the_owner_of_the_id_is_named(rows: list[dict[str, Any]], expected: int | None) -> None:
+    """A statement that cancels a backend is offered for the holder alone."""
+    holder = find_holder(rows)
+    assert (None if holder is None else holder.get("pid")) == expected
+
+
 def slot(kept_mb: int, **more: Any) -> dict[str, Any]:
     return {"name": "it's", "is_active": False, "wal_status": "reserved", "retained_bytes": kept_mb * 10**6, **more}
 
@@ -146,9 +178,9 @@ def test_slots_that_nobody_uses_keep_wal_until_a_limit(
     """One that is used may be behind for a moment."""
     found = found_in("slots", *readings, **settings)
     assert len(found) == (expected is not None)
-    assert expected is None or expected in describe_risk(found[0])
+    assert expected is None or expected in found[0].headline
     for each in found:
-        assert ("pg_drop_replication_slot('it''s')" in each.remedy) == ("not in use" in each.what)
+        assert ("pg_drop_replication_slot('it''s')" in each.remedy) == ("not in use" in each.claim)
 
 
 def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
@@ -162,7 +194,7 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
         meter.see(sample(at_s, counters={"slots": (slot(kept_mb),), "archiver": failing, "host_devices": rows}))
     for risk in meter.result():
         assert risk.code in {"slot-keeps-wal", "archiver-keeps-wal"}
-        assert "has 2.10 GB of 50.1 GB (4 %), reached in 26 min 40 s at this rate" in describe_risk(risk)
+        assert "has 2.10 GB of 50.1 GB (4 %), reached in 26 min 40 s at this rate" in risk.headline
     assert len(meter.result()) == 2
 
 
@@ -200,6 +232,8 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
             {"seq_scan": 9, "schemaname": "pg_temp_3", "is_analyzed": False, "n_live_tup": 20_000},
             None,
         ),
+        ("archiver", {}, {"lag_bytes": GB}, None),
+        ("archiver", {}, {"lag_bytes": 2 * GB}, "archiver-keeps-wal"),
         ("invalid_indexes", {"indexrelname": "other"}, {"indexrelname": "i"}, None),
         ("invalid_indexes", {"indexrelname": "i"}, {"indexrelname": "i"}, "invalid-index"),
     ],
@@ -219,10 +253,12 @@ def test_a_risk_is_shown_in_a_block_a_line_and_an_object() -> None:
     (risk,) = found_in("connections", {"of_all": 89})
     assert describe_risks([risk])[1:3] == [
         "Nobody waits for this yet:",
-        "   connections: the server has 90 of 97 connections (93 %); then ordinary roles may not connect",
+        "   connections  the server has 90 of 97 connections (93 %); then ordinary roles may not connect",
     ]
     assert describe_risks([]) == []
     view = View.of(HEADER, [sample(0.0)], (risk,))
     assert "risks: connections" in describe_line(view)
     (shown,) = as_object(view)["risks"]
-    assert (shown["code"], shown["now"], shown["limit"]) == ("connections", 90, 97)
+    assert isinstance(shown, dict)
+    assert (shown["code"], shown["severity"]) == ("connections", "warning")
+    assert [(each["name"], each["value"]) for each in shown["evidence"]] == [("now", 90), ("limit", 97)]

@@ -77,7 +77,7 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
-    common |= {"temp_files", "pg_statio_user_indexes", "connections", *activity.SLOW}
+    common |= {"temp_files", "pg_statio_user_indexes", "connections", "prepared", *activity.SLOW}
     common |= {f"pg_stat_progress_{command}" for command in ("copy", "create_index", "vacuum")}
     return common.union(*(views for since, views in newer.items() if major >= since))
 
@@ -162,6 +162,7 @@ def test_busy_processors_are_not_measured_over_a_moment(database18: str) -> None
     assert [each is None for each in busy] == [False, True, False]
 
 
+@pytest.mark.part("rest")
 def test_processor_time_of_the_server_has_that_of_sessions_that_have_ended(database18: str) -> None:
     """A session computes, and ends before the second reading."""
     with sampling(database18) as sampler:
@@ -309,6 +310,7 @@ def test_intervals_are_those_of_the_clock(database18: str) -> None:
     assert seen[-1].counters
 
 
+@pytest.mark.part("rest")
 def test_statements_are_read_where_the_extension_is(new_server: Callable[..., EmbeddedServer], debian15: int) -> None:
     """Rows of those that were called meanwhile, their texts without literals."""
     server = new_server(debian15, shared_preload_libraries="pg_stat_statements")
@@ -401,6 +403,7 @@ def test_end_without_a_server_keeps_what_was_seen(database18: str) -> None:
         assert sampler.sample().interval_s <= time.monotonic() - began_s
 
 
+@pytest.mark.part("rest")
 def test_outage_is_reported_once(new_server: Callable[..., EmbeddedServer]) -> None:
     """However many ticks it lasts: a server that is away for ten minutes must not fill the terminal."""
     server = new_server()

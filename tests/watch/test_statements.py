@@ -97,6 +97,7 @@ def test_word_is_whatever_is_beyond_ascii() -> None:
     assert strip_literals(f"SELECT \N{GRINNING FACE}e'x\\', '{SECRET}'") == "SELECT \N{GRINNING FACE}e? ..."
 
 
+@pytest.mark.part("rest")
 def test_remembered_texts_have_a_bound_in_bytes() -> None:
     """A night of statements of 100 kB, each other than the last, must not take the watcher's machine."""
     clean = Cleaner()

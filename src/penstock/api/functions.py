@@ -292,11 +292,12 @@ def rejects(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[RejectCause]:
-    """Return why records of a load were rejected, the most frequent cause first. The load must be this role's.
+    """Return why records of a load were rejected, the most frequent cause first. The role must have run the load.
 
-    `load_id` is as in `retry`. With `file`, also write the rejected records to this file. If headers, dialects or
-    tables differ, write one file for each; their names are that of `file` with a number. Raises SourceError,
-    ServerError, TargetError.
+    `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. With
+    `file`, also write the rejected records to this file, which is replaced if it exists. If their headers, dialects or
+    tables differ, several files are written, such as bad.csv and bad-2.csv. Raises SourceError, ServerError,
+    TargetError.
     """
     with _open_ledger(to, options) as view:
         whole_id = view.find_rejecting(load_id)

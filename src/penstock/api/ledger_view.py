@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.changes.tables.look import find_missing
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import list_tables
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.closing import Closing
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadJob, LoadRules
@@ -94,7 +94,7 @@ class LedgerView(Closing):
     def server(self) -> ServerFacts:
         """Return the facts of the server that has the ledger."""
         with self._connect.borrow() as connection:
-            return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
+            return read_facts(self._connect, connection)
 
     def left_staging(self) -> list[LeftStaging]:
         """Return the staging tables that were left by loads that no longer run."""
@@ -160,7 +160,7 @@ class LedgerView(Closing):
     def find_newest(self, beginning: str) -> str:
         """Return the id of the load that `beginning` names; "latest" is this role's newest load, complete or not.
 
-        Raises TargetError if that load has failed before its first commit.
+        Raises TargetError if that load was removed from the ledger.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -184,9 +184,10 @@ class LedgerView(Closing):
         return found
 
     def find_unfinished(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is this role's newest load that can be resumed.
+        """Return the id of the only load, in any state, with an id that begins with `beginning`.
 
-        A load that no process is running now is preferred to one that is running.
+        "latest" is this role's newest load that can be resumed. Loads that no process is running now are preferred,
+        even if another is newer. Raises TargetError if there is no such load, or if several ids begin so.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -281,7 +282,12 @@ class LedgerView(Closing):
     def verify_table(
         self, into: TableName, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
     ) -> TableOutcome:
-        """Verify all loads together that have filled a table; with `values`, each value of each of them too."""
+        """Verify all loads of the ledger that have filled a table, together, and return what was found.
+
+        The rows of the table are counted, and held against what all loads have stored. With `values`, the files are
+        read again, and each value is compared. Raises TargetError if no load has filled the table, SourceError,
+        ServerError.
+        """
         from penstock.proof.together import verify_table  # noqa: PLC0415 (few callers need it)
 
         return verify_table(self._connect, into, ledger_schema=self._schema, values=values, on_progress=on_progress)

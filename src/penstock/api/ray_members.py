@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api.connect import connect_to
 from penstock.core.errors import LeftOutError, PenstockError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import Housekeeping, Request
 from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
@@ -39,7 +39,7 @@ class Stopped(Exception):
     """The command that started the members has asked them to stop."""
 
 
-@frozen
+@slotted
 class Order:
     """What a member loads, and how it connects. The repr shows no values, because one may be a password."""
 
@@ -65,7 +65,10 @@ def make_order(request: Request) -> Order:
 
 
 class RayMember:
-    """One member, in a process of Ray. Ray calls its methods in several threads."""
+    """The process that Ray starts on a node, which loads as one member of the load (--join).
+
+    Ray calls its methods in several threads.
+    """
 
     def __init__(self) -> None:
         self._is_stopped = threading.Event()

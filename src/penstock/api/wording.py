@@ -13,7 +13,7 @@ from dataclasses import Field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
-from penstock.core.values.options import COUNT, SESSIONS, find_option, option_fields
+from penstock.core.values.options import COUNT, SESSIONS, option_fields, option_of
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
@@ -62,7 +62,7 @@ def in_python(text: str, switches: Collection[str] = ()) -> str:
             return f"{name}=True{match['sign'] or ''}{match['value'] or ''}"
         if name not in OPTIONS:
             return match[0]
-        sign, value, option = match["sign"], match["value"], find_option(OPTIONS[name])
+        sign, value, option = match["sign"], match["value"], option_of(OPTIONS[name])
         assert option is not None
         if option.kind.metavar is None:
             return f"{name}={match['no'] is None}{sign or ''}{value or ''}"
@@ -82,7 +82,7 @@ def _arguments(command: str) -> str:
     words = iter(shlex.split(command))
     for word in words:
         name = word.removeprefix("--").replace("-", "_")
-        option = find_option(OPTIONS[name]) if name in OPTIONS and word.startswith("--") else None
+        option = option_of(OPTIONS[name]) if name in OPTIONS and word.startswith("--") else None
         if option is not None and option.kind.metavar is not None:
             given.setdefault(name, []).append(_literal(name, next(words)))
         elif word.startswith("--"):
@@ -93,7 +93,7 @@ def _arguments(command: str) -> str:
 
 
 def _literal(name: str, text: str) -> str:
-    option = find_option(OPTIONS[name])
+    option = option_of(OPTIONS[name])
     is_number = option is not None and option.kind in (COUNT, SESSIONS) and text.isdecimal()
     return text if is_number else json.dumps(text, ensure_ascii=False)
 

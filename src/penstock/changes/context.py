@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Changes and holds, read and written by the session that has their locks. A write is durable when it returns.
+    """Where changes and holds are kept, by the session that has their locks: a ledger, or tags of an AWS resource.
 
-    The argument `oid` is a table's OID, or SERVER. Methods raise ServerError, TargetError, AwsError.
+    A write is durable when it returns. The argument `oid` is a table's OID, or SERVER. Methods raise ServerError,
+    TargetError, AwsError.
     """
 
     @property
     def connection(self) -> Connection:
-        """Return the session."""
+        """Return the session that has the locks."""
 
     @property
     def schema(self) -> str:
@@ -49,7 +50,7 @@ class Store(Protocol):
         """Return the changes of a table or of the server; all changes if `oid` is None."""
 
     def read_holds(self, oid: int | None = None) -> list[Hold]:
-        """Return the holds on a table or the server, the oldest first; all holds if `oid` is None."""
+        """Return which loads and commands need the changes of a table or the server, the oldest first; None for all."""
 
     def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
         """Write a hold and changes, and remove the `stale` changes: all of this or nothing."""
@@ -99,7 +100,7 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object. If it had several steps, or parts attached to `name`, their seconds are added up."""
+        """Add a restored object with its seconds. Those of its later steps, and of parts of `name`, are added up."""
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
@@ -117,7 +118,7 @@ class Kind(Protocol):
     """A kind of change: how a change is restored, and how a repair describes it. Methods raise PenstockError."""
 
     def handles(self, change: Change) -> bool:
-        """Return whether a record is of this kind."""
+        """Return whether a record describes a change of this kind."""
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
         """Restore changes of one table or of the server, under its lock.
@@ -137,7 +138,7 @@ class Kind(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What is needed to make and restore changes."""
+    """What making and restoring changes needs: the store, the kinds of change, the clock, and where messages go."""
 
     # The store of changes. Its session has the locks.
     store: Store
@@ -219,9 +220,9 @@ class Context:
         )
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
-        """Return whether a running load needs a change of a table.
+        """Return whether a load that runs needs a change of a table to stay. The caller has the table's lock.
 
-        If so, add a message to `done`. The caller has the lock.
+        If so, add a message that names the load to `done`.
         """
         for hold in self.store.read_holds(oid):
             if not self.is_over(hold):
@@ -230,7 +231,7 @@ class Context:
         return False
 
     def say(self, text: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report the present activity."""
+        """Report what is being done now, and the progress of its parts."""
         if self.report is not None:
             self.report(text, steps)
 

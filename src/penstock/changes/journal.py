@@ -14,7 +14,7 @@ from penstock.changes.records import find_others
 from penstock.changes.tables.look import copied_record
 from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.changes.tables.kind import TableKind, TableRequest
@@ -32,9 +32,9 @@ class CannotRecord(TargetError):
 # ---------------------------------------------------------------- changed
 
 
-@frozen
+@slotted
 class ChangeRecords:
-    """The recorded changes, as they are before this load adds its own."""
+    """The changes of a table that are recorded before a load adds its own."""
 
     # The recorded changes of the table.
     before: Sequence[Change]
@@ -45,10 +45,10 @@ class ChangeRecords:
 
 
 def open_records(context: Context, request: TableRequest) -> ChangeRecords:
-    """Return the records. Write a hold on the table if other loads, or an earlier run of this one, have changed it.
+    """Return the recorded changes of a table. If there are any, write a hold of this load on the table.
 
-    The last load to end restores all changes of the table. The caller has the table's lock. Raises CannotRecord,
-    ServerError, TargetError.
+    They are those of other loads, or of an earlier run of this one. The last load to end restores all changes of the
+    table. The caller has the table's lock. Raises CannotRecord, ServerError, TargetError.
     """
     oid = request.table.oid
     others = [hold for hold in context.store.read_holds(oid) if hold.is_alive and hold.holder_id != request.load_id]

@@ -23,8 +23,8 @@ from psycopg.types.json import Jsonb
 from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.frozen import frozen
 from penstock.core.recorded import make_recorded, reading_record, to_json
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_one, fetch_rows, run_query
 from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
@@ -79,9 +79,10 @@ def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Cha
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
-    """Return the OIDs of loaded tables with a recorded change of a given table or of a foreign key that refers to it.
+    """Return the OIDs of the loaded tables with a recorded change that involves one of the tables `oids`.
 
-    Raises ServerError.
+    A change involves the loaded table, the table that has the changed object, such as a partition, and the table that
+    a foreign key references. `schema` is the ledger's. Records that came with a dump do not count. Raises ServerError.
     """
     wanted, changes = set(oids), read_changes(connection, schema)
     return {each.target_oid for each in changes if not each.is_copied and wanted & {each.target_oid, *each.relations}}
@@ -224,9 +225,9 @@ def read_time(connection: Connection) -> datetime:
 SERVER_DATABASE = "postgres"
 
 
-@frozen
+@slotted
 class TableStore:
-    """The ledger in a schema of the session's database, as a Store."""
+    """The Store in the tables of a ledger, in the schema and database of its session."""
 
     connection: Connection
     schema: str = "penstock"

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 from penstock.changes.records import read_time
 from penstock.changes.values import SERVER, Change, Hold, lock_of, server_change
 from penstock.core.connect.connection import Connection
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.server import ServerIdentity
 from penstock.ledger.locks import find_lock_holder
 
@@ -49,9 +49,9 @@ class Tags(Protocol):
         """Remove tags."""
 
 
-@frozen
+@slotted
 class TagStore:
-    """The tags of a resource, as a Store."""
+    """The Store in the tags of a resource of AWS."""
 
     # The session in which the holders' locks are looked up.
     connection: Connection
@@ -94,7 +94,7 @@ class TagStore:
 
 
 def hold_tags(hold: Hold) -> dict[str, str]:
-    """Return a hold as tags."""
+    """Return a hold as tags, by key."""
     until = "removed" if hold.stands and hold.until is None else _write_time(hold.until)
     words = {
         "by": hold.client,
@@ -107,7 +107,7 @@ def hold_tags(hold: Hold) -> dict[str, str]:
 
 
 def change_tags(changes: Sequence[Change]) -> dict[str, str]:
-    """Return changes as tags. An empty text represents None in a record."""
+    """Return changes as tags, by key. A tag cannot be null: an empty text stands for None in a record."""
     return {_change_key(change): _join({**change.record, "by": change.load_id}) for change in changes}
 
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SERVER = 0
 SERVER_NAME = TableName(schema=None, name="(the server)")
 
 
-@frozen
+@slotted
 class Change:
     """An index, constraint or property that a load has changed or is about to change, as the ledger records it."""
 
@@ -79,7 +79,7 @@ def lock_of(holder_id: str) -> str:
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
-@frozen
+@slotted
 class Hold:
     """A record that a load or a command still needs the changes of a table or of the server."""
 
@@ -110,7 +110,7 @@ class Hold:
         return self.pid is not None or self.stands
 
     def wants(self, change: Change) -> bool:
-        """Return whether the hold keeps a change from being restored."""
+        """Return whether a change must stay because the holder of this hold still needs it."""
         is_named = self.target_oid != SERVER or change.name in self.names
         return change.target_oid == self.target_oid and is_named
 
@@ -119,7 +119,7 @@ class Hold:
         return self.server is None or self.server.is_same(server)
 
 
-@frozen
+@slotted
 class Missing:
     """The names of indexes and keys that a table lacks because a rebuild failed."""
 
@@ -129,7 +129,7 @@ class Missing:
     why: str
 
 
-@frozen
+@slotted
 class IndexOrKey:
     """An index, key or foreign key in a plan."""
 
@@ -146,9 +146,9 @@ class IndexOrKey:
     is_of_partition: bool = False
 
 
-@frozen
+@slotted
 class IndexPlan:
-    """What is dropped while a table is loaded, and what is kept."""
+    """Which indexes, keys and foreign keys are dropped while a table is loaded, and which are kept and why."""
 
     # The reason for the decision about the whole table. Empty if the table has no indexes or keys.
     reason: str = ""
@@ -160,7 +160,7 @@ class IndexPlan:
     droppable: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class Rebuilt:
     """An index, key or other object that was restored, and how long that took."""
 
@@ -173,7 +173,7 @@ class Rebuilt:
 RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait", "keep", "refuse"]
 
 
-@frozen
+@slotted
 class RepairStep:
     """What a repair does with one object, and why.
 

@@ -372,8 +372,7 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
     if "--json" in arguments and not has_result():
         described = _describe(error)
         try:
-            warnings = [notice.as_item() for notice in shown_warnings()]
-            write_result({"state": "failed", "error": described, "warnings": warnings})
+            write_result({"state": "failed", "error": described, "warnings": shown_warnings()})
         except BrokenPipeError:
             return _leave_broken_pipe()
         except OutputError:

@@ -20,7 +20,7 @@ from penstock.cli.output import remember_target, show_warning
 from penstock.core.errors import PenstockError
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import NAMES, OptionError, find_option, option_fields, pick
+from penstock.core.values.options import NAMES, OptionError, option_fields, option_of, pick
 from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
         @wraps(command)
         def run(*args: Any, **given: Any) -> None:
             for field in fields:
-                option = find_option(field)
+                option = option_of(field)
                 if given[field.name] in (None, [], ()):
                     del given[field.name]
                 elif field.default is True:
@@ -181,12 +181,12 @@ def flags(field: Field[Any]) -> str:
 
 
 def _is_switch(field: Field[Any]) -> bool:
-    option = find_option(field)
+    option = option_of(field)
     return option is not None and option.kind.metavar is None
 
 
 def _annotate(field: Field[Any]) -> Any:
-    option = find_option(field)
+    option = option_of(field)
     assert option is not None
     kind = bool if option.kind.metavar is None else list[str] if option.kind.is_list else str
     shown = typer.Option(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.core.errors import PenstockError
 from penstock.core.values.job import TARGET_KINDS
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import Option, find_option, option_fields
+from penstock.core.values.options import Option, option_fields, option_of
 from penstock.core.words import hide_secrets, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def spell_as_keys(*, is_job_file: bool) -> None:
     _keys.clear()
     if is_job_file:
         fields = (field for kind in TARGET_KINDS for field in option_fields(kind).values())
-        _keys.update({field.name: option for field in fields if (option := find_option(field)) is not None})
+        _keys.update({field.name: option for field in fields if (option := option_of(field)) is not None})
 
 
 def complete_commands(text: str) -> str:
@@ -220,7 +220,7 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
 
 def compose_json(result: Mapping[str, object] | DataclassInstance) -> str:
     """Return a result as an object in JSON, with the number of its format."""
-    found = result if isinstance(result, Mapping) else _to_fields(result)
+    found = result if isinstance(result, Mapping) else to_fields(result)
     return json.dumps({"format": JSON_FORMAT, **found}, default=_to_json)
 
 
@@ -230,10 +230,11 @@ def _to_json(value: Any) -> object:
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, frozenset):
         return sorted(value)
-    return _to_fields(value)
+    return value.as_item() if isinstance(value, Notice) else to_fields(value)
 
 
-def _to_fields(value: DataclassInstance) -> dict[str, object]:
+def to_fields(value: DataclassInstance) -> dict[str, object]:
+    """Return the fields of a dataclass by name. Their values are unchanged."""
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 

@@ -19,7 +19,7 @@ from penstock.api.wording import OPTIONS
 from penstock.cli.main import app
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flags
 from penstock.cli.output import EXIT_CODES
-from penstock.core.values.options import find_option
+from penstock.core.values.options import option_of
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -159,7 +159,7 @@ def render_job_tables(text: str) -> str:
 
 
 def _key_row(field: Field[Any]) -> str:
-    option = find_option(field)
+    option = option_of(field)
     assert option is not None
     value = (option.kind.metavar or ("false" if field.default is True else "true or false")).replace("|", ", ")
     return f"| `{field.name}` | {value} | {_escape_cell(option.help)} | `{flags(field).replace('/', '`, `')}` |"
@@ -179,7 +179,7 @@ def render_keywords() -> str:
 
 
 def _keyword(field: Field[Any]) -> str:
-    option = find_option(field)
+    option = option_of(field)
     assert option is not None
     return f"    {field.name}: {option.kind.hint}{' | None' if field.default is None else ''}"
 

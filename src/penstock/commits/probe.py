@@ -11,15 +11,15 @@ from penstock.core.checks import check_standby
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
-from penstock.core.values.finding import refuse
+from penstock.core.slotted import slotted
+from penstock.core.values.diagnosis import refuse
 
 _COMMITS = 100
 _ROUND_TRIPS = 20
 _LONGEST_S = 10.0
 
 
-@frozen
+@slotted
 class CommitTimes:
     """The result of timing small commits."""
 

@@ -1,6 +1,7 @@
-"""The checks that refuse a load: each takes facts and returns a finding, or None if the load is possible. Pure.
+"""The checks that refuse a load: each takes facts and returns a diagnosis, or None if the load is possible. Pure.
 
-doctor shows the findings. Plans and loads raise them as errors, with the same words (`refuse`, core/values/server.py).
+doctor shows the diagnoses. Plans and loads raise them as errors, with the same words (`refuse` of
+core/values/diagnosis.py).
 The argument `deed` is the refused action. It completes the message "cannot ...".
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.values.finding import Finding, refusal, warning
+from penstock.core.values.diagnosis import Diagnosis, refusal, warning
 from penstock.core.values.names import init_command, quote_name, quote_table, upgrade_command
 from penstock.core.values.server import DSQL_LOADER, Distributed, LedgerRights, PoolerFacts, ServerFacts
 
@@ -25,7 +26,7 @@ NEWEST_TESTED_MAJOR = 19
 MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of the role or the database."
 
 
-def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Finding]:
+def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Diagnosis]:
     """Yield the findings about the server that make every load into it impossible."""
     checks = (
         check_version(server),
@@ -36,7 +37,7 @@ def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Itera
     yield from filter(None, checks)
 
 
-def check_version(server: ServerFacts) -> Finding | None:
+def check_version(server: ServerFacts) -> Diagnosis | None:
     """Refuse a server that is too old."""
     if server.major >= OLDEST_MAJOR:
         return None
@@ -53,7 +54,7 @@ _OWN_LOADERS: Mapping[Distributed, tuple[str, str]] = {
 }
 
 
-def check_distributed(server: ServerFacts) -> Finding | None:
+def check_distributed(server: ServerFacts) -> Diagnosis | None:
     """Refuse an Aurora that distributes its rows: penstock's ledger needs transactions and locks of one server."""
     if server.distributed is None:
         return None
@@ -61,7 +62,7 @@ def check_distributed(server: ServerFacts) -> Finding | None:
     return refusal("server", f"cannot load into {name}", loader)
 
 
-def warn_of_version(server: ServerFacts) -> Finding | None:
+def warn_of_version(server: ServerFacts) -> Diagnosis | None:
     """Warn of a server that is newer than the newest version that was tested."""
     if server.major <= NEWEST_TESTED_MAJOR:
         return None
@@ -73,7 +74,7 @@ def warn_of_version(server: ServerFacts) -> Finding | None:
     )
 
 
-def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Finding | None:
+def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Diagnosis | None:
     """Refuse a standby. `receiver` shows which server is its primary."""
     if not is_in_recovery:
         return None
@@ -84,7 +85,7 @@ def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receive
     return refusal("server", f"cannot {deed} on a standby", remedy)
 
 
-def check_connections(server: ServerFacts) -> Finding | None:
+def check_connections(server: ServerFacts) -> Diagnosis | None:
     """Refuse a server that accepts no further connection of the role."""
     if server.free_connections >= 1:
         return None
@@ -96,7 +97,7 @@ def check_connections(server: ServerFacts) -> Finding | None:
     )
 
 
-def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Finding | None:
+def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Diagnosis | None:
     """Refuse a connection pooler, which may give each transaction to another session."""
     if pooler is None:
         return None
@@ -110,7 +111,7 @@ def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Finding | No
     )
 
 
-def check_read_only(is_read_only: bool, deed: str = "load") -> Finding | None:
+def check_read_only(is_read_only: bool, deed: str = "load") -> Diagnosis | None:
     """Refuse a connection whose transactions are read-only by default."""
     if not is_read_only:
         return None
@@ -122,7 +123,7 @@ def check_read_only(is_read_only: bool, deed: str = "load") -> Finding | None:
     )
 
 
-def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
+def check_ledger_creation(rights: LedgerRights, schema: str) -> Diagnosis | None:
     """Refuse a role that may not create the ledger's tables."""
     if rights.may_create:
         return None
@@ -136,7 +137,7 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Finding | None:
     )
 
 
-def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> Finding | None:
+def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> Diagnosis | None:
     """Refuse to create or upgrade the ledger if there are publications for all tables, whose names are `names`.
 
     These publications would publish the ledger's tables, which the subscribers lack. `upgraded` is the schema of the
@@ -161,7 +162,7 @@ def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> 
     )
 
 
-def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: int, newest: int) -> Finding | None:
+def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: int, newest: int) -> Diagnosis | None:
     """Refuse a role that may not upgrade the ledger from `version` to `newest`."""
     if rights.may_upgrade:
         return None
@@ -175,7 +176,7 @@ def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: 
     )
 
 
-def check_staging_right(rights: LedgerRights, schema: str) -> Finding | None:
+def check_staging_right(rights: LedgerRights, schema: str) -> Diagnosis | None:
     """Refuse a role that may not create a staging table in the ledger's schema."""
     if rights.may_create:
         return None
@@ -187,7 +188,7 @@ def check_staging_right(rights: LedgerRights, schema: str) -> Finding | None:
     )
 
 
-def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | None:
+def check_table(name: TableName, *, exists: bool, creates: bool) -> Diagnosis | None:
     """Refuse a table that does not exist, unless the load creates it."""
     if exists or creates:
         return None
@@ -199,7 +200,7 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Finding | No
     )
 
 
-def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
+def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> Diagnosis | None:
     """Refuse a role that lacks INSERT on a column that the load fills."""
     denied = ", ".join(quote_name(name) for name in table.denied_columns if name in filled)
     if not denied:
@@ -212,7 +213,7 @@ def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> F
     )
 
 
-def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Finding | None:
+def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Diagnosis | None:
     """Refuse a role that may not use the sequence that gives a column its default.
 
     The columns in `filled` are not checked: the load gives them values, so their defaults are not used.

@@ -35,5 +35,5 @@ def log_notice(text: str) -> None:
 
 
 def log_warning(notice: Notice) -> None:
-    """Log a warning with its file, line and column."""
+    """Log a warning with its file, line and column, at level WARNING."""
     _log.warning("%s", hide_secrets(notice.message + ("" if notice.location is None else f" ({notice.location[:-1]})")))

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class FileLocation:
     """The place of an error in a source."""
 

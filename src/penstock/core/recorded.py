@@ -21,7 +21,7 @@ _Made = TypeVar("_Made", bound="DataclassInstance")
 
 
 class UnknownPart(Exception):
-    """A part of a record is unknown to this version; the text names it."""
+    """A part of a record, such as an option of a job, is unknown to this version of penstock. The text names it."""
 
 
 @contextmanager

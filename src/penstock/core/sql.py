@@ -22,7 +22,7 @@ from psycopg.rows import class_row, kwargs_row, tuple_row
 from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.core.connect.connection import Connection
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -104,7 +104,7 @@ def split_statements(text: str) -> list[str]:
     return [each.strip() for each in _COMMENT.sub("", text).split(";\n") if each.strip()]
 
 
-@frozen
+@slotted
 class NameRow:
     """The row of a query with a single column."""
 
@@ -151,7 +151,11 @@ def run_query(
 
 
 def fetch_rows(connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object) -> list[Row]:
-    """Run a named query and return its rows. Each column becomes the field, or the argument, of the same name."""
+    """Run the query of a .sql file, and return each row as what `row_type` makes of it.
+
+    `query` names the file: "temp/place" is temp/sql/place.sql. Each column is passed to `row_type` as the argument of
+    the same name. `parameters` are the values of the file's psql variables. Raises psycopg.Error.
+    """
     return send_query(connection, query, row_type, **parameters)()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
 
 
-@frozen
+@slotted
 class BatchPlan:
     """How records are divided among transactions and statements.
 
@@ -36,7 +36,7 @@ class BatchPlan:
     silence_s: float = 1.0
 
 
-@frozen
+@slotted
 class LoadTuning:
     """The limits of a load: the sizes from which a step is worth its cost, and how long the load waits."""
 

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from textwrap import wrap
 from typing import Final
 
 # Matches the user and password of a URL. In a PostgreSQL URI they may contain slashes, because people forget to encode
@@ -24,6 +25,9 @@ _NAMED = re.compile(
     r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,
 )
+
+# The width of text for people. On a terminal it is the maximum width, because longer lines are hard to read.
+WIDTH = 110
 
 
 def hide_secrets(text: str) -> str:
@@ -213,3 +217,16 @@ def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str 
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
     return [indent + "  ".join(map(pad, row, widths, align)).rstrip() for row in rows]
+
+
+def hang(head: str, text: str, width: int = WIDTH) -> list[str]:
+    """Return a text as lines behind a head. The second line and those behind it begin where the text does.
+
+    >>> hang("do  ", "VACUUM orders at night.", 20)
+    ['do  VACUUM orders at', '    night.']
+    """
+    indent = " " * len(head)
+    lines = [
+        line for part in text.splitlines() for line in wrap(part, max(width - len(head), 20), break_on_hyphens=False)
+    ]
+    return [f"{indent if number else head}{line}" for number, line in enumerate(lines or [""])]

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.watch.holders import read_int
 from penstock.watch.rates import Rates, RatesMeter
@@ -126,7 +126,7 @@ LEAST_SAMPLES = 20
 _CLEARLY_MORE = 1.5
 
 
-@frozen
+@slotted
 class Committer:
     """An application that writes. A field is None if there are too few samples to know it."""
 
@@ -169,7 +169,7 @@ class Committer:
         return max(1, bend if self.bulk_rows is None else min(bend, self.bulk_rows))
 
 
-@frozen
+@slotted
 class CommitReport:
     """The commits in a run of samples."""
 
@@ -275,7 +275,7 @@ def is_hidden(session: SessionSample) -> bool:
     return session.backend_type is None and session.database is not None
 
 
-@frozen
+@slotted
 class _Counted:
     """The number of an application's commits within the samples, and of rows per commit. None means not known."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -13,18 +12,16 @@ import typer
 
 from penstock.cli.options import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
+from penstock.core.diagnoses import describe_diagnosis
 from penstock.core.errors import UsageError
 from penstock.core.units import format_count, format_duration
 from penstock.core.words import line_up
-from penstock.watch.risks import describe_risk
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.diagnose.examination import Findings
-    from penstock.diagnose.values import Diagnosis
-    from penstock.watch.risks import Risk
     from penstock.watch.values import Recording
 
-_WIDTH = 110
 _CANNOT_TELL = (
     "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
     "What follows is of its own sessions alone. As a superuser: GRANT pg_read_all_stats TO the role, and record again.",
@@ -127,7 +124,8 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     if found.hides_sessions:
         lines += ["", *_CANNOT_TELL]
     for rank, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
-        lines += ["", *_describe(rank, diagnosis)]
+        sure = "" if diagnosis.confidence == "too few samples" else f", confidence {diagnosis.confidence}"
+        lines += ["", f"{rank}  {diagnosis.code}{sure}", *describe_diagnosis(diagnosis, "   ")]
     if len(diagnoses) > _SHOWN:
         lines += ["", f"{len(diagnoses) - _SHOWN} more: --json"]
     if not diagnoses:
@@ -138,25 +136,8 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     return lines + describe_risks(found.risks)
 
 
-def describe_risks(risks: Sequence[Risk]) -> list[str]:
+def describe_risks(risks: Sequence[Diagnosis]) -> list[str]:
     """Return a block with the risks that no session waits for yet; no lines if there are none."""
     lines = ["", "Nobody waits for this yet:"] if risks else []
-    for risk in risks:
-        lines += [*_wrap(describe_risk(risk), "   ", "     "), *_wrap(risk.remedy, "     do  ", " " * 9)]
-    return lines
-
-
-def _describe(rank: int, diagnosis: Diagnosis) -> list[str]:
-    sure = "" if diagnosis.confidence == "too few samples" else f", confidence {diagnosis.confidence}"
-    texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
-    numbers = [(number.name, f"{number.value:,.2f}", number.unit) for number in diagnosis.evidence]
-    return [
-        f"{rank}  {diagnosis.code}{sure}",
-        *_wrap(diagnosis.claim, "   ", "   "),
-        *line_up(numbers, align="<><", indent="     "),
-        *(line for name, text in texts for line in _wrap(text, f"   {name:7}", " " * 10)),
-    ]
-
-
-def _wrap(text: str, first: str, others: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
+    width = max((len(risk.code) for risk in risks), default=0)
+    return lines + [line for risk in risks for line in describe_diagnosis(risk, f"   {risk.code:{width}}  ")]

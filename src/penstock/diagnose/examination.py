@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.autovacuum import Autovacuum
 from penstock.diagnose.rules.background import CommitWaits, InternalLocks, IoWaits, StandbysBehind, WalWrites
@@ -25,8 +25,7 @@ from penstock.watch.waits import Activity, ActivityMeter, find_moments
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
-    from penstock.diagnose.values import Diagnosis
-    from penstock.watch.risks import Risk
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Recording, RecordingHeader, Sample
 
 
@@ -64,7 +63,7 @@ _EFFECTS = {
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
 
-@frozen
+@slotted
 class Findings:
     """What limits the workload, with the share of time of each limit, and all waits."""
 
@@ -73,7 +72,7 @@ class Findings:
     # Whether there were sessions of other roles whose activity this role may not see.
     hides_sessions: bool
     # What will stop the server, although no session waits for it yet.
-    risks: tuple[Risk, ...] = ()
+    risks: tuple[Diagnosis, ...] = ()
 
 
 class Examination:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadCounts
+from penstock.core.values.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.diagnose.examination import REMARKS, Findings, rank
 from penstock.diagnose.rules.advice import Advice
 from penstock.diagnose.rules.case import FEWEST_SAMPLES, number
-from penstock.diagnose.values import Confidence, Diagnosis, Evidence, RemedySentence, write_remedy
+from penstock.diagnose.values import RemedySentence, write_remedy
 from penstock.watch.waits import CPU
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ OF_STEPS = {"changes": "load-indexes", "upkeep": "load-upkeep", "store": "load-s
 _SAYS_WHY = frozenset({"load-server-cpu", "load-few-sessions", "load-network", "load-foreign-keys", "load-triggers"})
 
 
-@frozen
+@slotted
 class LoadCase:
     """A load's counts, and its samples."""
 

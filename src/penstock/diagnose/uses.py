@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.device import (
     RDS_METRICS,
     CounterRow,
@@ -40,7 +40,7 @@ _WORTH = 0.1
 _MOST_GAIN = 20
 
 
-@frozen
+@slotted
 class WorkloadIo:
     """The I/O of a workload in a period."""
 
@@ -60,7 +60,7 @@ class WorkloadIo:
             object.__setattr__(self, "least_s", self.elapsed_s)
 
 
-@frozen
+@slotted
 class Demand:
     """A workload's use of its storage."""
 

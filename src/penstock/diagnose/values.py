@@ -1,54 +1,16 @@
-"""A diagnosis with its evidence and its remedies. A remedy names only options that the user can still choose."""
+"""The remedies of diagnoses. A remedy names only options that the user can still choose."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from string import Formatter
-from typing import TYPE_CHECKING, Final, Literal
-
-from penstock.core.frozen import frozen
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadConditions
 
-Confidence = Literal["too few samples", "low", "medium", "high"]
-
-
-@frozen
-class Evidence:
-    """A number that supports a diagnosis: its name, its value, and its unit."""
-
-    name: str
-    value: float
-    unit: str
-
-
-@frozen
-class Diagnosis:
-    """One thing that limits a workload."""
-
-    # The code stays the same between releases.
-    code: str
-    claim: str
-    # The share of the active sessions' time that this limit costs, from 0 to 1.
-    share: float
-    evidence: tuple[Evidence, ...]
-    samples: int
-    confidence: Confidence
-    remedy: str
-    # How to see that the remedy has worked.
-    proof: str
-    # The source of the rule.
-    source: str
-
-    @property
-    def verdict(self) -> str:
-        """Return the claim for a verdict. If there are no samples, the words "by counts alone" are added."""
-        return self.claim if self.samples else f"{self.claim} (by counts alone)"
-
-
-# How a remedy names each choice of a user. `find_choices` decides which choices a load has.
+# How a remedy names each choice of a user. `list_choices` decides which choices a load has.
 CHOICES: Final[Mapping[str, str]] = {
     "rebuild": "--indexes rebuild",
     "rebuild_keys": "--indexes rebuild",

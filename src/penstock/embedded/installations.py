@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import LabError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.embedded.users import ServerUser
@@ -37,7 +37,7 @@ SYSTEM_PATTERNS = (
 _VERSION_TIMEOUT_S = 30
 
 
-@frozen
+@slotted
 class Installation:
     """One PostgreSQL installation: the folder of its programs, its major version, and where it was found."""
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
 from penstock.core.owned import open_own_folder
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.embedded.installations import Installation
@@ -88,7 +88,7 @@ class ClusterFiles:
         return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
 
 
-@frozen
+@slotted
 class ServerSpec:
     """What an embedded server is created and started with."""
 
@@ -106,9 +106,10 @@ class ServerSpec:
 
 @contextmanager
 def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
-    """Turn an error of the file system, such as a full or read-only disk, into LabError.
+    """Turn an OSError in the block, such as a full or read-only disk, into LabError.
 
-    A home that is a symbolic link or another user's is such an error: its server would be that user's.
+    Raises LabError before the block if the home directory of the embedded server is a symbolic link or belongs to
+    another user, who could replace the server's files.
     """
     try:
         if files.home.exists():

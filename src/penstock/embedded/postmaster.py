@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 _POLL_S = 0.05
 
@@ -22,7 +22,7 @@ _ANSWER_TIMEOUT_S = 5
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
-@frozen
+@slotted
 class Postmaster:
     """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h)."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.embedded.installations import Installation, default_installation, installation_at
 from penstock.embedded.layout import (
     DEFAULT_SETTINGS,
@@ -53,7 +53,7 @@ _LIBPQ_TARGET_VARIABLES = (
 )
 
 
-@frozen
+@slotted
 class ServerStatus:
     """The state of an embedded server."""
 

@@ -12,14 +12,14 @@ import stat
 from pathlib import Path
 
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # The accounts that can run servers, the preferred one first. Packages create `postgres` for this purpose, and `nobody`
 # exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")
 
 
-@frozen
+@slotted
 class ServerUser:
     """An account of this machine."""
 

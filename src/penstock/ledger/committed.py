@@ -46,7 +46,7 @@ def read_coverage(
 
 
 class OtherObject(NamedTuple):
-    """An object of a load that this process does not list. `target_oid` is None if the table does not exist."""
+    """An object of a load that is not among this process's sources. `target_oid` is None if no such table exists."""
 
     number: int
     uri: str
@@ -60,7 +60,7 @@ def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequ
 
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
-    """Return the rows of the ledger about the committed ranges of one object. Raises ServerError."""
+    """Return what transactions have committed of one object, a row of table ranges each. Raises ServerError."""
     query = compose_query(
         "SELECT object AS object_number, start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
         " FROM ONLY {ranges} WHERE load = %s AND object = %s ORDER BY start",
@@ -75,9 +75,9 @@ def _make_range(*, ranges: str, **fields: Any) -> CommittedRange:
 
 
 def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
-    """Record that an object ends at `end`: the range that ends there contains the object's last record.
+    """Record where an object ends: `end` is the end of its last record, None if that record is not committed yet.
 
-    If `end` is None, the last record is not committed yet. Raises ServerError.
+    The unit is that of the object's ranges: decompressed bytes, or rows of a columnar file. Raises ServerError.
     """
     query = compose_query(
         "UPDATE ONLY {ranges} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false)"
@@ -101,7 +101,7 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 
 
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
-    """Return the statement that records the ranges which its transaction commits.
+    """Return the statement that records which ranges of objects its transaction commits.
 
     The statement locks the objects' rows, as a foreign key would: a session that removes an object waits for this
     transaction, and then sees the ranges. If an object is no longer part of the load, the statement fails
@@ -123,13 +123,16 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
 
 
 def lacks_object(report: ServerReport, schema: str) -> bool:
-    """Return whether a transaction failed because the load no longer has an object whose ranges it records."""
+    """Return whether an error of the server means that the ledger no longer has an object of the load.
+
+    A transaction that records committed ranges of such an object fails, because the object's number is null.
+    """
     found = (report.sqlstate, report.schema, report.table, report.column)
     return found == (NOT_NULL_VIOLATION, schema, "ranges", "object")
 
 
 def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:
-    """Return the statements that record an object which its transaction commits as a whole."""
+    """Return the statements that record that their transaction commits a whole object, which the server imports."""
     whole = CommittedRange(
         object_number=number,
         start=0,

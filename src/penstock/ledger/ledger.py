@@ -40,10 +40,7 @@ _LOCK_TIMEOUT = "1s"
 
 
 class Ledger:
-    """The ledger of one schema.
-
-    Methods raise ServerError and TargetError. The methods need the privileges that rights.py grants.
-    """
+    """The ledger in one schema. Methods raise ServerError, TargetError, and need the rights that rights.py grants."""
 
     def __init__(self, schema: str = "penstock") -> None:
         self.schema = schema
@@ -53,10 +50,10 @@ class Ledger:
         self._prepare(connection, look_for_ledger(connection, self.schema)(), is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Create or upgrade the ledger if necessary, and take the load's lock.
+        """Create or upgrade the ledger if necessary, and take the advisory lock of a load.
 
-        Takes one round trip if the ledger is up to date. This does the same as `ensure` followed by locks.try_lock with
-        `lock`. Returns False if another session has the lock.
+        Return False if another session has the lock. `lock` is the argument of locks.try_lock. If the ledger is up to
+        date, this takes one round trip.
         """
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
@@ -73,9 +70,9 @@ class Ledger:
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
     ) -> LedgerFindings:
-        """Return the records of the ledger that matter for a load that is about to begin.
+        """Return what the ledger has recorded of a load that is about to begin, and of its objects in other loads.
 
-        `lock` is the argument of locks.try_lock.
+        `identity` is the digest of the job (loading/plan/identity.py), and `lock` the argument of locks.try_lock.
         """
         return look_up(connection, self.schema, identity, objects, lock=lock)
 
@@ -186,7 +183,7 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True, member=int(member[0]))
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
-        """Update identity, meaning and table oids of a claimed load that was recorded in another database."""
+        """Give a claimed load that came with a dump the identity, the meaning and the table OIDs of this database."""
         load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
         with in_transaction(connection, "recording the oids of the load's tables"):
             self.hold_claim(connection, claim)
@@ -203,7 +200,10 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> bool:
-        """Add objects to a load that has begun. If `begin` would return None, add none and return False."""
+        """Add objects to a load that has begun. Return False, and add none, if another load has one of `unshared`.
+
+        The arguments are those of `begin`.
+        """
         values = _with_seen(objects, unshared, {*seen, claim.load_id})
         with translate_errors("recording objects"):
             with at_once(connection):
@@ -212,7 +212,11 @@ class Ledger:
             return added.rowcount == len(objects)
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
-        """Remove objects from a claimed load. Raises TargetError, and removes none, if a record of one is committed."""
+        """Remove the objects with these numbers from a claimed load.
+
+        Raises TakenOverError, and removes none, if the load has committed any of their records, if it does not have one
+        of the objects, or if another process has claimed it. Also raises ServerError.
+        """
         lock = self._compose("SELECT FROM ONLY {objects} WHERE load = %s AND number = ANY (%s) FOR UPDATE")
         query = self._compose(
             "DELETE FROM ONLY {objects} AS o WHERE o.load = %s AND o.number = ANY (%s)"
@@ -234,10 +238,11 @@ class Ledger:
         planned: Sequence[UnreadableObject],
         found: Mapping[int, UnreadableObject],
     ) -> None:
-        """Record, durably, which objects of a claimed load cannot be read, and remove those without committed records.
+        """Record which objects of a claimed load cannot be read, and remove those of which no record is committed.
 
-        `planned` are objects that were never added to the load. `found` are objects of the load, by number. Both are
-        recorded in the load's meaning, where they replace those of an earlier run.
+        `planned` are objects that were never added to the load. `found` are objects of the load, by number. Both
+        replace the unreadable objects that an earlier run has recorded in loads.meaning. The commit waits for the disk
+        and for synchronous standbys. Raises TakenOverError if another process has claimed the load, ServerError.
         """
         remove = self._compose(
             "DELETE FROM ONLY {objects} AS o WHERE o.load = %(load)s AND o.number = ANY (%(numbers)s)"
@@ -257,7 +262,7 @@ class Ledger:
             connection.execute(note, values)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
-        """Record the object's present version, with which the load continues."""
+        """Record the version (size, time or ETag) that an object has now, with which the load continues."""
         query = self._compose(
             "UPDATE ONLY {objects} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
         )
@@ -265,10 +270,7 @@ class Ledger:
             connection.execute(query, [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number])
 
     def fence(self, claim: Claim) -> sql.Composed:
-        """Return the query with which every loading transaction begins.
-
-        If it returns no row, the load was taken over.
-        """
+        """Return the query with which a transaction of a load begins. If it returns no row, the load was taken over."""
         return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
 
     def _fence_steps(self, claim: Claim) -> sql.Composed:
@@ -280,13 +282,13 @@ class Ledger:
         )
 
     def hold_claim(self, connection: Connection, claim: Claim) -> None:
-        """Lock a load's row for the rest of the transaction; raise TargetError if the load was taken over."""
+        """Lock a load's row for the rest of the transaction. Raises TakenOverError if the load was taken over."""
         with translate_errors("reading the load"):
             if connection.execute(self._fence_steps(claim)).fetchone() is None:
                 raise taken_over(claim.load_id)
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
-        """Raise TargetError if a load was taken over or removed."""
+        """Raise TakenOverError if a load was taken over or removed."""
         query = self._compose("SELECT epoch FROM ONLY {loads} WHERE id = %s")
         with translate_errors("reading the load"):
             row = connection.execute(query, [claim.load_id]).fetchone()
@@ -296,7 +298,7 @@ class Ledger:
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed.
 
-        An earlier load of the role then has a note of it, so that `latest` does not mean an older one unnoticed.
+        The role's load before it then has a note of that, so that the word `latest` does not silently mean that load.
         """
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
         query = self._compose(
@@ -309,7 +311,7 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
             if removed is not None:
-                run_query(connection, "ledger/note_failed", ledger=self.schema, load=claim.load_id, event=removed[0])
+                run_query(connection, "ledger/note_removed", ledger=self.schema, load=claim.load_id, event=removed[0])
         return removed is not None
 
     def _compose(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
@@ -394,7 +396,7 @@ def _finished(ledger: Ledger, claim: Claim) -> dict[str, object]:
 
 
 def commit_durably() -> sql.Composed:
-    """Return the statements that make a loading transaction durable when it is committed."""
+    """Return the statements with which the commit of a transaction waits for the disk and for synchronous standbys."""
     return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(BE_DURABLE))
 
 

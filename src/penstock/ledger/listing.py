@@ -11,7 +11,7 @@ from penstock.core.catalogue.catalog import find_table
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.sql import fetch_rows, run_query
+from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.names import parse_table_name
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
@@ -61,8 +61,8 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
 def find_newest(connection: Connection, schema: str, *, resumable: bool = False) -> str | None:
     """Return the id of this role's newest load, or of its newest that can be resumed, None if it has none.
 
-    The order is that of the ledger's events. Raises TargetError if a load after the newest has failed before its first
-    commit, ServerError.
+    The order is that of the ledger's events. Raises TargetError if a load after the newest was removed from the ledger,
+    so that no command that is run twice means an older one unnoticed, and ServerError.
     """
     if not has_ledger(connection, schema):
         return None
@@ -73,8 +73,8 @@ def find_newest(connection: Connection, schema: str, *, resumable: bool = False)
     load_id, failed = str(row[0]), row[1]
     if failed is not None and not resumable:
         raise TargetError(
-            f"the newest load, {failed}, failed before its first commit",
-            detail="It has stored nothing, and the ledger does not have it any more.",
+            f"the newest load, {failed}, is not in the ledger any more",
+            detail="It failed before its first commit, or was undone or forgotten.",
             hint=f"The one before is load {load_id}.",
         )
     return load_id
@@ -87,7 +87,7 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-    """Remove a load from the ledger, drop the tables created for it, and return how many of its rows stay in tables.
+    """Remove a load and its staging and replacement tables. Return how many of its rows stay in each target.
 
     Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
     Raises ServerError.
@@ -97,14 +97,22 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         staying = find_staying(connection, schema, load_id)
         if staying and not keeps_rows:
             raise _has_rows(load_id, staying)
-        for landing in read_landings(connection, schema, load_id).values():
-            drop_landing(connection, schema, landing, load_id=load_id, role=rights.owner)
-        connection.execute(compose_query("DELETE FROM ONLY {loads} WHERE id = %s", schema), [load_id])
+        remove_load(connection, schema, rights)
     return staying
 
 
+def remove_load(connection: Connection, schema: str, rights: LoadRights) -> None:
+    """Remove a load that `hold_load` holds from the ledger, and drop the tables created for it. Raises ServerError."""
+    for landing in read_landings(connection, schema, rights.load_id).values():
+        drop_landing(connection, schema, landing, load_id=rights.load_id, role=rights.owner)
+    delete = "DELETE FROM ONLY {loads} WHERE id = %s RETURNING coalesce(begin_event, event)"
+    with translate_errors("removing the load from the ledger"):
+        (event,) = fetch_one(connection, compose_query(delete, schema), [rights.load_id])
+        run_query(connection, "ledger/note_removed", ledger=schema, load=rights.load_id, event=event)
+
+
 def hold_load(connection: Connection, schema: str, load_id: str, what: Deed) -> LoadRights:
-    """Keep every process from committing rows of a load until the caller's transaction ends, and return its rights.
+    """Keep every process from committing rows of a load until the caller's transaction ends. Return the rights on it.
 
     Raises TargetError if the load is running, or if it is another role's load. Raises ServerError.
     """
@@ -129,15 +137,12 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
     return TargetError(
         f"load {load_id} has rows in its table",
         detail=f"Committed rows: {places}. Without the ledger the same sources would be loaded a second time.",
-        hint=f"penstock undo {load_id} removes both. With --keep-rows the rows stay.",
+        hint=f"penstock undo {load_id} --plan says whether undo removes both. With --keep-rows the rows stay.",
     )
 
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
-    """Raise TargetError if a process is running a load.
-
-    Otherwise keep others from running it until the transaction ends.
-    """
+    """Raise TargetError if a process runs a load; otherwise keep others from running it until the transaction ends."""
     query = compose_query("SELECT lock_key FROM ONLY {loads} WHERE id = %s", schema)
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])

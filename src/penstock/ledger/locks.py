@@ -18,12 +18,12 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from penstock.core.catalogue.lock_watch import find_limit_s
+from penstock.core.catalogue.lock_watch import read_limit_s
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import END_HOLDERS, translate_errors
+from penstock.core.connect.errors import explain_end, translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 
 TABLES: Final = frozenset(("changes", "claims", "holds", "loads", "members", "objects", "ranges", "rejects", "targets"))
@@ -79,17 +79,19 @@ def try_lock_here(connection: Connection, identity: str) -> bool:
         return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
 
 
-@frozen
+@slotted
 class LockHolder:
     """The row of lock_holder.sql: a backend that has an advisory lock."""
 
     pid: int | None
+    # The name of a prepared transaction, None if the holder is a backend.
+    gid: str | None
     role: str | None
     # Whether the backend cannot be one of penstock's.
     is_stranger: bool
 
     def __str__(self) -> str:
-        who = "a prepared transaction" if self.pid is None else f"backend {self.pid}"
+        who = f'prepared transaction "{self.gid}"' if self.pid is None else f"backend {self.pid}"
         return who if self.role is None else f"{who}, user {self.role}"
 
 
@@ -109,10 +111,11 @@ def _find_holder(connection: Connection, schema: str, keys: tuple[int, int, int]
 
 
 class LockPatience:
-    """The wait for one advisory lock that is tried again and again.
+    """The wait for one advisory lock. The caller tries the lock again and again, and calls `look` between the tries.
 
-    Another load may have the lock for hours, and is waited for. Any role that may connect can take the lock too: a wait
-    for such a stranger ends as the wait for any other lock does.
+    A wait for another load has no limit, because a load may have the lock for hours. But any role that may connect can
+    take the lock. If the holder cannot be a load, `look` raises ServerError after the seconds that `find_limit_s`
+    returns, as for any other lock.
     """
 
     def __init__(
@@ -134,14 +137,14 @@ class LockPatience:
     def look(self) -> LockHolder | None:
         """Return who has the lock. Raises ServerError if a stranger has it and the time for waits is over."""
         holder = _find_holder(self._connection, self._schema, self._keys)
-        now_s, limit_s = self._clock(), find_limit_s(self._connection)
+        now_s, limit_s = self._clock(), read_limit_s(self._connection)
         if holder is None or not holder.is_stranger or self._since_s is None:
             self._since_s = now_s
         elif now_s - self._since_s >= limit_s:
             raise ServerError(
                 f"could not get a lock within {limit_s:g} s",
                 detail=f"It is held by {holder}, which may not write to the ledger.",
-                hint=END_HOLDERS,
+                hint=explain_end(() if holder.gid is None else [holder.gid]),
                 sqlstate=LOCK_NOT_AVAILABLE,
             )
         return holder
@@ -156,14 +159,20 @@ def find_workers(connection: Connection, load_id: str, *, member: int | None = N
 
 
 def mark(load_id: str) -> sql.Composed:
-    """Return the SQL expression that marks the backend as one that runs a load, until its transaction ends."""
+    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a load.
+
+    The lock ends with the transaction.
+    """
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
     )
 
 
 def mark_member(load_id: str, member: int | None) -> sql.Composed:
-    """Return the SQL expression that marks the backend as one of a member, until its transaction ends."""
+    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a member.
+
+    The lock ends with the transaction.
+    """
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MEMBER), sql.Literal(_member_key(load_id, member or 0))
     )
@@ -177,9 +186,9 @@ def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
 
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
-    """Take the lock for changing a table's indexes, keys and triggers for this session.
+    """Take the advisory lock for changing a table's indexes, keys and triggers. Return False if another session has it.
 
-    Returns False if another session has it. Raises ServerError.
+    The lock ends with the session. Raises ServerError.
     """
     with translate_errors("locking a table's indexes, keys and triggers"):
         query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"
@@ -187,7 +196,7 @@ def try_shape_lock(connection: Connection, target_oid: int) -> bool:
 
 
 def unlock_shape(connection: Connection, target_oid: int) -> None:
-    """Release the lock of `try_shape_lock`. Raises ServerError."""
+    """Release the lock that `try_shape_lock` has taken. Raises ServerError."""
     with translate_errors("unlocking a table's indexes, keys and triggers"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
 

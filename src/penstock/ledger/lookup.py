@@ -17,7 +17,7 @@ from penstock.core.catalogue.tables import is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_pipeline, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_as, fetch_rows, run_query, send_query
 from penstock.core.values.names import init_command
 from penstock.core.values.table import TableName
@@ -26,10 +26,10 @@ from penstock.ledger.schema import (
     OLDEST,
     VERSION,
     LedgerRelation,
-    find_version,
     look_for_ledger,
     name_fitting,
     naming_ledger,
+    parse_version,
     refuse_foreign,
 )
 from penstock.ledger.values import KnownObject, LedgerObject, LoadState
@@ -99,9 +99,9 @@ _MAYBE_KNOWN = """
 _MEANT = "If the files are to be loaded whatever it has recorded, use --again or --emptied load."
 
 
-@frozen
+@slotted
 class OtherLedger:
-    """The row of other_ledgers.sql."""
+    """The row of other_ledgers.sql: another ledger of the database, and whether the role may read its objects."""
 
     schema: str
     # The comment on the ledger's table loads.
@@ -112,7 +112,7 @@ class OtherLedger:
     may_read: bool
 
 
-@frozen
+@slotted
 class Ledgers:
     """Whether a schema has a ledger, and which other schemas of the database have one."""
 
@@ -121,7 +121,7 @@ class Ledgers:
     others: Sequence[OtherLedger]
 
 
-@frozen
+@slotted
 class _KnownTable:
     """An object that another ledger has recorded, of a table of the load."""
 
@@ -130,9 +130,9 @@ class _KnownTable:
     load_id: str
 
 
-@frozen
+@slotted
 class LedgerFindings:
-    """The records of the ledger that matter for a load that is about to begin."""
+    """What the ledger has recorded that matters for a load that is about to begin."""
 
     # The id of the load with the same identity that has begun and not ended, None if there is none.
     running: str | None
@@ -152,9 +152,9 @@ class LedgerFindings:
     renamed: Mapping[int, tuple[str, str]]
 
 
-@frozen
+@slotted
 class KnownMeaning:
-    """A load's state, and its meaning when it began, as JSON (see loading/plan/identity.py)."""
+    """The state of a recorded load, and as JSON what its job decides about rows (loading/plan/identity.py)."""
 
     state: LoadState
     meaning: str
@@ -163,7 +163,7 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
-    """Return the records of the ledger that matter for a load. Raises ServerError, TargetError."""
+    """Return what `Ledger.look_up` returns. Raises ServerError, TargetError."""
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         arrays = object_arrays(objects)
         running = run_query(connection, "ledger/running", ledger=schema, identity=identity, lock=lock)
@@ -283,14 +283,17 @@ def _option(other: OtherLedger) -> str:
 
 def _name_version(other: OtherLedger) -> str | None:
     """Return the hint that names the penstock version for another ledger; None if this penstock can use that ledger."""
-    version = find_version(other.comment)
+    version = parse_version(other.comment)
     if version is None or OLDEST <= version <= VERSION:
         return None
     return name_fitting(version, other.creator)
 
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
-    """Return the state and the recorded meaning of a load, or None if it does not exist. Raises ServerError."""
+    """Return loads.state and loads.meaning of a load, None if the ledger does not have it. Raises ServerError.
+
+    The meaning is JSON: what the job decides about the rows of each table, such as columns, dialect and mode.
+    """
     query = compose_query("SELECT state, meaning::text AS meaning FROM ONLY {loads} WHERE id = %s", schema)
     with translate_errors("looking up the load"):
         return next(iter(fetch_as(connection, KnownMeaning, query, [load_id])), None)

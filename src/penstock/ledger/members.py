@@ -153,7 +153,7 @@ def find_claimed(connection: Connection, schema: str, load_id: str) -> list[str]
 def look_at_members(
     connection: Connection, schema: str, claim: Claim, *, unseen: Collection[int] = ()
 ) -> MembersState | None:
-    """Return the state of a load as one of its members sees it, None if the ledger does not have the load.
+    """Return what a member of a load sees of it, None if the ledger does not have the load.
 
     `unseen` are the objects that the member's host does not have. Raises ServerError.
     """

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.frozen import frozen
 from penstock.core.recorded import to_json
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_as, fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.dialect import Dialect
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOREIGN_KEY_VIOLATION = "23503"
 
 
-@frozen
+@slotted
 class Reason:
     """Why a record was rejected. A part is None if it is not known."""
 
@@ -41,7 +41,7 @@ class Reason:
     column: str | None = None
 
 
-@frozen
+@slotted
 class Reject:
     """One rejected record of an object."""
 
@@ -56,9 +56,9 @@ class Reject:
     reason: Reason
 
 
-@frozen
+@slotted
 class RecordForm:
-    """How one object's records are read and sent, so that a rejected record can be sent again without the object."""
+    """The dialect, columns and encoding of an object's records, so that one can be sent again without the object."""
 
     dialect: Dialect
     column_map: ColumnMap
@@ -75,7 +75,7 @@ class RecordForm:
     bom: str | None = None
 
 
-@frozen
+@slotted
 class Correction:
     """How many rejected records of one object were stored or suppressed when they were tried again."""
 
@@ -87,7 +87,7 @@ class Correction:
     form: str | None = None
 
 
-@frozen
+@slotted
 class RejectCause:
     """Records of one load that were rejected for the same reason, with the first of them."""
 
@@ -104,9 +104,9 @@ class RejectCause:
     raw: bytes
 
 
-@frozen
+@slotted
 class StoredForm:
-    """The table and the form of an object with rejected records, as the ledger stores them."""
+    """The table of an object with rejected records, and the form of these records, as the ledger stores them."""
 
     uri: str
     # The table into which the object was loaded.
@@ -115,7 +115,7 @@ class StoredForm:
     form: str
 
 
-@frozen
+@slotted
 class RejectingLoad:
     """A load that has rejected records."""
 
@@ -128,7 +128,7 @@ class RejectingLoad:
     job: str | None
 
 
-@frozen
+@slotted
 class RetryOutcome:
     """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
 
@@ -172,9 +172,9 @@ class RejectStore:
         self._run(connection, "ledger/renew_rejects", rejects=_describe_all(rejects))
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
-        """Insert rows into table ranges that count rejected records as stored, and correct the load's row count.
+        """Correct the counts of a load: records that were counted as rejected are stored, or the reverse if negative.
 
-        Negative numbers count staged records as rejected.
+        Rows are added to table ranges, and the load's row count is changed.
         """
         self._run(
             connection,
@@ -193,7 +193,7 @@ class RejectStore:
         connection.execute(total, [sum(item.rows for item in corrections), self._load_id])
 
     def note_corrected(self, connection: psycopg.Connection[Any], starts: Mapping[int, Sequence[int]]) -> None:
-        """Insert rows into table ranges that name rejected records, by object, whose bytes a user has corrected."""
+        """Record which rejected records a user has corrected, by the offsets where they begin, for each object."""
         corrections = [
             Correction(object_number=number, rows=0, suppressed=0, form=to_json({_CORRECTED: sorted(some)}))
             for number, some in starts.items()
@@ -222,20 +222,20 @@ class RejectStore:
         query = "SELECT coalesce(sum(rejected), 0) FROM ONLY {ranges} WHERE load = %s"
         return self._fetch_count(connection, query, [self._load_id])
 
-    def find_tables(self, connection: Connection) -> list[int]:
-        """Return the oids of the load's tables."""
+    def read_targets(self, connection: Connection) -> list[int]:
+        """Return the OIDs of the tables into which the load has objects."""
         with translate_errors("looking for the tables of the load"):
             return [oid for (oid,) in self._run(connection, "ledger/tables_of_load") if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
-        """Return the offsets of an object's rejected records, in ascending order."""
+        """Return the offsets at which an object's rejected records begin, in ascending order."""
         query = self._compose("SELECT start FROM ONLY {rejects} WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query, [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
 
     def read_corrected(self, connection: Connection) -> dict[int, list[int]]:
-        """Return, by object, the offsets of the records of which a reject file had other bytes. They may recur."""
+        """Return the offsets of the records that a user has corrected, by object. The same offset may occur twice."""
         query = self._compose(
             "SELECT r.object, pg_catalog.array_agg(c.start::bigint) FROM ONLY {ranges} AS r,"
             " pg_catalog.jsonb_array_elements_text(r.form -> {corrected}) AS c (start) WHERE r.load = %s GROUP BY 1",
@@ -327,7 +327,7 @@ class RejectStore:
             return fetch_rows(connection, "ledger/reject_causes", RejectCause, ledger=self._schema, load=self._load_id)
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
-        """Return the load of these records, or None if it does not exist."""
+        """Return the load of these rejected records, or None if the ledger does not have it."""
         query = self._compose(
             "SELECT epoch, state, lock_key, meaning::text AS meaning, job::text AS job FROM ONLY {loads} WHERE id = %s"
         )
@@ -345,7 +345,7 @@ class RejectStore:
 
 
 def find_latest(connection: Connection, schema: str) -> str | None:
-    """Return the newest load with rejected records that this role may read, or None. Raises ServerError."""
+    """Return the id of the newest load with rejected records that this role may read, or None. Raises ServerError."""
     if not has_ledger(connection, schema):
         return None
     with naming_ledger(schema), translate_errors("looking for rejected records"):

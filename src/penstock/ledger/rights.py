@@ -15,7 +15,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.job import LoadJob
 from penstock.core.values.names import init_command, upgrade_command
@@ -28,7 +28,7 @@ from penstock.ledger.upgrade import compose_upgrade, upgrade_ledger
 Deed = Literal["resume", "retry", "verify", "forget", "discard rejects of", "undo"]
 
 
-@frozen
+@slotted
 class LoadRights:
     """The owner of a load, and how this session's login relates to the load."""
 
@@ -54,7 +54,7 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError if the load belongs to another role, or if another login's code could run as this login."""
+        """Raise TargetError if another role owns the load, or if its job could run another login's code as this one."""
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):

@@ -19,15 +19,15 @@ from penstock.core.checks import check_ledger_creation, check_publications, chec
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, read_statements, send_query
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.locks import TABLES
 
 
-@frozen
+@slotted
 class LedgerRelation:
     """The row of state.sql: the schema of a ledger, or a relation in it."""
 
@@ -169,7 +169,7 @@ def find_named_ledger(connection: Connection, schema: str) -> bool:
 def look_for_ledger(connection: Connection, schema: str) -> Callable[[], int | None]:
     """Send the query of `has_ledger` in a pipeline, without waiting.
 
-    The returned function waits for the result, and returns the ledger's version, or None if no ledger exists.
+    Return a function that waits for the result, and returns the ledger's version, None if no ledger exists.
     """
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
@@ -197,7 +197,7 @@ def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | Non
     comments = {relation.name: relation.comment for relation in relations}
     if "loads" not in comments:
         return None
-    version = find_version(comments["loads"])
+    version = parse_version(comments["loads"])
     if version is None:
         raise _no_ledger(schema, has_objects="objects" in comments)
     if not OLDEST <= version <= VERSION:
@@ -216,7 +216,7 @@ def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | Non
     return version
 
 
-def find_version(comment: str | None) -> int | None:
+def parse_version(comment: str | None) -> int | None:
     """Return the version in the comment on a ledger's table loads; None if it is not such a comment."""
     match = _COMMENT.match(comment or "")
     return None if match is None else int(match[1])

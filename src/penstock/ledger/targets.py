@@ -30,7 +30,7 @@ _MADE_NAMES = {
 
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
-    """Return what a load has created for its targets, by the target's number in the job. Raises ServerError."""
+    """Return the staging and replacement tables of a load, by the target's number in the job. Raises ServerError."""
     with translate_errors("reading the tables that the load created"):
         records = fetch_rows(connection, "ledger/landings", _make_landing, ledger=schema, load=load_id)
     return {record.number: record for record in records}
@@ -43,7 +43,10 @@ def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> La
 def find_landings(
     connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
 ) -> list[tuple[LandingRecord, int]]:
-    """Return each of some objects of a load with the landing of its target, if it has one. Raises ServerError."""
+    """Return the objects of `numbers` whose target has a staging or replacement table, each with that.
+
+    Raises ServerError.
+    """
     with translate_errors("reading the tables that the load created"):
         pairs = run_query(
             connection, "ledger/landings_of_objects", ledger=schema, load=load_id, numbers=list(numbers)
@@ -76,9 +79,10 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
 
 
 def note_truncated(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
-    """Record that this transaction has truncated a target, with an event number greater than those of all ended loads.
+    """Record that this transaction has truncated a target.
 
-    The caller holds the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
+    The record has an event number that is greater than those of all ended loads. The caller holds the table's lock, and
+    find_unended has found no other load with rows there. Raises ServerError.
     """
     with translate_errors("recording that the table was truncated"):
         run_query(
@@ -104,9 +108,9 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
 
 def note_transaction(connection: Connection, schema: str, load_id: str, number: int) -> None:
-    """Record that the open transaction, or its innermost savepoint, has stored the rows of a target.
+    """Record the id of the open transaction, or of its innermost savepoint, as one that has stored rows of a target.
 
-    Raises ServerError.
+    `penstock undo` finds the rows by these ids. Raises ServerError.
     """
     update = compose_query("UPDATE ONLY {targets} SET transaction = %s::xid8 WHERE load = %s AND number = %s", schema)
     with translate_errors("recording the transaction of the rows"):
@@ -154,7 +158,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
-    """Delete the ranges and the rejects of objects whose landing table was dropped, or whose records are deleted there.
+    """Delete what the ledger has of objects whose staged records are deleted: their ranges and rejected records.
 
     Raises ServerError.
     """

@@ -20,7 +20,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError, TargetError
 from penstock.core.sql import read_statements
-from penstock.core.values.finding import Finding, note, refuse
+from penstock.core.values.diagnosis import Diagnosis, note, refuse
 from penstock.core.values.names import upgrade_command
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.committed import BE_DURABLE
@@ -44,7 +44,7 @@ _LOCK_TIMEOUT_S = 15.0
 _PATIENCE_S = 60.0
 
 
-def foresee_upgrade(schema: str, version: int, rights: LedgerRights, *, database: str) -> Finding | None:
+def foresee_upgrade(schema: str, version: int, rights: LedgerRights, *, database: str) -> Diagnosis | None:
     """Return what a load would do with an older ledger, upgrade or refuse it; None if the ledger has this version."""
     if version == VERSION:
         return None
@@ -55,7 +55,7 @@ def foresee_upgrade(schema: str, version: int, rights: LedgerRights, *, database
 
 
 def foresee_opening(connection: Connection, schema: str) -> bool:
-    """Return whether the ledger exists. Raise the errors that `open_ledger` would raise; change nothing."""
+    """Return whether the ledger exists. Nothing is changed. Raises the errors that `open_ledger` would raise."""
     version = look_for_ledger(connection, schema)()
     if version is not None and version < VERSION:
         _refuse_others(connection, schema, version)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.source import Range
 from penstock.core.values.table import TableName
@@ -23,7 +23,7 @@ ObjectAction = Literal["new", "resume", "skip", "left"]
 LedgerUnit = Literal["bytes", "rows", "object"]
 
 
-@frozen
+@slotted
 class Coverage:
     """The committed ranges of one object.
 
@@ -45,7 +45,7 @@ class Coverage:
         return self.has_start and self.has_end and len(self.ranges) <= 1
 
 
-@frozen
+@slotted
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
@@ -73,7 +73,7 @@ class CommittedRange:
     form: str | None = None
 
 
-@frozen
+@slotted
 class LedgerObject:
     """One object of a load, with its target table and version."""
 
@@ -92,7 +92,7 @@ class LedgerObject:
     unit: LedgerUnit = "bytes"
 
 
-@frozen
+@slotted
 class KnownObject:
     """The ledger's record of an object that is to be loaded, found by its table and URI."""
 
@@ -114,7 +114,7 @@ class KnownObject:
     ctime_ns: int | None = None
 
 
-@frozen
+@slotted
 class LedgerOutlook:
     """What a load would do with each of its objects if it ran now."""
 
@@ -126,12 +126,12 @@ class LedgerOutlook:
     actions: tuple[ObjectAction, ...]
 
 
-@frozen
+@slotted
 class Claim:
     """The right of this process to run a load.
 
-    The right to run the load's steps ends if the load's epoch changes. The right to send its rows ends if the member
-    ends.
+    Another process takes over the load's steps by raising the load's epoch, and the sending of rows by ending the
+    member.
     """
 
     load_id: str
@@ -142,7 +142,7 @@ class Claim:
     member: int | None = None
 
 
-@frozen
+@slotted
 class LoaderProcess:
     """A process that loads. One of its sessions holds an advisory lock while the process lives."""
 
@@ -152,9 +152,9 @@ class LoaderProcess:
     lock: str
 
 
-@frozen
+@slotted
 class MembersState:
-    """The state of a load as one of its members sees it."""
+    """What a member of a load by several hosts sees of it: its objects, the other members and the limit of sessions."""
 
     is_complete: bool
     # The objects that are not complete.
@@ -173,7 +173,7 @@ class MembersState:
     dying: list[int]
 
 
-@frozen
+@slotted
 class MemberRecord:
     """One process that has loaded rows of a load."""
 
@@ -198,7 +198,7 @@ class MemberRecord:
         return self.client.rpartition(" ")[0]
 
 
-@frozen
+@slotted
 class FinishedLoad:
     """A load that is complete according to the ledger. Its counts include earlier runs."""
 
@@ -216,12 +216,9 @@ class FinishedLoad:
     existing: int = 0
 
 
-@frozen
+@slotted
 class LandingRecord:
-    """The ledger's record of one target of a load.
-
-    It says whether the load truncated the target, and which table the load created for it.
-    """
+    """What the ledger records of one target: whether it was truncated, and which table was created for its records."""
 
     # The target's number in the job.
     number: int
@@ -237,7 +234,7 @@ class LandingRecord:
     definition: str | None = None
 
 
-@frozen
+@slotted
 class LandedTarget:
     """A target whose records were first copied into another table."""
 
@@ -253,7 +250,7 @@ class LandedTarget:
     table: str | None
 
 
-@frozen
+@slotted
 class MergeCounts:
     """How many staged records of one target were inserted, updated and so on. `staged` is the sum of the others."""
 
@@ -275,16 +272,16 @@ class MergeCounts:
         return LandedCounts(number=number, target_oid=target_oid, **asdict(self))
 
 
-@frozen
+@slotted
 class LandedCounts(MergeCounts):
-    """The counts of one target at the end of the load."""
+    """How many rows and records of one target were inserted, updated, rejected and so on, at the end of the load."""
 
     number: int
     # The table's OID after the load; a replaced table has a new one.
     target_oid: int
 
 
-@frozen
+@slotted
 class StayingRows:
     """How many rows of a load are in a table, according to the ledger."""
 
@@ -292,7 +289,7 @@ class StayingRows:
     rows: int
 
 
-@frozen
+@slotted
 class LoadRecord:
     """One load as `penstock loads` lists it. Counts are of committed rows, times are those of the server's clock."""
 
@@ -319,7 +316,7 @@ class LoadRecord:
     unreadable: tuple[UnreadableObject, ...] = ()
 
 
-@frozen
+@slotted
 class LeftStaging:
     """A staging table that a load left."""
 
@@ -333,7 +330,7 @@ class LeftStaging:
     size_bytes: int
 
 
-@frozen
+@slotted
 class LeftRejects:
     """How many rejected records of a load have been neither loaded nor discarded."""
 
@@ -341,7 +338,7 @@ class LeftRejects:
     count: int
 
 
-@frozen
+@slotted
 class PrunedLoads:
     """What a prune has removed: ledger rows and staging tables."""
 
@@ -352,7 +349,7 @@ class PrunedLoads:
     staging: tuple[LeftStaging, ...]
 
 
-@frozen
+@slotted
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it."""
 
@@ -377,7 +374,7 @@ class ObjectRecord:
     ctime_ns: int | None = None
 
 
-@frozen
+@slotted
 class TableTotals:
     """What the ledger records about all loads into one table. Times are seconds of Unix time."""
 

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.connect.errors import find_hint, is_passing
+from penstock.core.connect.errors import hint_for, is_passing
 from penstock.core.errors import PenstockError, ServerError
 from penstock.core.units import count_nouns
 from penstock.core.values.accounts import BackendIo, Stopwatch
@@ -43,11 +43,11 @@ _PACE_INTERVAL_S = 3.0
 
 
 class LoadAttempt:
-    """Loads what is left of a claimed load. `began_s` is when the load began.
+    """One attempt to load what is left of a claimed load. `began_s` is when the load began, by `tools.clock`.
 
-    The attempt works with one of two units. With BlockUnit, sessions send blocks. With ObjectUnit, the server imports
-    objects from S3. Both units have a feed, and sessions with the same methods. Interrupts are held back while the
-    attempt runs. The attempt handles them each time it checks its sessions.
+    Either sessions send blocks of rows (BlockUnit), or the server imports objects from S3 (ObjectUnit). Both units have
+    a feed, and sessions with the same methods. Interrupts are held back while the attempt runs, and are handled each
+    time it checks its sessions.
     """
 
     def __init__(self, sending: Sending, *, interrupts: Interrupts, began_s: float) -> None:
@@ -78,7 +78,10 @@ class LoadAttempt:
         self.io: BackendIo | None = None
 
     def run(self) -> None:
-        """Load until nothing is left, or until `stop` was called. Raises PenstockError; then `abandon` must follow."""
+        """Load until nothing is left, or until `stop` was called.
+
+        Raises PenstockError; the caller then calls `abandon`.
+        """
         # Progress is shown from the beginning, before the first row is sent.
         self.report()
         # The first session has run statements before this attempt, so subtract what it has read and written until now.
@@ -121,7 +124,10 @@ class LoadAttempt:
                 running.session.close()
 
     def abandon(self) -> None:
-        """Stop every thread and roll back every session, including the first. This may be called at any time."""
+        """Stop every thread, roll back the transaction of every session, and close all sessions, including the first.
+
+        This may be called at any time.
+        """
         self._feed.abandon(Abandoned())
         self._tools.sources.interrupt()
         for future in self._futures:
@@ -243,7 +249,10 @@ class LoadAttempt:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
     def report(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report the progress. `activity` names work other than sending rows, such as a rebuild."""
+        """Call `on_progress`, if it is given, with the progress of the load.
+
+        `activity` names work other than sending rows, such as a rebuild. `steps` are the steps after the last row.
+        """
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(
@@ -280,16 +289,16 @@ class LoadAttempt:
 
     @property
     def feed(self) -> BlockFeed | ObjectFeed:
-        """Return the feed, which counts the bytes read and the rows sent."""
+        """Return the queue from which sessions take blocks or objects. It counts the bytes read and the rows sent."""
         return self._feed
 
     @property
     def sessions(self) -> list[LoadSession | ObjectSession]:
-        """Return the sessions that took part."""
+        """Return the sessions that this attempt has opened."""
         return self._sessions
 
     def files(self) -> list[tuple[int, FileOutcome]]:
-        """Return each object's number in the ledger with its rows and seconds."""
+        """Return the rows and seconds of each object of this attempt, with the object's number in the ledger."""
         return list(zip((work.number for work in self._unit.work), self._feed.outcomes(), strict=True))
 
 
@@ -302,7 +311,7 @@ def _commit_error(failure: CopyFailed) -> PenstockError:
     return ServerError(
         report.message,
         detail=report.detail,
-        hint=find_hint(report.sqlstate),
+        hint=hint_for(report.sqlstate),
         sqlstate=report.sqlstate,
         is_transient=is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
     )

@@ -12,11 +12,12 @@ from penstock.core.values.accounts import BackendIo
 
 
 def read_backend_io(connection: Connection, pids: Iterable[int]) -> BackendIo | None:
-    """Return what backends have read and written since they started, None if that cannot be read.
+    """Return the I/O and the WAL that backends have counted since they started, None if the counters cannot be read.
 
-    Before PostgreSQL 18, the result is what all clients have read and written. A backend reports its counters at a
-    commit only if CopySession.commit requests that. If the connection is lost, no error is raised here, because the
-    next statement raises it.
+    Before PostgreSQL 18, the counters are not those of `pids`: they are the WAL of the whole server and, from
+    PostgreSQL 16 on, the I/O of all client backends. A backend reports its counters at a commit only if
+    CopySession.commit requests that. If the connection is lost, None is returned, because the next statement raises the
+    error.
     """
     try:
         (found,) = fetch_rows(connection, "loading/backend_io", BackendIo, pids=sorted(pids))

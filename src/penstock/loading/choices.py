@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 _FAST_CODECS = ("none", "zstd", "lz4")
 
 
-def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> LoadConditions:
-    """Return what costs time for each row of a planned load, and what the user can still change.
+def list_conditions(
+    plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool
+) -> LoadConditions:
+    """Return what costs time for each row of a load, and what the user can change about it.
 
-    The result names the indexes, the foreign keys and the row triggers, and why the load had this number of sessions.
+    These are the indexes, foreign keys and row triggers of the tables, the reason for the number of sessions, and the
+    result of `list_choices`. `is_recorded` says whether the load is recorded.
     """
     kept = [part for target in plan.targets for part in target.indexes.kept]
     facts = [target.facts for target in plan.targets if target.facts is not None]
@@ -37,12 +40,15 @@ def find_setting(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *,
         sessions_why=plan.sessions.reason,
         is_import=plan.route.is_import,
         droppable=tuple(name for target in plan.targets for name in target.indexes.droppable),
-        choices=find_choices(plan, house, accounts, is_recorded=is_recorded),
+        choices=list_choices(plan, house, accounts, is_recorded=is_recorded),
     )
 
 
-def find_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
-    """Return what the user could still change about a load with this plan, in the order of CHOICES."""
+def list_choices(plan: LoadPlan, house: Housekeeping, accounts: LoadAccounts, *, is_recorded: bool) -> tuple[str, ...]:
+    """Return what the user can change about a load, as keys of CHOICES in their order.
+
+    `accounts` are what the load has counted. `is_recorded` says whether the load is recorded.
+    """
     found = {*_of_tables(plan, accounts), *_of_sessions(plan, accounts), *_of_sources(plan, accounts)}
     rules = plan.job.rules
     changes_settings = house.settings != "none"
@@ -133,7 +139,7 @@ def _is_plain(target: TargetPlan) -> bool:
 
 
 def describe_load(plan: LoadPlan, outcome: LoadOutcome) -> LoadDetails:
-    """Return what a load did, without secrets in the names of its files."""
+    """Return what a recording keeps of a load's plan and outcome. Secrets in the names of files are hidden."""
     sessions = f"{plan.sessions.initial}, at most {plan.sessions.maximum}: {plan.sessions.reason}"
     return LoadDetails(
         files=tuple(replace(file, uri=hide_secrets(file.uri)) for file in outcome.files),

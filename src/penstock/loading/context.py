@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.ledger.ledger import Ledger
 from penstock.loading.formats.format import ReadTools
 from penstock.loading.values.plan import LoadPlan, SessionPlan
@@ -32,7 +32,10 @@ _DEADLOCK = "40P01"
 
 
 class RefusedEncodedError(PenstockError):
-    """The server refused a batch with encoded blocks of `objects`. These objects are sent again as text."""
+    """The server refused a batch that contained encoded blocks.
+
+    `objects` are the ledger's numbers of the objects in the batch. The next attempt sends these objects as text.
+    """
 
     def __init__(self, cause: PenstockError | str, objects: Collection[int]) -> None:
         super().__init__(cause.message if isinstance(cause, PenstockError) else cause)
@@ -40,9 +43,9 @@ class RefusedEncodedError(PenstockError):
 
 
 class UnreadableError(PenstockError):
-    """Object `number` cannot be read to its end, and a part of it was sent already.
+    """An object cannot be read to its end, and a part of it was sent already.
 
-    The attempt is retried without the object.
+    `number` is its number in the ledger, and `cause` the error. The next attempt is made without the object.
     """
 
     def __init__(self, cause: PenstockError, number: int) -> None:
@@ -52,9 +55,10 @@ class UnreadableError(PenstockError):
 
 
 class Patience:
-    """Doubles the wait after each failed attempt, up to _LONGEST_DELAY_S.
+    """Decides how long to wait before each retry: the wait doubles after each failure, up to _LONGEST_DELAY_S.
 
-    Gives up `retry_for_s` seconds after the first failure. Progress resets that time.
+    No retry is made later than `retry_for_s` seconds after the first failure. Progress resets that time and the wait.
+    `clock` returns seconds.
     """
 
     def __init__(self, retry_for_s: float, clock: Callable[[], float]) -> None:
@@ -85,7 +89,10 @@ class Patience:
     def wait_out(
         self, error: PenstockError, *, sleep: Callable[[float], None], notice: Callable[[str], None] | None
     ) -> None:
-        """Show the error and wait. Raise the error if it is not transient, or if the time for retries is over."""
+        """Show the error, and wait with `sleep` until the next attempt. `notice` is called with the text that is shown.
+
+        Raises the error if it is not transient, or if the time for retries is over.
+        """
         delay_s = self.next_delay_s() if error.is_transient else None
         if delay_s is None:
             raise error
@@ -94,7 +101,7 @@ class Patience:
         sleep(delay_s)
 
 
-@frozen
+@slotted
 class NextAttempt:
     """The options of the next attempt, which follow from earlier attempts.
 
@@ -126,11 +133,15 @@ class Retrying:
         self._notice = notice
 
     def note_unreadable(self, errors: Mapping[int, PenstockError]) -> None:
-        """Record objects that cannot be read to their end, by their numbers, with their errors."""
+        """Record the errors of objects that cannot be read to their end, by the objects' numbers in the ledger."""
         self.next = replace(self.next, unreadable={**self.next.unreadable, **errors})
 
     def wait(self, error: PenstockError) -> None:
-        """Wait before another attempt, or raise the error if there must not be one."""
+        """Set the options of the next attempt, which follow from `error`, and wait before that attempt.
+
+        Raises `error` if it is not transient, or if the time for retries is over. There is no wait if the next attempt
+        sends objects as text or leaves out an object that cannot be read.
+        """
         if isinstance(error, RefusedEncodedError):
             # The number of such attempts needs no limit: each sends further objects as text, and if the server refuses
             # text, an ordinary error is raised.
@@ -160,9 +171,11 @@ def patiently(
     sleep: Callable[[float], None],
     notice: Callable[[str], None] | None,
 ) -> _Result:
-    """Call `act` again after each transient error, and return its result. It must be safe to call `act` again.
+    """Return the result of `act`. Call `act` again after each transient error; it must be safe to do so.
 
-    Raises PenstockError if the error is not transient, or if the time for retries is over.
+    `patience` decides how long to wait, and `sleep` waits so many seconds. `notice` is called with the text of each
+    error and the time of the wait. Raises PenstockError if the error is not transient, or if the time for retries is
+    over.
     """
     while True:
         try:
@@ -172,9 +185,11 @@ def patiently(
 
 
 def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
-    """Return the session plan of the next attempt: half the sessions after a deadlock, one after a cancelled session.
+    """Return the session plan of the attempt that follows an error.
 
-    A session is cancelled because it blocks another session of the load in a way that the server does not detect.
+    After a deadlock (40P01) it has half the sessions. It has one session after penstock has cancelled a session (57014)
+    because two sessions of the load waited for each other in a way that the server does not detect. After any other
+    error it is `plan`.
     """
     if error.sqlstate == _DEADLOCK:
         count = max(1, plan.initial // 2)
@@ -190,25 +205,25 @@ class Lease(Protocol):
 
     @property
     def lease_id(self) -> str | None:
-        """Return the id of the lease that the settings are changed under, or None if they are not changed."""
+        """Return the id of the lease that has changed the settings, or None if no settings are changed."""
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what was done with each setting. Call this after `release`."""
+        """Return the values of each changed setting before, during and after the load. Call this after `release`."""
 
     def look(self) -> LoadSettings:
-        """Return what the load would change."""
+        """Return which settings the load would change, or why it would change none. Nothing is changed."""
 
     def take(self) -> None:
         """Change the settings."""
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore the settings. If `is_patient` is true and the server cannot be reached, retry as a load does."""
+        """Restore the settings. If `is_patient` is true, retry after transient errors for the time of --retry-for."""
 
 
-@frozen
+@slotted
 class LoadTools(ReadTools):
-    """What a load uses: connections, sources, the ledger, callbacks, and the clock."""
+    """What a load uses: connections, sources, the ledger, callbacks, clock and sleep."""
 
     connect: ConnectionFactory
     on_progress: Callable[[LoadProgress], None] | None = None
@@ -228,10 +243,13 @@ class LoadTools(ReadTools):
     sleep: Callable[[float], None] = time.sleep
 
     def notice(self, text: str) -> None:
-        """Show what the load does or waits for. Problems are reported to `warnings` instead."""
+        """Call `on_notice`, if it is given, with what the load does or waits for. Warnings go to `warnings` instead."""
         if self.on_notice is not None:
             self.on_notice(text)
 
     def patiently(self, act: Callable[[], _Result], *, retry_for_s: float) -> _Result:
-        """Return the result of `act`. After transient errors, retry it for `retry_for_s`. Raises PenstockError."""
+        """Return the result of `act`. After transient errors, call `act` again for `retry_for_s` seconds.
+
+        Raises PenstockError.
+        """
         return patiently(act, Patience(retry_for_s, self.clock), sleep=self.sleep, notice=self.on_notice)

@@ -30,11 +30,11 @@ def add_what_stays(
     is_complete: bool,
     emptied: Sequence[str],
 ) -> PenstockError:
-    """Return a copy of the error that also says which rows of the load stay and how to resume it.
+    """Return a copy of the error of a load which adds what rows of the load stay in the tables, and how to resume it.
 
     `rows` is the number of committed rows, None if it is not known. If `has_all_rows` is true, all rows are stored and
-    a later rebuild failed. If `is_complete` is true, the load had ended before the error. `emptied` are the tables that
-    this run or an earlier one has truncated for the load.
+    a later step failed. If `is_complete` is true, the load was complete before the error. `emptied` are the names of
+    the tables that this run or an earlier one has truncated for the load.
     """
     altered = {target.table: target.changes for target in plan.targets if target.changes}
     stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, emptied=emptied)
@@ -54,7 +54,10 @@ def add_what_stays(
 
 
 def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
-    """Return a copy of the error of one of several members. It adds that the other members take over its objects."""
+    """Return a copy of the error of one member of a load by several hosts.
+
+    The copy adds that the rows of this host stay, and that the other members load the objects that it has claimed.
+    """
     extended = add_detail(
         error, f"What this host committed stays in load {load_id}; the load's other members take its objects."
     )
@@ -65,9 +68,10 @@ def add_who_goes_on(error: PenstockError, load_id: str) -> PenstockError:
 
 
 def add_unknown_rows(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
-    """Return a copy of the error for a load that was removed from the ledger. How many rows it has stored is not known.
+    """Return a copy of the error of a load whose records in the ledger are gone.
 
-    `rows` is the number of rows that this process has seen committed to `tables`.
+    The copy adds that the number of stored rows is not known. `rows` is the number of rows that this process has seen
+    committed, and `tables` are the names of the tables that COPY fills.
     """
     names = ", ".join(f'"{table}"' for table in tables)
     stored = f"{count_nouns(rows, 'row')} {'was' if rows == 1 else 'were'}"

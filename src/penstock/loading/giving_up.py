@@ -24,9 +24,10 @@ _UNDEFINED_TABLE = "42P01"
 
 
 def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
-    """Return an error that also says which rows stay and how to resume. If no row stays, remove what the load created.
+    """End a failed load, and return a copy of `error` that adds which rows stay and how to resume the load.
 
-    If other hosts continue the load, or if another host leads it, nothing is undone.
+    The steps undo their changes. If no row stays, the load is removed from the ledger, and the tables created for it
+    are dropped. If other hosts continue the load or another process leads it, nothing is undone.
     """
     member, left = load.claimed.member, load.claimed.left
     if left:
@@ -69,8 +70,9 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
     """Let each step undo its changes, the last step first.
 
-    Without a connection, the steps warn that their changes stay. `why` is the reason why no connection exists. A step
-    is called even if another one has failed. Raises the first error of the steps, with the later errors as its notes.
+    If `connection` is None, the steps warn that their changes stay, and `why` is the reason why no connection exists.
+    Every step is called even if another one has failed. Raises the first error of the steps, with the later errors as
+    its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):

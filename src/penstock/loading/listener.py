@@ -10,7 +10,10 @@ from penstock.loading.values.outcome import LoadProgress
 
 
 class Listener:
-    """Calls `on_progress` until it raises an exception, which becomes a KeyboardInterrupt of the load."""
+    """Calls `on_progress` with the progress. If it raises an exception, the load gets a KeyboardInterrupt instead.
+
+    After that, `on_progress` is not called any more.
+    """
 
     def __init__(self, on_progress: Callable[[LoadProgress], None]) -> None:
         self._on_progress = on_progress
@@ -30,9 +33,9 @@ class Listener:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Run the load in the block.
+        """Run the load in the block. If `on_progress` has raised an exception, raise that exception after the block.
 
-        Then raise the function's exception, with a note on which rows stay and how to resume.
+        If the load has failed with an error because of that, its text is added to the exception as a note.
         """
         try:
             yield

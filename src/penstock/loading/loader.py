@@ -58,8 +58,8 @@ class Loader(Closing):
     """Plans, checks and runs loads into one server. Close it, or use it as a context manager.
 
     If `resumes` is given, it is the id of the load to resume, and no other load is begun. Standard input can be read
-    only once, so plan and run with the same Loader, and plan one job with it. Warnings and notices are logged if no
-    callback takes them. The Loader makes the reader of files and objects by `sources`, with what the job allows it.
+    only once, so plan and run with the same Loader, and plan only one job with it. Warnings and notices are logged if
+    no callback is given for them. `sources` is called to create what reads files and objects.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Loader(Closing):
         self._on_notice: Callable[[str], None] = log_notice
 
     def close(self) -> None:
-        """Close the sources, and the session that is kept for the next step."""
+        """Close the sources, and the session that is kept for further use."""
         if self._sources is not None:
             self._sources.close()
         self._connect.close()
@@ -97,11 +97,12 @@ class Loader(Closing):
     def plan(
         self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None, refuses_changed: bool = True
     ) -> LoadPlan:
-        """Examine sources, table and server, and return what a load would do. Changes nothing. Raises PenstockError.
+        """Examine sources, tables and server, and return what a load would do. Nothing is changed.
 
-        If an object has changed since it was loaded, that is an error before anything of it is read, unless the job
-        says what to do with it. A plan for `check` needs no such error: `refuses_changed` is then false.
-        After the first successful connection, transient faults are retried as during the load.
+        Raises TargetError before an object is read if its size differs from that of the object that was loaded, unless
+        the job says what to do with changed objects. For `check`, which reads such objects nevertheless, set
+        `refuses_changed` to false. Raises other PenstockErrors. `on_notice` is called with what the planning waits for.
+        After the first successful connection, transient errors are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice
@@ -181,10 +182,10 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def foresee(self, plan: LoadPlan) -> ForeseenLoad:
-        """Return what the steps of a plan would do, and what `run` would do with each object.
+        """Return what the steps of a plan would do before and after the rows, and what `run` would do with each object.
 
-        Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
-        raise before the first row.
+        Nothing is changed. The ledger is read, and the beginning of each new or changed object. Raises the errors that
+        `run` would raise before the first row.
         """
         with self._hearing() as heard:
             tools = self._leasing(plan, replace(self._tools(plan), warnings=heard))
@@ -195,7 +196,8 @@ class Loader(Closing):
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
         """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
 
-        Raises ServerError.
+        `device` is the name of the volume, and `free_bytes` are the bytes that are free on it now; both are part of the
+        result. Raises ServerError.
         """
         forecast = partial(SpaceGuard().forecast_volume, plan, all_objects(plan.targets))
         return self._in_session(partial(forecast, device=device, free_bytes=free_bytes))
@@ -208,14 +210,14 @@ class Loader(Closing):
         on_notice: Callable[[str], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> LoadOutcome:
-        """Load the plan's objects that are not loaded yet.
+        """Load the plan's objects that are not loaded yet, and return what was done.
 
-        If another load has created the table since the plan was made, use that table.
+        If another load has created one of the tables since the plan was made, that table is used.
 
-        `on_notice` is called with what the load does or waits for. `on_warning` is called with each warning that is not
-        among the plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay
-        committed and how to resume. If `on_progress` raises an error, the load ends as after an interrupt, and then
-        raises that error.
+        `on_progress` is called with the progress, and `on_notice` with what the load does or waits for. `on_warning` is
+        called with each warning that is not among the plan's notices; the outcome has all warnings. Raises
+        PenstockError, which says which rows stay committed and how to resume. If `on_progress` raises an exception, the
+        load ends as after an interrupt, and that exception is raised.
         """
         try:
             return self._run(plan, on_progress, on_notice, on_warning)
@@ -271,7 +273,11 @@ class Loader(Closing):
         return open_backend(self._connect, may_share_group=self._housekeeping.shared_group)
 
     def write_rejects(self, outcome: LoadOutcome) -> list[Path]:
-        """Write the rejected records if --reject-file is given, to several files if headers or dialects differ."""
+        """Write the rejected records of a load to the file of --reject-file, and return the files written.
+
+        If headers, dialects or tables differ, several files are written. The result is empty if --reject-file is not
+        given, or if no record was rejected. Raises SourceError, ServerError.
+        """
         load_id, path = outcome.load_id, self._housekeeping.reject_file
         if not outcome.rejected or load_id is None or path is None:
             return []
@@ -287,12 +293,10 @@ class Loader(Closing):
         on_progress: Callable[[LoadProgress], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> CheckOutcome:
-        """Parse everything as the server would, and load nothing.
+        """Parse all records of the plan's objects as the server would, load nothing, and return the problems found.
 
-        Every bad record is reported. Raises PenstockError.
-
-        Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK constraints are checked.
-        Keys are not.
+        Types, NOT NULL and CHECK constraints are checked. Keys are not. `on_problem` is called with each bad record.
+        Raises PenstockError. Needs SELECT on the tables and TEMPORARY on the database.
         """
         from penstock.loading.rejects.check import check_load  # noqa: PLC0415 (15 ms, loads do not need it)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
 from penstock.loading.values.plan import SessionPlan
 
@@ -33,12 +33,15 @@ def plan_sessions(
     size_bytes: int | None = None,
     instance_class: str | None = None,
 ) -> SessionPlan:
-    """Return the session count to start with, and the range in which `auto` may change it.
+    """Return how many sessions to start with, and how many `--sessions auto` may open.
 
-    A session is one backend process, so it uses at most one CPU. The count is the number of the server's vCPUs minus
-    one, but at least 2 and at most the number of free connections. At the start it is also limited to what
-    `size_bytes`, the stored size of the sources, keeps busy. `cpu_count` and `size_bytes` are None if they are not
-    known. The reason names `instance_class` if it is given. The caller checks that a connection is free.
+    `asked` is the number of sessions that the user has asked for, None for auto. A session is one backend process, so
+    it uses at most one CPU. With auto, the load starts with one session less than the server has vCPUs, but with at
+    least 2; with a small `size_bytes`, the size of the files as they are stored, it starts with one session for each
+    MiB. There are never more sessions than free connections.
+
+    `cpu_count` and `size_bytes` are None if they are not known. `instance_class` is the class of the server's RDS
+    instance. It is named in the stated reason. The caller checks that a connection is free.
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
@@ -63,9 +66,9 @@ def plan_sessions(
 
 
 def share_sessions(connections: int, *, members: int) -> int:
-    """Return how many sessions one of `members` hosts may open, if `connections` are free for all of them together.
+    """Return how many COPY sessions one of `members` hosts may open if they share `connections` free connections.
 
-    Each host needs one of its connections to claim objects.
+    Each host needs one more connection to claim objects. The result is at least 1.
 
     >>> share_sessions(30, members=3), share_sessions(2, members=3)
     (9, 1)
@@ -74,7 +77,7 @@ def share_sessions(connections: int, *, members: int) -> int:
 
 
 def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> SessionPlan:
-    """Return the session plan of one of several hosts that share the free connections."""
+    """Return the session plan of one of `members` hosts that share `connections` free connections."""
     share = share_sessions(connections, members=members)
     if plan.maximum <= share:
         return plan
@@ -82,24 +85,25 @@ def limit_sessions(plan: SessionPlan, *, connections: int, members: int) -> Sess
     return replace(plan, initial=min(plan.initial, share), maximum=share, reason=reason)
 
 
-@frozen
+@slotted
 class Pace:
-    """The state of the search for the best session count.
-
-    It consists of the present count, the rate before the last step, the last step, and whether the search is over.
-    """
+    """The state of the search for the best number of sessions."""
 
     sessions: int
+    # The bytes per second before the last step. None if the next step is not decided yet.
     rate_before: float | None = None
+    # How many sessions each step adds: 1, or -1 to remove one.
     step: int = 1
+    # Whether the search is over.
     is_settled: bool = False
 
 
 def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
-    """Return how many sessions to continue with, given the bytes per second that the present count sent.
+    """Return the state with the number of sessions to continue with.
 
-    Sessions are added one by one as long as each raises the rate enough. A session that does not raise it enough is
-    removed again. If this is the first added session, further sessions are removed as long as the rate does not fall.
+    `rate` is how many bytes per second the present number of sessions has sent. Sessions are added one by one as long
+    as each raises the rate enough. A session that does not raise it enough is removed again. If that was the first one
+    added, further sessions are removed as long as the rate does not fall.
     """
     if pace.is_settled:
         return pace

@@ -16,24 +16,25 @@ from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
-from penstock.core.frozen import frozen
 from penstock.core.host.machine import cpu_count
+from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.mode import CLIENT_ROUTE
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.instance import await_answer, begin_asking, find_class, find_near_windows
+from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.imports.route import import_sessions
 from penstock.loading.indexes.plan import plan_indexes
 from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
-from penstock.loading.plan.gather import Inputs, find_objects, gather_inputs
+from penstock.loading.plan.gather import Inputs, collect_objects, gather_inputs
 from penstock.loading.plan.notices import server_notices
 from penstock.loading.plan.order import TargetOrder, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
+from penstock.loading.plan.strays import naming_strays
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from penstock.rds.values import RdsDescription
 
 
-@frozen
+@slotted
 class PlanTools:
     """The connections, sources and callbacks with which a load is planned."""
 
@@ -70,7 +71,7 @@ class PlanTools:
 
 
 def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
-    """Return what a load would do, given its sources, its tables and the server. Raises PenstockError."""
+    """Examine a job's sources, its tables and the server, and return what a load would do. Raises PenstockError."""
     notices: list[Notice] = []
     with tools.connect.borrow() as connection:
         ledgers = look_for_ledgers(connection, tools.ledger_schema)
@@ -125,10 +126,10 @@ def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
 
 
 def read_again(job: LoadJob, tools: PlanTools) -> LoadPlan:
-    """Return the plan that reads all objects of a job again, and stores nothing.
+    """Return a plan with which all objects of a job are read again and no rows are stored.
 
-    What keeps rows from being stored, such as a missing privilege, is no error. Nobody but the server is asked. Raises
-    PenstockError.
+    What would keep rows from being stored, such as a missing privilege, is no error. Neither the ledger nor AWS's
+    description of the server is read. Raises PenstockError.
     """
     with tools.connect.borrow() as connection:
         inputs = _gather(_as_read_again(job), connection, tools, stores=False)
@@ -196,14 +197,17 @@ def _look_into_ledgers(ledgers: Ledgers, inputs: Inputs, connection: Connection)
     if inputs.oids and ledgers.exists:
         refuse_copied(connection, refuse_missing(connection, ledgers.schema, inputs.oids), inputs.oids)
     if ledgers.others and not inputs.job.rules.is_repeating:
-        tables, items = find_objects(inputs.targets)
+        tables, items = collect_objects(inputs.targets)
         refuse_known_elsewhere(connection, ledgers, tables, items)
 
 
 def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> TargetOrder:
     """Return the planned targets in their order, with what is done with their indexes. Add what is noticed."""
     rules, server = inputs.job.rules, inputs.server
-    planned = [plan_target(gathered, rules, server) for gathered in inputs.targets]
+    planned: list[tuple[TargetPlan, tuple[Notice, ...]]] = []
+    for gathered in inputs.targets:
+        with naming_strays(gathered.objects, first=gathered.sample.source.uri):
+            planned.append(plan_target(gathered, rules, server))
     targets = stage_together([target for target, _ in planned], is_atomic=rules.atomic)
     _refuse_denied(targets, role=server.user)
     # A definition cannot be read while another session has locked the table against readers, so retry these reads.
@@ -245,7 +249,7 @@ def _choose_sessions(
         inputs.job.sessions,
         inputs.server,
         cpu_count=cpu_count() if is_local else None,
-        instance_class=None if is_local else find_class(described),
+        instance_class=None if is_local else class_of(described),
     )
 
 
@@ -264,11 +268,11 @@ def _note_samples(targets: Sequence[TargetPlan], connect: ConnectionFactory) -> 
     """
     notices = [notice for target in targets for notice in sample_notices(target, connect.date_order)]
     notices += [notice for target in targets for notice in unread_notices(target)]
-    refusal = connect.find_refusal("load")
+    refusal = connect.explain_unwritable("load")
     if refusal is not None:
         is_pooler = connect.pooler is not None
         code: WarningCode = "pooler" if is_pooler else "read-only"
-        notices.append(Notice(code=code, message=refusal.text, hint=refusal.remedy))
+        notices.append(Notice(code=code, message=refusal.claim, hint=refusal.remedy))
     return notices
 
 

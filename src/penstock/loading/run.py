@@ -44,8 +44,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
     """Load all objects of the plan that are not loaded yet, and return what was done.
 
     Raises PenstockError. Rows that were committed before the error stay in the tables and in the ledger, and the error
-    says how to resume. Raises LeftOutError at the end of a load by several hosts that does not include some objects of
-    this host.
+    says how to resume. Raises LeftOutError if a load by several hosts is complete without some objects of this host.
     """
     tally, steps = Tally(began_s=tools.clock()), make_steps(plan, tools)
     retrying = Retrying(plan, clock=tools.clock, sleep=tools.sleep, notice=tools.notice)
@@ -112,7 +111,7 @@ class _LoadRun:
         for step in self._steps_at_end():
             with self._timing(step.name):
                 outcome = step.conclude(load, outcome)
-        return replace(outcome, share=load.claimed.member.find_share(load.load_id, load.at_end))
+        return replace(outcome, share=load.claimed.member.read_share(load.load_id, load.at_end))
 
     def _confirm_at_end(self) -> FinishedLoad | None:
         """Return the load's totals if the server that is writable now has the load as complete.
@@ -217,7 +216,7 @@ class _LoadRun:
         """Remove the unreadable objects from the load, and record why. Raises PenstockError if that is not possible."""
         errors, claimed, ledger = self._retrying.next.unreadable, self._load.claimed, self._tools.ledger
         planned = self._plan.unreadable
-        if claimed.member.is_joint or not (errors or planned or claimed.claim.is_resumed):
+        if self._plan.job.rules.join or not (errors or planned or claimed.claim.is_resumed):
             # A joint load keeps the objects with which it began, so the record of an earlier run is still correct.
             return
         refuse_emptying(errors, claimed.objects, is_all=not claimed.skipped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
 
 
-@frozen
+@slotted
 class Sending:
-    """A claimed load in one attempt: its plan, its tools, and the checks of what is sent."""
+    """What the modules of one attempt share: the plan, the claimed load, the tools, and the checks of what is sent."""
 
     plan: LoadPlan
     claimed: ClaimedLoad

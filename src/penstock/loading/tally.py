@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The totals of all attempts of one load in this process."""
+    """The totals of all attempts of one load in this process.
+
+    `began_s` is when the load began, by the clock of `now_s`.
+    """
 
     def __init__(self, *, began_s: float) -> None:
         self.began_s = began_s
@@ -57,7 +60,7 @@ class Tally:
         self._rows_before = rows
 
     def note_attempt(self, attempt: LoadAttempt) -> None:
-        """Add what an attempt did, however it ended."""
+        """Add the bytes, rows and seconds of an attempt, whether it has failed or not."""
         totals = [running.totals for running in attempt.sessions]
         self.attempts += 1
         self._bytes_read += attempt.feed.bytes_read
@@ -77,12 +80,12 @@ class Tally:
             self._files[number] = replace(outcome, seconds=seconds)
 
     def note_step(self, name: str, seconds: float) -> None:
-        """Add the time of a step before or after the rows. Steps without a name are not counted."""
+        """Add the seconds of a step before or after the rows. The time of a step without a name is not counted."""
         if name:
             self._steps_s[name] = self._steps_s.get(name, 0.0) + seconds
 
     def account(self, outcome: LoadOutcome, *, now_s: float) -> LoadOutcome:
-        """Return the outcome with an account of the time up to now."""
+        """Return the outcome with what the load has counted until `now_s`: seconds, bytes, rows and I/O."""
         accounts = LoadAccounts(
             elapsed_s=now_s - self.began_s,
             rows_s=self._rows_s,
@@ -102,33 +105,50 @@ class Tally:
 
     @property
     def rows_seen(self) -> int:
-        """Return how many rows of the load this process has seen committed, including those deleted since."""
+        """Return how many rows of the load were committed according to what this process has seen.
+
+        These are the rows of earlier runs and of this process, including rows that were deleted since.
+        """
         return self._rows_before + self._rows_committed
 
     def note_statement(self, number: int, statement: StatementOutcome) -> None:
-        """Record the report of a target's own statement. It replaces the report of an earlier attempt."""
+        """Record what the server reported of a transform. `number` is the index of its target in the job.
+
+        The record replaces that of an earlier attempt.
+        """
         self._statements[number] = statement
 
     def note_deleted(self, number: int, rows: int, cascades: Sequence[str]) -> None:
-        """Record how many rows of a target were deleted because the files do not have them, and what that changes."""
+        """Record how many rows of a target were deleted because the files do not have them.
+
+        `number` is the index of the target in the job. `cascades` name the tables whose rows foreign keys then changed,
+        each with the action.
+        """
         self._deleted[number], self._cascades[number] = rows, cascades
 
     @property
     def lack(self) -> str:
-        """Return which objects of the sources the load does not have, in words; empty if it has all of them."""
+        """Return in words how many objects of the sources could not be read; an empty text if all of them were read."""
         return f"{count_nouns(len(self._unreadable), 'object')} could not be read" if self._unreadable else ""
 
     def note_unreadable(self, planned: Sequence[UnreadableObject], found: Mapping[int, UnreadableObject]) -> None:
-        """Record the objects that could not be read: those in the plan, and others by their numbers in the ledger."""
+        """Record the objects that could not be read.
+
+        `planned` are those found in planning, and `found` the others by their numbers in the ledger.
+        """
         self._unreadable = (*planned, *(found[number] for number in sorted(found)))
         self._files = {number: file for number, file in self._files.items() if number not in found}
 
     def set_file_rows(self, rows: Mapping[int, int]) -> None:
-        """Set each object's row count to the number of committed rows, given by the object's number in the ledger."""
+        """Set the row count of each object to its committed rows, given by the object's number in the ledger."""
         self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
 
     def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
-        """Return the outcome of the load."""
+        """Return the outcome of a load that is complete.
+
+        `load_id` is None if this process had nothing to load. `finished` has the ledger's counts, which include earlier
+        runs. `now_s` is the present time of the load's clock.
+        """
         statements = tuple(self._statements[number] for number in sorted(self._statements))
         # Subtract the rows that the statements reported, because the ledger's row count includes them.
         reported = sum(statement.rows for statement in statements)

@@ -15,8 +15,8 @@ _KEPT = 1000
 class WarningLog:
     """Keeps the first 1,000 warnings. Any thread may call its methods.
 
-    If `is_strict` is true, `refuse` raises the first warning as an error. `on_warning` is called with each warning, and
-    never by two threads at once.
+    If `is_strict` is true, warnings are errors: `refuse` raises the first one. `on_warning` is called with each
+    warning, and never by two threads at once.
     """
 
     def __init__(self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False) -> None:
@@ -27,11 +27,11 @@ class WarningLog:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Return the warnings so far."""
+        """Return the warnings that are kept so far."""
         return tuple(self._notices)
 
     def add(self, notice: Notice) -> None:
-        """Keep a warning, and show it."""
+        """Keep a warning, and call `on_warning` with it. After the first 1,000 warnings, do nothing."""
         with self._lock:
             if len(self._notices) > _KEPT:
                 return

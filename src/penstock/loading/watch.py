@@ -32,10 +32,10 @@ _APPLICATION = "penstock"
 
 
 class LoadWatch:
-    """Samples a server while a load runs, keeps the recording, and finds what limited the load.
+    """Samples a server while a load runs, writes a recording, and finds what limited the load.
 
     The recording is written to the file that --record names, or to the user's folder, which keeps 20 recordings. The
-    server is not sampled if it has few free connections beside the load's own.
+    server is not sampled if it has few free connections beside those of the load.
     """
 
     def __init__(self, connect: ConnectionFactory, plan: LoadPlan, *, server: ServerFacts, house: Housekeeping) -> None:
@@ -52,9 +52,10 @@ class LoadWatch:
         self._waiting: list[Sample] = []
 
     def run(self, load: Callable[[], LoadOutcome], on_notice: Callable[[str], None]) -> LoadOutcome:
-        """Call `load`, and sample in a thread meanwhile. Return the load's outcome with what limited the load.
+        """Call `load` while a thread samples the server. Return the load's outcome with what limited the load.
 
-        No error of the sampling reaches the load.
+        A short load gets no diagnoses. Errors of the sampling are not raised. `on_notice` is called if the recording
+        cannot be written.
         """
         if not self._is_on:
             return self._judge(load(), is_sampled=False)
@@ -79,10 +80,10 @@ class LoadWatch:
     def _count(self, outcome: LoadOutcome | None) -> LoadCounts | None:
         if outcome is None or outcome.accounts is None:
             return None
-        from penstock.loading.choices import describe_load, find_setting  # noqa: PLC0415 (short loads do not need it)
+        from penstock.loading.choices import describe_load, list_conditions  # noqa: PLC0415 (short loads do not need it)
 
         details = describe_load(self._plan, outcome)
-        setting = find_setting(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
+        setting = list_conditions(self._plan, self._house, outcome.accounts, is_recorded=self._is_on)
         return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
     def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:

@@ -28,11 +28,11 @@ from penstock.core.connect.errors import in_transaction, is_passing, read_report
 from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import AwsError, PenstockError, ServerError, TargetError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import cpu_count, read_machine
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, send_query
-from penstock.core.values.finding import Finding, refusal, refusal_of
+from penstock.core.values.diagnosis import Diagnosis, refusal, refusal_of
 from penstock.core.values.inspection import (
     Archiver,
     Connections,
@@ -68,7 +68,6 @@ from penstock.loading.values.plan import ForeseenLoad
 from penstock.preflight.findings import (
     judge,
     judge_disks,
-    judge_risks,
     judge_routes,
     judge_volume,
     judge_windows,
@@ -78,7 +77,7 @@ from penstock.preflight.findings import (
 from penstock.rds.describe import describe_instance, find_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
 from penstock.watch.activity import read_moment, read_settings, read_slow
-from penstock.watch.risks import Risk, RiskMeter
+from penstock.watch.risks import RiskMeter
 from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
@@ -115,9 +114,11 @@ def inspect_server(
     ledger_schema: str = "penstock",
     clock: Callable[[], float] = time.time,
 ) -> Inspection:
-    """Return everything that SQL shows the current role about a server. `clock` is this host's, in Unix time.
+    """Return all facts of a server that the current role can read by SQL. A fact that it may not read is None.
 
-    Raises ServerError if the connection is lost, and TargetError if not even the role's rights can be read.
+    `pooler` are the facts of the connection pooler in between, None if there is none. `clock` returns this host's Unix
+    time in seconds. Raises ServerError if the connection is lost, and TargetError if not even the role's rights can be
+    read.
     """
     server, ledger = _ask_basics(connection, ledger_schema)
     if pooler is not None:
@@ -248,9 +249,10 @@ def inspect_table(
     ledger_schema: str | None = None,
     is_repeating: bool = False,
 ) -> TableInspection:
-    """Return what affects a load into a table. `user` is the role that loads. Raises ServerError.
+    """Return the facts of a table that affect a load into it, and why a load would be refused. Raises ServerError.
 
-    `ledger_schema` is None if the ledger cannot be read. With `is_repeating`, other ledgers may know the table.
+    `user` is the role that loads. `ledger_schema` is the schema of the ledger, None if the ledger cannot be read. With
+    `is_repeating`, the load may repeat files that the ledgers of other schemas record.
     """
     facts = find_table(connection, name)
     if facts is None:
@@ -293,7 +295,7 @@ def _refuse_unrestored(connection: Connection, schema: str, oids: Sequence[int] 
     refuse_copied(connection, refuse_missing(connection, schema, oids), oids)
 
 
-def _find_unrestored(connection: Connection, ledger: LedgerState) -> Finding | None:
+def _find_unrestored(connection: Connection, ledger: LedgerState) -> Diagnosis | None:
     """Return why loads into a table of the database are refused until `penstock repair`, None if there is none."""
     if not (ledger.exists and ledger.may_write) or ledger.distrust is not None or ledger.upgrade is not None:
         return None
@@ -305,7 +307,11 @@ def _find_unrestored(connection: Connection, ledger: LedgerState) -> Finding | N
 
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
-    """Return the error of a refused IAM token, with cause and remedy if AWS's description of the server shows them."""
+    """Return the error of a refused IAM token, with cause and remedy if AWS's description of the server shows them.
+
+    `to` is the connection string; None means the server that the PG* variables name. Without a cause, the error is
+    returned unchanged.
+    """
     try:
         host = find_host(to)
         fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
@@ -313,7 +319,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
         return error
     if fault is None:
         return error
-    detail = f"{fault.text[:1].upper()}{fault.text[1:]}."
+    detail = f"{fault.claim[:1].upper()}{fault.claim[1:]}."
     return ServerError(
         error.message,
         detail=detail if error.detail is None else f"{error.detail}\n{detail}",
@@ -326,9 +332,9 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
 _DEFAULT_REGION = "us-east-1"
 
 
-@frozen
+@slotted
 class LoadExamination:
-    """A planned load, and the routes to its S3 buckets."""
+    """A planned load, and the endpoints by which its S3 buckets are reached."""
 
     # On an RDS instance, the load's disk space has one disk: the instance's volume.
     foreseen: ForeseenLoad
@@ -336,18 +342,16 @@ class LoadExamination:
     routes: tuple[S3Bucket, ...]
 
 
-@frozen
+@slotted
 class DoctorResult:
-    """What doctor found: the facts, and what they mean for a load."""
+    """What doctor found: the facts of a server, and the findings that say what they mean for a load."""
 
     inspection: Inspection
     # AWS's description, or the error of asking AWS; None if AWS was not asked.
     aws: RdsDescription | AwsError | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnosis, ...]
     # The planned load, None if no load was to be planned, or if a finding refuses it.
     planned: LoadExamination | None = None
-    # The conditions that do not slow the server now but will stop it. They come from one reading, so they have no rate.
-    risks: tuple[Risk, ...] = ()
 
     @property
     def described(self) -> RdsDescription | None:
@@ -373,18 +377,18 @@ def diagnose(
     uses_iam: bool = False,
     sources: Callable[..., SourceReader] | None = None,
 ) -> DoctorResult:
-    """Return the facts of a server, and whether a load into a table would work. Changes nothing.
+    """Return the facts of a server, and findings that say whether a load into a table would begin. Changes nothing.
 
-    Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
-    the load that it describes is planned too. If `creates` is true, the load creates the table if it does not exist. If
-    `publishes` is true, publications may include the ledger's tables. If `is_repeating` is true, other ledgers may know
-    the load's files. `sources` makes the reader of the planned load. Raises ServerError.
+    Works on a standby and through a pooler, and needs no privilege. `now` is the time that windows of RDS are compared
+    with. If `request` is given and no finding refuses the load, the load is planned too; `sources` makes the reader of
+    its sources. `creates` is whether the load creates a missing table, and `publishes` whether publications may include
+    the ledger's tables. With `is_repeating`, the load may repeat files that other ledgers record. `uses_iam` is whether
+    sessions authenticate by IAM tokens. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table, is_repeating=is_repeating)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
-    risks = find_risks(connect)
-    findings = [*judge(found, creates=creates, publishes=publishes), *judge_risks(risks)]
+    findings = [*judge(found, creates=creates, publishes=publishes), *read_risks(connect)]
     if aws is not None:
         findings += (
             [describe_silence(aws)]
@@ -392,7 +396,7 @@ def diagnose(
             else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
         )
     planned: LoadExamination | None = None
-    if found.pooler is None and (found_refusal := connect.find_refusal("load")) is not None:
+    if found.pooler is None and (found_refusal := connect.explain_unwritable("load")) is not None:
         findings.append(found_refusal)
     if request is not None and would_load(findings):
         try:
@@ -401,11 +405,14 @@ def diagnose(
             findings.append(refusal_of(error, "plan"))
         else:
             findings += _judge_load(planned, described)
-    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned, risks=risks)
+    return DoctorResult(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
 
 
-def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
-    """Return the conditions that do not slow the server now but will stop it, by one reading. Raises ServerError."""
+def read_risks(connect: ConnectionFactory) -> tuple[Diagnosis, ...]:
+    """Return findings about what does not slow the server now but will stop it, such as exhausted transaction numbers.
+
+    They are found in one reading of the server. Raises ServerError.
+    """
     nowhere = Progress(wal_bytes=None, next_xid=None)
     with connect.borrow() as connection:
         meter = RiskMeter(read_settings(connection))
@@ -414,7 +421,7 @@ def find_risks(connect: ConnectionFactory) -> tuple[Risk, ...]:
     return meter.result()
 
 
-def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
+def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Diagnosis]:
     foreseen = planned.foreseen
     space, settings = foreseen.find_part(DiskSpace), foreseen.find_part(LoadSettings)
     findings = [*judge_routes(foreseen.plan, planned.routes)]
@@ -440,9 +447,10 @@ def examine_server(
     table: TableName | None = None,
     is_repeating: bool = False,
 ) -> Inspection:
-    """Return the facts of a server, and of a table to load into. Changes nothing, and works through a pooler.
+    """Return the facts of a server, and of `table` if it is given. Changes nothing, and works through a pooler.
 
-    Needs no privilege: facts that the role may not see are None. Raises ServerError.
+    Needs no privilege: facts that the role may not read are None. With `is_repeating`, a load may repeat files that
+    other ledgers record. Raises ServerError.
     """
     with connect.borrow() as connection:
         inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
@@ -463,7 +471,7 @@ def examine_server(
 
 
 def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
-    """Return AWS's description of the connected server, or the AwsError of the request.
+    """Return AWS's description of the connected server, or the AwsError if AWS gives none.
 
     Return None if the server is not on RDS. docs/rds.md lists the AWS permissions. Raises ServerError if the server
     cannot be reached.
@@ -484,9 +492,10 @@ def examine_load(
     aws: RdsDescription | None,
     sources: Callable[..., SourceReader] | None = None,
 ) -> LoadExamination:
-    """Plan a load, and return the disk space and the routes that it needs.
+    """Plan a load without beginning it. Return its plan, the disk space it needs, and the endpoints of its S3 buckets.
 
-    The load does not begin. Raises PenstockError.
+    `aws` is AWS's description of the server, None if there is none. `sources` makes the reader of the sources. Raises
+    PenstockError.
     """
     with Loader(connect, request.housekeeping, sources=sources or SourceReader) as loader:
         foreseen = loader.foresee(loader.plan(request.job))
@@ -517,7 +526,7 @@ def _examine_host(inspection: Inspection) -> HostFacts:
 
 
 def find_directories(inspection: Inspection) -> list[tuple[str, Path]]:
-    """Return the server's directories that this role may see, each with a name for what is in it."""
+    """Return the server's data directory, pg_wal and tablespaces that this role may see, each as a name and a path."""
     found = []
     if (data := inspection.value("data_directory")) is not None:
         found += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]

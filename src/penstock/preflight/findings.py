@@ -17,27 +17,22 @@ from penstock.core.checks import (
     warn_of_version,
 )
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
-from penstock.core.values.finding import Finding, Severity, note, ok, refusal, refusal_of, warning
-from penstock.core.values.names import init_command, quote_name
+from penstock.core.values.diagnosis import Diagnosis, Severity, note, ok, refusal, refusal_of, warning
+from penstock.core.values.names import init_command, quote_name, quote_text
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.rds.values import RdsDescription, Storage, describe_near
-from penstock.watch.risks import describe_risk
+from penstock.watch.risks import find_full_disk, stops_soon
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.values.inspection import Encryption, Inspection, StandbyRow, TableInspection
     from penstock.core.values.source import S3Bucket
     from penstock.loading.values.plan import LoadPlan
-    from penstock.watch.risks import Risk
 
-# A standby or the archiver is reported as far behind if it lacks more WAL than this. A standby is also reported if its
-# delay is longer than the second value.
+# A standby is reported as far behind if it lacks more WAL than this, or if its delay is longer than the second value.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
-
-# A disk with a smaller free share than this is reported as nearly full.
-_FREE_SHARE = 0.1
 
 # A password that expires within this time is reported, as in PostgreSQL 19 (password_expiration_warning_threshold).
 _PASSWORD_ENDS_S = 7 * 86_400.0
@@ -53,8 +48,8 @@ _SERVICE_PARAMETERS = {
 }
 
 
-def find_followers(found: Inspection) -> Iterator[Finding]:
-    """Return findings about standbys and lost replication slots."""
+def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about standbys and lost replication slots."""
     for standby in found.standbys or ():
         yield from _judge_standby(standby)
     for slot in found.slots or ():
@@ -62,7 +57,7 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
             yield warning(
                 "slots",
                 f"slot {slot.name} has lost WAL it needs: its consumer must be created again",
-                f"SELECT pg_drop_replication_slot({_quote_text(slot.name)});",
+                f"SELECT pg_drop_replication_slot({quote_text(slot.name)});",
             )
     names = found.value("synchronous_standby_names")
     standbys = found.standbys
@@ -76,11 +71,11 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
             "standbys",
             f"synchronous_standby_names is '{names}', and no such standby is connected: every commit waits for one",
             "Start a standby with such an application_name, or change the setting: "
-            + describe_change(found, "synchronous_standby_names", _quote_text("")),
+            + describe_change(found, "synchronous_standby_names", quote_text("")),
         )
 
 
-def _judge_standby(standby: StandbyRow) -> Iterator[Finding]:
+def _judge_standby(standby: StandbyRow) -> Iterator[Diagnosis]:
     behind = []
     if standby.lag_bytes is not None and standby.lag_bytes > _LAG_BYTES:
         behind.append(format_bytes(standby.lag_bytes))
@@ -92,25 +87,8 @@ def _judge_standby(standby: StandbyRow) -> Iterator[Finding]:
         yield warning("standbys", text)
 
 
-def find_wal(found: Inspection) -> Iterator[Finding]:
-    """Return a finding if WAL archiving fails or is far behind."""
-    archiver = found.archiver
-    if archiver is None:
-        return
-    behind = "" if archiver.lag_bytes is None else f"; {format_bytes(archiver.lag_bytes)} of WAL wait"
-    if archiver.is_failing:
-        yield warning(
-            "archiver",
-            f"archiving fails, last for {archiver.last_failed}{behind}: WAL stays on the server's disk until it "
-            "works, and a load writes more",
-            "See the server's log for the output of archive_command or archive_library.",
-        )
-    elif archiver.lag_bytes is not None and archiver.lag_bytes > _LAG_BYTES:
-        yield warning("archiver", f"the archiver does not keep up{behind}")
-
-
-def find_durability(found: Inspection) -> Iterator[Finding]:
-    """Return findings about settings with which the server can lose committed rows, or which harm loaded tables."""
+def _judge_durability(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about settings with which the server can lose committed rows, or which harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
             yield warning(
@@ -129,14 +107,13 @@ def find_durability(found: Inspection) -> Iterator[Finding]:
         yield note("settings", f"changed, and waiting for a restart of the server: {', '.join(pending)}")
 
 
-def find_space(found: Inspection) -> Iterator[Finding]:
-    """Return findings about nearly full disks, and about the room for max_wal_size on the WAL's disk during a load."""
+def _judge_space(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield findings about nearly full disks, and about a disk with less free space for WAL than max_wal_size."""
     if found.host is None:
         return
     largest_wal = found.value("max_wal_size")
     wal_bytes = 0 if largest_wal is None else int(largest_wal) * MIB
     for volume in found.host.volumes:
-        is_full = volume.free_bytes < volume.size_bytes * _FREE_SHARE
         if volume.holds == "WAL" and volume.free_bytes < wal_bytes:
             yield warning(
                 "disks",
@@ -144,24 +121,12 @@ def find_space(found: Inspection) -> Iterator[Finding]:
                 f"({format_bytes(wal_bytes)})",
                 "Free or add space there, or lower max_wal_size.",
             )
-        elif is_full:
-            yield warning(
-                "disks",
-                f"{format_bytes(volume.free_bytes)} of {format_bytes(volume.size_bytes)} are free on "
-                f"{volume.device}, which holds the {volume.holds}",
-                "Free or add space there.",
-            )
+        else:
+            yield from find_full_disk(f"{volume.device} ({volume.holds})", volume.free_bytes, volume.size_bytes)
 
 
-def judge_risks(risks: Iterable[Risk]) -> Iterator[Finding]:
-    """Yield a warning for each risk, except that of the archiver, which has findings of its own."""
-    for risk in risks:
-        if risk.code != "archiver-keeps-wal":
-            yield warning("slots" if risk.code == "slot-keeps-wal" else "risks", describe_risk(risk), risk.remedy)
-
-
-def find_managers(found: Inspection) -> Iterator[Finding]:
-    """Return findings about tools that manage the server's settings, and about facts that could not be read."""
+def _judge_managers(found: Inspection) -> Iterator[Diagnosis]:
+    """Yield notes about tools that manage the server's settings, and about facts that could not be read."""
     for manager in found.managers:
         yield note(
             "settings",
@@ -174,7 +139,11 @@ def find_managers(found: Inspection) -> Iterator[Finding]:
 
 
 def describe_change(found: Inspection, name: str, value: str) -> str:
-    """Return how to change a setting of this server: by its manager, by its service, or by ALTER SYSTEM."""
+    """Return a sentence or statement that changes a setting of this server to a value.
+
+    It names the tool that manages the server's settings, or the cloud service, or else uses ALTER SYSTEM. `value` is
+    the value as SQL has it.
+    """
     if found.managers:
         return f"Set {name} = {value} with {found.managers[0].change}."
     if (means := _SERVICE_PARAMETERS.get(found.flavour.kind)) is not None:
@@ -185,21 +154,17 @@ def describe_change(found: Inspection, name: str, value: str) -> str:
     return f"ALTER SYSTEM SET {quote_name(name)} = {value}; {then}"
 
 
-def _quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FILE for the server's authority."
 
 
-def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Finding, ...]:
+def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Diagnosis, ...]:
     """Return findings that say what the facts mean for a load, the most severe first.
 
-    If `creates` is true, the load creates the table if it does not exist. If `publishes` is true, publications may
-    include the ledger's tables.
+    `creates` is whether the load creates a missing table, and `publishes` whether publications may include the ledger's
+    tables.
     """
     findings = [
         *filter(None, [check_pooler(found.pooler)]),
@@ -209,26 +174,35 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
         *_judge_ledger(found, publishes=publishes),
         *_judge_table(found, creates=creates),
         *_judge_rights(found, creates=creates),
-        *find_followers(found),
-        *find_wal(found),
-        *find_durability(found),
-        *find_space(found),
-        *find_managers(found),
+        *_judge_followers(found),
+        *_judge_durability(found),
+        *_judge_space(found),
+        *_judge_managers(found),
     ]
     return sort_findings(findings)
 
 
-def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return the findings, the most severe first."""
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 
-def would_load(findings: Sequence[Finding]) -> bool:
-    """Return whether a load is possible, which means that no finding is a refusal."""
+def describe_verdict(findings: Sequence[Diagnosis]) -> str:
+    """Return the last line of the screen: whether a load would begin, and what will soon stop the server."""
+    if not would_load(findings):
+        return "A load would be refused."
+    stops = [found.code for found in findings if stops_soon(found)]
+    if stops:
+        return f"A load would begin, but first mend what will soon stop the server: {', '.join(stops)}."
+    return "Ready to load."
+
+
+def would_load(findings: Sequence[Diagnosis]) -> bool:
+    """Return whether a load would begin: none of the findings is a refusal."""
     return all(finding.severity != "refusal" for finding in findings)
 
 
-def _judge_connection(found: Inspection) -> Iterator[Finding]:
+def _judge_connection(found: Inspection) -> Iterator[Diagnosis]:
     if found.pooler is None:
         yield ok("connection", "directly to the server, without a pooler")
     yield from _judge_encryption(found.encryption)
@@ -245,7 +219,7 @@ def _judge_connection(found: Inspection) -> Iterator[Finding]:
         )
 
 
-def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
+def _judge_encryption(found: Encryption | None) -> Iterator[Diagnosis]:
     if found is None:
         return
     mode = f"sslmode={found.sslmode}"
@@ -259,14 +233,14 @@ def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
         yield note("connection", text, _VERIFY)
 
 
-def _judge_server(found: Inspection) -> Iterator[Finding]:
+def _judge_server(found: Inspection) -> Iterator[Diagnosis]:
     server = found.server
     yield from filter(None, [warn_of_version(server)])
     if server.server_encoding != "UTF8":
         yield note("server", f"the database's encoding is {server.server_encoding}: other characters are errors")
 
 
-def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
+def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Diagnosis]:
     ledger = found.ledger
     if ledger is None or found.server.is_in_recovery:
         return
@@ -290,7 +264,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
         yield check_ledger_creation(ledger, ledger.schema) or check_publications(publishing) or ok("ledger", text)
 
 
-def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
+def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Diagnosis]:
     rights, user = found.rights, quote_name(found.server.user)
     database = quote_name(found.server.database)
     if rights.password_ends_in_s is not None and rights.password_ends_in_s < _PASSWORD_ENDS_S:
@@ -317,15 +291,15 @@ def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
         )
     if not rights.may_create_table and found.table is not None and found.table.facts is None:
         where = quote_name(found.table.asked.schema or rights.creation_schema or "public")
-        yield Finding(
+        yield Diagnosis(
             severity="refusal" if creates and found.table.asked.schema is None else "note",
-            subject="rights",
-            text="--create will not work in the schema where unqualified tables are created",
+            code="rights",
+            claim="--create will not work in the schema where unqualified tables are created",
             remedy=f"GRANT CREATE ON SCHEMA {where} TO {user};",
         )
 
 
-def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
+def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Diagnosis]:
     table = found.table
     if table is None or found.server.is_in_recovery:
         return
@@ -337,7 +311,7 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     yield from _judge_costs(found, table)
 
 
-def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]:
+def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Diagnosis]:
     facts, costs = table.facts, table.costs
     assert facts is not None
     name = f'"{facts.name}"'
@@ -374,7 +348,7 @@ def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]
         yield note("table", f"each row of {name} is checked by {', '.join(passes)}")
 
 
-def judge_disks(space: DiskSpace) -> Iterator[Finding]:
+def judge_disks(space: DiskSpace) -> Iterator[Diagnosis]:
     """Yield a finding for each local disk.
 
     The finding is a refusal if the load would fill the disk and the job does not allow that.
@@ -386,13 +360,17 @@ def judge_disks(space: DiskSpace) -> Iterator[Finding]:
             yield _judge_room(disk)
 
 
-def _judge_room(disk: DiskForecast) -> Finding:
+def _judge_room(disk: DiskForecast) -> Diagnosis:
     severity: Severity = "warning" if disk.is_tight or disk.is_short else "ok"
-    return Finding(severity=severity, subject="disks", text=f"{disk.device}: {describe_disk(disk)}")
+    return Diagnosis(severity=severity, code="disks", claim=f"{disk.device}: {describe_disk(disk)}")
 
 
-def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
-    """Yield a finding on whether the load fits on an RDS instance's volumes, which may grow automatically."""
+def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Diagnosis]:
+    """Yield a finding on whether the load fits on the storage of an RDS instance, which may grow automatically.
+
+    `volume` is the storage with the bytes that are free and the bytes that the load needs. `storage` is the same
+    storage as AWS describes it, and `found` the description of the server.
+    """
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield note("disks", text)
@@ -415,16 +393,16 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
         yield warning("disks", text, remedy)
 
 
-def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
+def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Diagnosis]:
     """Yield a note for each maintenance or backup window that is open now or begins within three hours."""
     for text in describe_near(found.windows, now=now):
         yield note("windows", text)
 
 
-def judge_routes(plan: LoadPlan, routes: Sequence[S3Bucket]) -> Iterator[Finding]:
-    """Yield a note for each S3 bucket: the endpoint by which the bucket was reached.
+def judge_routes(plan: LoadPlan, routes: Sequence[S3Bucket]) -> Iterator[Diagnosis]:
+    """Yield a finding "ok" for each S3 bucket of a planned load, with the endpoint by which the bucket was reached.
 
-    The bucket was reached while the load was planned: planning lists the bucket, and reads one object for each table.
+    Planning has reached the buckets: it lists them, and reads one object for each table.
     """
     for route in routes:
         inside = [

@@ -34,7 +34,7 @@ _RIGHTS = {
 
 
 def describe_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the facts of a server, as pairs of a subject and a line."""
+    """Return the facts of a server for the screen, as pairs of a subject and a line of text about it."""
     facts = [
         ("server", _describe_server(found)),
         ("address", found.server.address),
@@ -106,7 +106,7 @@ def _describe_settings(found: Inspection) -> str:
 
 
 def describe_value(setting: Setting) -> str:
-    """Return a setting's value with a unit that is easy to read.
+    """Return a setting's value and unit as text that is easy to read.
 
     >>> from penstock.core.values.inspection import Setting
     >>> describe_value(Setting(name="max_wal_size", value="1024", unit="MB", context="", source="", source_file=None,

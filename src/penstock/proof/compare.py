@@ -22,15 +22,16 @@ from psycopg import sql
 from penstock.core.catalogue.staging import OBJECT_COLUMN, POSITION_COLUMNS, make_landing_table
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_identifier
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.land.locate import find_records
 from penstock.loading.land.merge import find_parts
 from penstock.loading.land.merge_errors import find_position
-from penstock.loading.land.merge_key import UniqueIndex, same_key, same_lack
+from penstock.loading.land.merge_key import Key, UniqueIndex, same_key, same_lack
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, OpenObject, reader_limit
 from penstock.loading.read.objects import open_blocks
@@ -39,7 +40,8 @@ from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
-from penstock.proof.values import Problem, VerifiedTable
+from penstock.proof.later import UPDATED_COLUMN, LaterLoads
+from penstock.proof.values import VerifiedTable, differs
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -58,7 +60,7 @@ _SENT = TableName(schema="pg_temp", name="penstock_sent")
 _REASON = Reason(message="is not in the table")
 
 
-@frozen
+@slotted
 class _ComparedColumns:
     """Columns in which records are compared with the table."""
 
@@ -68,15 +70,16 @@ class _ComparedColumns:
 
 
 def rows_of(table: VerifiedTable) -> sql.Composed:
-    """Return what follows FROM to read a table's own rows."""
+    """Return the SQL that follows FROM in a query of a table's rows, without those of tables that inherit from it."""
     return sql.SQL("ONLY {}" if table.kind == "r" else "{}").format(table_identifier(table.table))
 
 
 @contextmanager
 def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> Iterator[None]:
-    """Run a transaction that fails if a policy hides rows of a table. `what` begins "... the rows of table".
+    """Run the block in a transaction that fails if a row-level security policy hides rows of a table.
 
-    Raises TargetError, ServerError.
+    `what` is a word such as "counting". Error messages have it before "the rows of" and the table's name. Raises
+    TargetError, ServerError.
     """
     try:
         with in_transaction(connection, f"{what} the rows of {table.table}"):
@@ -89,16 +92,19 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """One comparison, in a session of its own, with whose end the temporary tables end. Methods raise PenstockError.
+    """Compares the values of one table with its files, in the session of `later`. Methods raise PenstockError.
 
-    `work` are the table's objects, with their numbers in the ledger and the columns of each. `left_out` has the
-    ascending offsets of the records that are not compared, by the object's number: those that the load has rejected,
-    and those that were corrected. The attribute `records` counts the records that were cut out of each object.
+    `work` are the objects that fill the table, each with its number in the ledger and the columns that it has.
+    `left_out` maps the numbers of objects to the positions of records that are not compared: those that the load has
+    rejected, and those that a user has corrected. A position is the decompressed byte at which a record begins, or the
+    number of a row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of
+    `tools`, since which progress is reported. After `run`, the attribute `records` has the number of records that were
+    read from each object, by the object's number. The temporary tables end with the session.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        later: LaterLoads,
         tools: LoadTools,
         table: VerifiedTable,
         work: Sequence[PlannedObject],
@@ -106,7 +112,8 @@ class TableComparison:
         left_out: Mapping[int, Sequence[int]],
         began_s: float,
     ) -> None:
-        self._connection = connection
+        self._later = later
+        self._connection = connection = later.open()
         self._tools = tools
         self._table = table
         self._work = {each.number: replace(each, landing=_SENT) for each in work}
@@ -123,23 +130,43 @@ class TableComparison:
         # The records that the server refuses now: the offsets of all, by object, and the first ones.
         self._refused: dict[int, list[int]] = defaultdict(list)
         self._shown: list[Reject] = []
+        self._others: tuple[str, ...] = ()
 
-    def run(self) -> tuple[VerifiedTable, list[Problem]]:
-        """Send the objects and compare them. Return the table with the result, and the first differences."""
+    def run(self) -> tuple[VerifiedTable, list[Notice]]:
+        """Send the objects into temporary tables and compare them there with the table.
+
+        Return the table with what was counted, and a notice for each of the first ten records that the table lacks and
+        the first ten rows that the files lack.
+        """
         facts = self._target.facts
         assert facts is not None
         columns = tuple(dict.fromkeys(name for each in self._work.values() for name in each.target.column_map.columns))
-        parts, written_otherwise = self._choose()
+        # The columns that the files lack. A row that no other load has changed has null there, or the column's default.
+        if self._later.counts_rows:
+            unfed = (each.name for each in facts.columns if not each.is_generated and each.name not in columns)
+            self._others = tuple(unfed)
+        parts, written_otherwise, key = self._choose()
+        self._connection.execute("DROP TABLE IF EXISTS pg_temp.penstock_sent, pg_temp.penstock_differing")
         make_landing_table(
-            self._connection, schema="pg_temp", name=_SENT.name, target=facts, columns=columns, as_text=False
+            self._connection,
+            schema="pg_temp",
+            name=_SENT.name,
+            target=facts,
+            columns=(*columns, *self._others),
+            as_text=False,
         )
         try:
             self._send_all()
         except CopyFailed as failure:
             raise explain_failure(failure, where=failure.location) from failure
         with seeing_all_rows(self._connection, self._table, "comparing"):
+            merged = parts[0].chosen if self._target.landing.updates else None
+            self._later.change(_SENT, columns, merged=merged, key=key)
+            if self._later.counts_rows:
+                sent = sql.SQL("({}) AS s").format(parts[0].chosen)
+                self._later.count_rows(sent, rows_of(self._table), (*columns, *self._others))
             missing = extra = 0
-            shown, surplus = self._shown, list[Problem]()
+            shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
                 # Rows that no file has are looked for in the columns that all files have.
                 lacking, more = self._compare(part, both_ways=self._table.is_compared_both_ways and number == 0)
@@ -297,15 +324,15 @@ class TableComparison:
             )
             yield from rejects
 
-    def _name(self, reject: Reject) -> Problem:
-        return Problem(
-            where=self._work[reject.object_number].source.uri,
+    def _name(self, reject: Reject) -> Notice:
+        return differs(
+            self._work[reject.object_number].source.uri,
+            reject.reason.message,
             line=reject.line,
-            message=reject.reason.message,
             record=reject.raw.decode("utf-8", errors="backslashreplace").rstrip("\r\n")[:_SHOWN_CHARACTERS],
         )
 
-    def _find_extra(self, part: _ComparedColumns) -> list[Problem]:
+    def _find_extra(self, part: _ComparedColumns) -> list[Notice]:
         """Return the first rows that the files lack."""
         query = self._compose(
             part,
@@ -316,7 +343,7 @@ class TableComparison:
         )
         rows = self._connection.execute(query).fetchall()
         where = str(self._table.table)
-        return [Problem(where=where, message="has a row that is not in the files", record=shown) for (shown,) in rows]
+        return [differs(where, "has a row that is not in the files", record=shown) for (shown,) in rows]
 
     def _compose(self, part: _ComparedColumns, query: LiteralString, **more: sql.Composable) -> sql.Composed:
         columns = list_identifiers(part.columns)
@@ -331,8 +358,8 @@ class TableComparison:
             **more,
         )
 
-    def _choose(self) -> tuple[list[_ComparedColumns], sql.Composed]:
-        """Return what must be in the table, and the query that counts keys written otherwise.
+    def _choose(self) -> tuple[list[_ComparedColumns], sql.Composed, Key | None]:
+        """Return what must be in the table, the query that counts keys written otherwise, and the key of a merge.
 
         With a key, the records are those that the merge keeps. Each has the key as its row writes it, if it has a row.
         """
@@ -346,7 +373,7 @@ class TableComparison:
                 _ComparedColumns(columns=columns, chosen=of_objects.format(sent, number, sql.Literal(numbers)))
                 for columns, numbers in self._groups.items()
             ]
-            return parts, sql.SQL("SELECT 0::int8").format()
+            return parts, sql.SQL("SELECT 0::int8").format(), None
         columns = self._target.column_map.columns
         merge = find_parts(
             self._connection,
@@ -371,13 +398,14 @@ class TableComparison:
             sql.SQL("CASE WHEN {} THEN t.{name} ELSE r.{name} END AS {name}").format(found, name=sql.Identifier(name))
             if name in job.key
             else sql.Identifier("r", name)
-            for name in (*columns, *POSITION_COLUMNS)
+            for name in (*columns, *self._others, *POSITION_COLUMNS, UPDATED_COLUMN)
         ]
         keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
             [_ComparedColumns(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
+            merge.key,
         )
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
 from penstock.core.units import count_nouns, format_count
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.names import quote_name
+from penstock.core.values.notice import Notice
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
 from penstock.loading.values.work import PlannedObject, all_objects
-from penstock.proof.values import Problem, VerifiedTable
+from penstock.proof.values import differs
 
 if TYPE_CHECKING:
     from penstock.core.values.job import LoadJob, TargetJob
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from penstock.core.values.source import SourceObject
     from penstock.ledger.values import ObjectRecord
     from penstock.loading.values.plan import LoadPlan, TargetPlan
-    from penstock.proof.values import TypeWithoutBinary
+    from penstock.proof.values import TypeWithoutBinary, VerifiedTable
 
 
 _CHANGED = "has changed since it was loaded"
 
 
 def find_targets(job: LoadJob, table: VerifiedTable) -> list[TargetJob]:
-    """Return the targets of a job that have filled a table."""
+    """Return those targets of a job whose table is this one, by the names that the table had in the load."""
     return [each for each in job.targets if str(each.into) in table.names]
 
 
@@ -39,9 +40,9 @@ def is_alone(table: VerifiedTable) -> bool:
 
 
 def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject]) -> list[ObjectRecord]:
-    """Return the local files with another inode or time and the same size: the content may be the same.
+    """Return the objects that are local files of the same size as when they were loaded, with another inode or time.
 
-    `listed` has the sources of the job as they are now, by URI.
+    Their content may be the same. `listed` has the sources of the job as they are now, by the URI that the ledger has.
     """
     return [
         each
@@ -54,7 +55,10 @@ def find_touched(objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObj
 
 
 def describe_touched(is_same: bool | None, reason: str = "the ledger has no checksum of it") -> str | None:
-    """Return what is wrong with a touched file, None if nothing. `reason` is why it is not known if it is the same."""
+    """Return what is wrong with a file that `find_touched` returned, None if its content is the same.
+
+    `is_same` is whether the content is the same, None if that cannot be found out; `reason` then says why.
+    """
     if is_same is None:
         return f"has another inode or time of change than when it was loaded, and cannot be compared: {reason}"
     return None if is_same else _CHANGED
@@ -62,23 +66,26 @@ def describe_touched(is_same: bool | None, reason: str = "the ledger has no chec
 
 def check_objects(
     objects: Iterable[ObjectRecord], listed: Mapping[str, SourceObject], touched: Mapping[int, str | None]
-) -> Iterator[Problem]:
-    """Yield what is wrong with objects. `listed` has the sources of the job as they are now, by URI.
+) -> Iterator[Notice]:
+    """Yield a notice for each thing that is wrong with the load's objects.
 
-    `touched` has what `describe_touched` says of the files that `find_touched` finds, by number.
+    An object may have another version than was loaded, or the ledger may lack a part of it, have a part twice, or have
+    other numbers of records than were read. `listed` has the sources of the job as they are now, by the URI that the
+    ledger has. `touched` maps the numbers of the objects that `find_touched` returned to what `describe_touched`
+    returned.
     """
     for each in objects:
         if each.uri not in listed:
-            yield Problem(where=each.uri, message="is not among the load's sources any more")
+            yield differs(each.uri, "is not among the load's sources any more")
         elif _has_other_version(each, listed[each.uri]) and (message := touched.get(each.number, _CHANGED)) is not None:
-            yield Problem(where=each.uri, message=message)
+            yield differs(each.uri, message)
         if not each.is_complete:
-            yield Problem(where=each.uri, message="a part of it is missing in the ledger")
+            yield differs(each.uri, "a part of it is missing in the ledger")
         if each.repeated:
-            yield Problem(where=each.uri, message="a part of it is in the ledger more than once")
+            yield differs(each.uri, "a part of it is in the ledger more than once")
         if each.records != each.rows + each.rejected + each.suppressed:
             done = f"{each.rows:,} stored, {each.rejected:,} rejected, {each.suppressed:,} suppressed"
-            yield Problem(where=each.uri, message=f"of {count_nouns(each.records, 'record')}, {done}")
+            yield differs(each.uri, f"of {count_nouns(each.records, 'record')}, {done}")
 
 
 def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:
@@ -121,43 +128,49 @@ def refuse_temporary(server: ServerFacts, *, may_create: bool) -> None:
         )
 
 
-def check_rows(table: VerifiedTable) -> Iterator[Problem]:
-    """Yield what is wrong with the counts of a table."""
+def check_rows(table: VerifiedTable) -> Iterator[Notice]:
+    """Yield a notice for each count of a table that is wrong. Yields nothing if the table's rows were not counted.
+
+    The records read must be those that were stored, rejected or skipped, and the table must have the load's rows.
+    """
     if table.rows is None:
         return
     done = table.inserted + table.updated + table.rejected + table.suppressed + table.duplicates + table.existing
     if done != table.records:
         message = f"of {count_nouns(table.records, 'record')}, {done:,} stored, rejected or skipped"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
     rows = count_nouns(table.rows, "row")
     if table.rows < table.inserted or (table.is_alone and table.rows != table.inserted):
         message = f"has {rows}, and the load has stored {format_count(table.inserted)}"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
     elif table.rows < table.floor:
         message = f"has {rows}, and the load has stored, updated or found {format_count(table.floor)}"
-        yield Problem(where=str(table.table), message=message)
+        yield differs(str(table.table), message)
 
 
-def find_expected(tables: Sequence[VerifiedTable]) -> int | None:
-    """Return how many rows a table has if it has those of its loads alone, None if it may have others.
+def count_expected(tables: Sequence[VerifiedTable]) -> int | None:
+    """Return how many rows a table has if all its rows are those of the given loads, None if it may have other rows.
 
-    `tables` is the table after each load whose rows must be in it, the oldest first.
+    `tables` describes the table once for each load whose rows must be in it, the oldest load first.
     """
     is_known = bool(tables) and all(each.rows is not None for each in tables) and not tables[0].has_relatives
     is_own = is_known and (tables[0].is_emptied or tables[0].is_created)
     return sum(each.inserted for each in tables) if is_own else None
 
 
-def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Problem]:
-    """Yield the objects of which another number of records was cut now. `cut` has the number for each object."""
+def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Notice]:
+    """Yield a notice for each object from which another number of records was read now than by the load.
+
+    `cut` maps the objects' numbers to the numbers of records that were read now.
+    """
     for each in objects:
         if cut[each.number] != each.records:
             message = f"has {count_nouns(cut[each.number], 'record')}, and the load has cut {each.records:,}"
-            yield Problem(where=each.uri, message=message)
+            yield differs(each.uri, message)
 
 
 def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectRecord]) -> list[PlannedObject]:
-    """Return the objects of a table, with their numbers in the ledger."""
+    """Return the planned objects that fill a table, each with the number that the ledger has for it."""
     numbers = {each.uri: each.number for each in objects if each.number in table.objects}
     return [
         replace(work, number=numbers[uri])
@@ -169,21 +182,23 @@ def find_work(plan: LoadPlan, table: VerifiedTable, objects: Iterable[ObjectReco
 
 
 def has_only_keys(table: VerifiedTable, target: TargetPlan) -> bool:
-    """Return whether only the keys of records can be compared, because rows that had them were kept."""
+    """Return whether only key columns can be compared, because the load kept rows that had the keys of records."""
     return table.existing > 0 and not target.landing.updates
 
 
 def compared_columns(table: VerifiedTable, target: TargetPlan) -> tuple[str, ...]:
-    """Return the columns of a table in which the objects of a target are compared."""
+    """Return the names of the columns in which a target's objects are compared with a table."""
     columns = target.column_map.columns
     return tuple(name for name in columns if name in target.job.key or not has_only_keys(table, target))
 
 
 def group_by_columns(table: VerifiedTable, work: Sequence[PlannedObject]) -> dict[tuple[str, ...], list[int]]:
-    """Return sets of columns in which objects are compared with the table, each with the objects that have them all.
+    """Return the sets of columns in which objects are compared with a table, each with the numbers of its objects.
 
-    The first are the columns that all objects have. A row has the defaults in columns that its object lacks, so those
-    of each object are compared by themselves, together with objects that have more: no row stands for two records.
+    These are the objects that have all columns of the set. The first set has the columns that all objects have, and
+    each other set has all columns of some object. In a column that an object lacks, its rows have the default, so each
+    set is compared by itself. An object with more columns is compared in the smaller sets too, so that no row counts
+    for two records.
     """
     columns = {each.number: compared_columns(table, each.target) for each in work}
     first, *others = columns.values()
@@ -193,7 +208,9 @@ def group_by_columns(table: VerifiedTable, work: Sequence[PlannedObject]) -> dic
 
 
 def has_crossing(columns: Iterable[Iterable[str]]) -> bool:
-    """Return whether of two sets of columns each lacks some of the other, so that a row may have the values of both.
+    """Return whether there are two sets of columns each of which lacks a column of the other.
+
+    Then one row may have the values of a record in the one set, and those of another record in the other.
 
     >>> has_crossing(["a", "ab", "abc"]), has_crossing(["a", "ab", "ac"])
     (False, True)
@@ -204,14 +221,18 @@ def has_crossing(columns: Iterable[Iterable[str]]) -> bool:
 def count_corrected(
     table: VerifiedTable, corrected: Mapping[int, Iterable[int]], rejected: Mapping[int, Iterable[int]]
 ) -> int:
-    """Return how many corrected records of a table are not rejected any more. The offsets are those of each object."""
+    """Return how many records of a table were rejected, corrected by a user and loaded.
+
+    `corrected` and `rejected` map the numbers of objects to the positions of their records. A record that is in both is
+    still rejected, and does not count.
+    """
     return sum(len({*corrected.get(number, ())} - {*rejected.get(number, ())}) for number in table.objects)
 
 
 def find_without_binary(
     table: VerifiedTable, work: Iterable[PlannedObject], types: Iterable[TypeWithoutBinary]
 ) -> Iterator[str]:
-    """Yield the compared columns that record_send would fail for."""
+    """Yield a sentence for each compared column whose type has no binary output, so that record_send fails for it."""
     compared = {name for each in work for name in compared_columns(table, each.target)}
     for each in types:
         if each.name in compared:
@@ -219,13 +240,16 @@ def find_without_binary(
 
 
 def with_positions(work: PlannedObject) -> PlannedObject:
-    """Return an object to be sent again with the position of each record."""
+    """Return an object that is sent with the position of each record.
+
+    By this a record that differs is found in its file.
+    """
     landing = replace(work.target.landing, where="staging")
     return replace(work, target=replace(work.target, landing=landing, allows_suppressed_rows=False))
 
 
 def refuse_values(load_id: str, reasons: Iterable[str]) -> None:
-    """Raise TargetError if there are reasons why the values of a load cannot be compared."""
+    """Raise TargetError if there are reasons why a load's values cannot be compared. Its detail lists them."""
     if detail := "\n".join(reasons):
         raise TargetError(
             f"the values of load {load_id} cannot be compared",
@@ -235,7 +259,7 @@ def refuse_values(load_id: str, reasons: Iterable[str]) -> None:
 
 
 def find_renamed(tables: Iterable[VerifiedTable]) -> Iterator[str]:
-    """Yield the tables that the job does not find any more, because they have another name or schema now."""
+    """Yield a sentence for each table that the job does not find any more, because it has another name or schema."""
     for each in tables:
         if each.is_renamed:
             yield f'Table "{each.names[0]}" of the load is "{each.table}" now.'
@@ -248,10 +272,11 @@ def find_obstacles(
     objects: Iterable[ObjectRecord],
     rejected: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:
-    """Yield why the rows of the load need not be the records of its files.
+    """Yield a sentence for each reason why the load's rows may differ from the records of its files.
 
-    `job` is the load's own job, and `plan` the one that reads its objects again. `work` has the objects of each table,
-    and `rejected` the offsets of each object's rejected records.
+    Values cannot be compared if there is one. `job` is the load's own job, and `plan` is the plan that reads its
+    objects again. `work` has each table with its objects. `rejected` maps the numbers of objects to the positions of
+    the rejected records that the ledger still has.
     """
     for target in plan.targets:
         if target.job.transform is not None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.catalog import find_table
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
-from penstock.proof.decide import find_expected, refuse_hidden
-from penstock.proof.values import FillingLoad, Problem, TableOutcome, VerifiedTable, VerifyOutcome
-from penstock.proof.verify import verify_load
+from penstock.proof.decide import count_expected, refuse_hidden
+from penstock.proof.later import LaterLoads
+from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
+from penstock.proof.verify import verify_before
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.core.values.notice import Notice
     from penstock.core.values.table import TableName
     from penstock.loading.values.outcome import LoadProgress
 
@@ -32,35 +33,43 @@ def verify_table(
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> TableOutcome:
-    """Verify each load whose rows must be in a table, and the number of all rows. Raises PenstockError.
+    """Verify each load whose rows must be in a table, and count the table's rows against those of all loads together.
 
-    A load that cannot be verified is a problem, and does not keep the others from being verified.
+    If a load cannot be verified, the outcome has this as a problem, and the other loads are verified. With `values`,
+    each value is compared too. Raises TargetError if no load has filled the table, and PenstockError.
     """
     with connect.borrow() as connection:
-        server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+        server = read_facts(connect, connection)
         loads = _find_loads(connection, ledger_schema, name)
     table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
     refuse_hidden(table, role=server.user)
     staying = [load for load, _ in loads if load.load_id not in removed]
-    counted: dict[int, int] = {}
-    verify = partial(verify_load, connect, ledger_schema=ledger_schema, values=values, only=table.oid, counted=counted)
     verified: list[VerifyOutcome] = []
-    problems: list[Problem] = []
-    for load in staying:
-        if not load.is_complete:
-            problems.append(Problem(where=f"load {load.load_id}", message="has not ended"))
-        elif load.has_job:
-            try:
-                verified.append(verify(load.load_id, on_progress=on_progress))
-            except (DataError, SourceError, TargetError) as error:
-                problems.append(Problem(where=f"load {load.load_id}", message=f"cannot be verified: {error.message}"))
-            else:
-                problems += verified[-1].problems
+    problems: list[Notice] = []
+    counts_rows = values and any(load.has_versions for load in staying)
+    with LaterLoads(connect, counts_rows=counts_rows) as later:
+        verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
+        for load in reversed(staying):
+            done = None
+            found: tuple[Notice, ...] = ()
+            if not load.is_complete:
+                found = (differs(f"load {load.load_id}", "has not ended"),)
+            elif load.has_job:
+                try:
+                    done = verify(load.load_id, on_progress=on_progress)
+                except (DataError, SourceError, TargetError) as error:
+                    found = (differs(f"load {load.load_id}", f"cannot be verified: {error.message}"),)
+                else:
+                    found = done.problems
+                    verified.insert(0, done)
+            problems = [*found, *problems]
+            if load.updates and not (done is not None and done.has_all_records):
+                later.obstacle = load.load_id
     tables = [found for each in verified for found in each.tables]
-    expected = find_expected(tables) if len(verified) == len(staying) else None
+    expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
-        message = f"has {count_nouns(counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
-        problems.append(Problem(where=str(table.table), message=message))
+        message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
+        problems.append(differs(str(table.table), message))
     return TableOutcome(
         table=str(table.table),
         server=server.name,
@@ -69,6 +78,7 @@ def verify_table(
         removed=removed,
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
+        compared=later.compared_rows if counts_rows else None,
         problems=tuple(problems),
     )
 

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 
 
-@frozen
-class Problem:
-    """Something that is not as the load left it, or not as the files have it."""
+def differs(where: str, message: str, *, line: int | None = None, record: str | None = None) -> Notice:
+    """Return a notice that an object or a table is not as the load left it, or does not have what the files have.
 
-    # The object's URI, or the table's name.
-    where: str
-    message: str
-    # The line on which the record begins; None of a row.
-    line: int | None = None
-    # The first characters of the record, or of the row as text.
-    record: str | None = None
+    `where` is the URI of the object or the name of the table. `line` is the line of the file, from 1, and `record` the
+    text of the record or row.
+    """
+    return Notice(code="differs", uri=where, message=message, line=line, record=record)
 
 
-@frozen
+@slotted
 class TypeWithoutBinary:
-    """The row of without_binary.sql: a column, and the type that its values cannot be sent in binary for."""
+    """A row of without_binary.sql: a column whose values have no binary form, and the type that has no binary output.
+
+    The type is the column's own, or one of which the column's type is made, such as the element type of an array.
+    """
 
     name: str
     type_name: str
 
 
-@frozen
+@slotted
 class VerifiedTable:
-    """One table of the load: the row of proof_tables.sql, and what was counted and compared."""
+    """One table of a load: a row of proof_tables.sql, and what was counted and compared."""
 
     schema: str
     name: str
@@ -106,18 +106,18 @@ class VerifiedTable:
 
     @property
     def is_compared_both_ways(self) -> bool:
-        """Whether each row of the table must be in the files. Rows of corrected records are not."""
+        """Whether each row of the table must be a record of the files. Corrected records are not in the files."""
         return self.is_alone and not self.corrected
 
     @property
     def differs(self) -> bool:
-        """Whether the table has fewer rows than all loads together have left there."""
+        """Whether the table has fewer rows than all loads that the ledger records have together left there."""
         return self.rows is not None and self.floor_of_all is not None and self.rows < self.floor_of_all
 
 
-@frozen
+@slotted
 class VerifyOutcome:
-    """What was verified of a load."""
+    """What was verified of one load: its tables, with what was counted and compared, and what is wrong."""
 
     load_id: str
     server: str
@@ -126,37 +126,57 @@ class VerifyOutcome:
     # Whether values were to be compared.
     has_values: bool
     # What was found; of each table at most ten records and ten rows.
-    problems: tuple[Problem, ...]
+    problems: tuple[Notice, ...]
+    # The objects that were not compared, because a later load has loaded another version of them into the table.
+    renewed: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
-        """Whether no problem was found, and no table has fewer rows than all loads together have left there."""
+        """Whether no problem was found, and no table has fewer rows than all recorded loads together left there."""
         return not self.problems and not any(each.differs for each in self.tables)
 
     @property
     def is_verified(self) -> bool:
-        """Whether each value was compared, and no problem was found. Counts alone verify nothing.
+        """Whether each value was compared, and no problem was found. It is false if only counts were compared.
 
-        Unless a key forbids that, a row may stand for equal records of several loads if all together lack rows, and for
-        records of two files if each has columns that the other lacks.
+        It is also false if one row may have counted for two records: see `is_unsure`.
         """
-        unsure = any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
-        return self.has_values and not self.problems and not unsure
+        return self.has_values and not self.problems and not self.renewed and not self.is_unsure
+
+    @property
+    def has_all_records(self) -> bool:
+        """Whether all records of the load were compared, so that the values that it gave to rows are known."""
+        is_whole = all(each.compared is not None and not each.corrected for each in self.tables)
+        return self.has_values and not self.renewed and is_whole
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether one row may have counted for two records.
+
+        A unique index on columns of the files prevents this. Without one, equal records of several loads may count the
+        same row if the table lacks rows, and so may records of two files each of which has columns that the other
+        lacks.
+        """
+        return any((each.differs or each.has_crossing) and not each.has_key for each in self.tables)
 
 
-@frozen
+@slotted
 class FillingLoad:
-    """The row of loads_of_table.sql."""
+    """A row of loads_of_table.sql: a load with objects that fill a table."""
 
     load_id: str
     is_complete: bool
     # Whether the ledger has the load's sources.
     has_job: bool
+    # Whether the load may have updated rows of others.
+    updates: bool
+    # Whether another load has loaded another version of one of its objects.
+    has_versions: bool
 
 
-@frozen
+@slotted
 class TableOutcome:
-    """What was verified of all loads together that have filled a table."""
+    """What verifying all loads that have filled a table has found."""
 
     table: str
     server: str
@@ -168,15 +188,25 @@ class TableOutcome:
     unknown: tuple[str, ...]
     # The rows that the loads have stored, None unless the table must have those alone.
     expected: int | None
+    # The rows that are records of the files in all columns, with null in those that the files lack. None unless values
+    # were to be compared, and a file was loaded in several versions.
+    compared: int | None
     # What is wrong with the loads, and with the table.
-    problems: tuple[Problem, ...]
+    problems: tuple[Notice, ...]
 
     @property
     def agrees(self) -> bool:
-        """Whether the counts of all loads agree, and the table has the rows of all together."""
+        """Whether no problem was found, and the counts of each load agree."""
         return not self.problems and all(each.agrees for each in self.loads)
 
     @property
     def is_verified(self) -> bool:
-        """Whether each value of each load was compared, and no problem was found."""
-        return not self.problems and not self.unknown and all(each.is_verified for each in self.loads)
+        """Whether no problem was found, and each value of each load or each row of the table was compared.
+
+        If a later load has loaded another version of a file, the earlier version cannot be compared. The table is
+        verified all the same if each of its rows is a record of the files that were compared.
+        """
+        if self.problems or self.unknown or any(each.is_unsure for each in self.loads):
+            return False
+        is_covered = self.compared is not None and self.compared == self.expected
+        return is_covered or all(each.is_verified for each in self.loads)

@@ -9,6 +9,7 @@ import glob
 import json
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.values.notice import Notice
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_objects, no_such_load
 from penstock.ledger.rejects import RejectStore
@@ -55,7 +57,8 @@ from penstock.proof.decide import (
     refuse_values,
     with_positions,
 )
-from penstock.proof.values import Problem, TypeWithoutBinary, VerifiedTable, VerifyOutcome
+from penstock.proof.later import LaterLoads
+from penstock.proof.values import TypeWithoutBinary, VerifiedTable, VerifyOutcome
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -75,13 +78,31 @@ def verify_load(
     ledger_schema: str,
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
-    only: int | None = None,
-    counted: dict[int, int] | None = None,
 ) -> VerifyOutcome:
-    """Verify a complete load: its counts, and with `values` each value that it has stored. Raises PenstockError.
+    """Verify the counts of a complete load, and with `values` each value that it has stored. Raises PenstockError.
 
-    Values are not compared if something is wrong with the objects or their records in the ledger. `only` is the oid of
-    the only table that is looked at. `counted` keeps the numbers of rows, by the table's oid, for the next load.
+    Values are not compared if something is wrong with the files, or with their objects in the ledger.
+    """
+    with LaterLoads(connect) as later:
+        return verify_before(
+            later, connect, load_id, ledger_schema=ledger_schema, values=values, on_progress=on_progress
+        )
+
+
+def verify_before(
+    later: LaterLoads,
+    connect: ConnectionFactory,
+    load_id: str,
+    *,
+    ledger_schema: str,
+    values: bool,
+    on_progress: Callable[[LoadProgress], None] | None,
+    only: int | None = None,
+) -> VerifyOutcome:
+    """Return what verifying a load has found, given what is known of later loads into its table.
+
+    `only` is the oid of the one table to verify; None verifies all tables of the load. Adds the load to `later`. Raises
+    PenstockError.
     """
     with connect.borrow() as connection:
         load, is_own_login = _read_load(connection, ledger_schema, load_id)
@@ -90,14 +111,18 @@ def verify_load(
             tables = fetch_rows(connection, "ledger/proof_tables", VerifiedTable, ledger=ledger_schema, load=load_id)
         tables = [each for each in tables if only in (None, each.oid)]
         numbers = {number for each in tables for number in each.objects}
-        objects = [each for each in list_objects(connection, ledger_schema, load_id) if each.number in numbers]
-        server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+        found = [each for each in list_objects(connection, ledger_schema, load_id) if each.number in numbers]
+        renewed = later.find_renewed(found)
+        later.note_objects(found)
+        objects = [each for each in found if each not in renewed]
+        server = read_facts(connect, connection)
         refuse_gone(load_id, tables)
         if values:
             connect.refuse_unwritable("compare values")
             refuse_temporary(server, may_create=_may_create_temporary(connection))
-        counted = {} if counted is None else counted
-        tables = [_count(connection, job, each, counted, role=server.user) for each in tables]
+        left = {each.number for each in objects}
+        tables = [replace(each, objects=[*filter(left.__contains__, each.objects)]) for each in tables]
+        tables = [_count(connection, job, each, later.counted, role=server.user) for each in tables]
     with LoadedSources(
         {each.uri for each in objects}, is_for_others=not is_own_login, max_record_bytes=job.rules.max_record
     ) as sources:
@@ -110,17 +135,18 @@ def verify_load(
         problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
         problems += [problem for each in tables for problem in check_rows(each)]
-        if is_compared:
-            tables, found = _compare_all(
-                load_id, load.meaning, job, plan, replace(tools, sends_text=True), objects=objects, tables=tables
+        if is_compared and objects:
+            tables, wrong = _compare_all(
+                load_id, load.meaning, job, plan, replace(tools, sends_text=True), later, objects=objects, tables=tables
             )
-            problems += found
+            problems += wrong
     return VerifyOutcome(
         load_id=load_id,
         server=server.name,
         database=server.database,
         tables=tuple(tables),
-        has_values=values,
+        has_values=values and later.obstacle is None,
+        renewed=tuple(each.uri for each in renewed),
         problems=tuple(problems),
     )
 
@@ -180,10 +206,11 @@ def _count(
 
 
 class LoadedSources(SourceReader):
-    """The sources of a load, of which only the objects that it has loaded are listed.
+    """Reads the sources of a load, and lists only the objects that the load has loaded.
 
-    Files that came later may have other columns, and the first file that is listed decides the plan. Of sources without
-    an object of the load, such as those that earlier loads have loaded, all objects are listed. They need not exist.
+    Files that came later may have other columns, and the first listed file decides the plan. If the load has loaded no
+    object of some sources, for example because earlier loads had loaded them, all objects of these sources are listed.
+    Local files and folders of which it has loaded nothing need not exist.
     """
 
     def __init__(self, loaded: Collection[str], **options: Any) -> None:
@@ -191,7 +218,7 @@ class LoadedSources(SourceReader):
         self._loaded = loaded
 
     def list(self, sources: Sequence[str], **options: Any) -> tuple[SourceObject, ...]:
-        """Return the loaded objects of the sources, in a fixed order. Raises SourceError."""
+        """Return the loaded objects of the sources, in the order of `SourceReader.list`. Raises SourceError."""
         found = super().list([source for source in sources if not self._is_foreign(source)], **options)
         return tuple(each for each in found if recorded_name(each) in self._loaded) or found
 
@@ -245,10 +272,11 @@ def _compare_all(
     job: LoadJob,
     plan: Callable[[], LoadPlan],
     tools: LoadTools,
+    later: LaterLoads,
     *,
     objects: Sequence[ObjectRecord],
     tables: Sequence[VerifiedTable],
-) -> tuple[list[VerifiedTable], list[Problem]]:
+) -> tuple[list[VerifiedTable], list[Notice]]:
     """Compare the values of each table, and return the tables with the results, and the first differences."""
     began_s = tools.clock()
     refuse_values(load_id, find_renamed(tables))
@@ -268,17 +296,18 @@ def _compare_all(
         corrected = store.read_corrected(connection)
         types = [fetch_rows(connection, "proof/without_binary", TypeWithoutBinary, oid=table.oid) for table, _ in work]
     refuse_values(load_id, find_obstacles(job, planned, work, objects, rejected))
-    for (table, found), of_table in zip(work, types, strict=True):
-        refuse_values(load_id, find_without_binary(table, found, of_table))
+    for (table, found), typed in zip(work, types, strict=True):
+        refuse_values(load_id, find_without_binary(table, found, typed))
+        refuse_values(load_id, later.find_keyless({*found[0].target.column_map.columns} if found else ()))
     left_out = {
         number: sorted({*rejected.get(number, ()), *corrected.get(number, ())}) for number in {*rejected, *corrected}
     }
     compared: list[VerifiedTable] = []
-    problems: list[Problem] = []
+    problems: list[Notice] = []
     for table, found in work:
-        with tools.connect.connect(label="verify") as connection:
+        with nullcontext(later) if len(work) == 1 else LaterLoads(tools.connect) as of_table:
             comparison = TableComparison(
-                connection,
+                of_table,
                 tools,
                 replace(table, corrected=count_corrected(table, corrected, rejected)),
                 found,
@@ -288,7 +317,8 @@ def _compare_all(
             result, wrong = comparison.run()
         own = [each for each in objects if each.number in table.objects]
         compared.append(result)
-        problems += [*check_records(own, comparison.records), *wrong]
+        # A record that is missing may have been updated by a load whose records are not known.
+        problems += [*check_records(own, comparison.records), *([] if later.obstacle else wrong)]
     return compared, problems
 
 

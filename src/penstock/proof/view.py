@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 from penstock.core.units import count_nouns, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from penstock.proof.values import Problem, TableOutcome, VerifiedTable, VerifyOutcome
+    from penstock.core.values.notice import Notice
+    from penstock.proof.values import TableOutcome, VerifiedTable, VerifyOutcome
 
 
 def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[str]:
-    """Yield lines about the tables, and the verdict or the problems. Only a comparison of values says "verified"."""
+    """Yield lines of text: the counts of each table, then the problems, or else a verdict.
+
+    The verdict is "verified" only if values were compared, otherwise "counts agree" or "counts differ". `on_server` is
+    text that follows the load's id.
+    """
     objects = count_nouns(sum(len(each.objects) for each in outcome.tables), "object")
     records = count_nouns(sum(each.records for each in outcome.tables), "record")
     yield f"load {outcome.load_id}{on_server}: {objects}, {records}"
@@ -38,10 +43,18 @@ def describe_verification(outcome: VerifyOutcome, on_server: str) -> Iterator[st
 
 
 def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
-    """Yield lines about each load of a table, and the verdict or the problems of all together."""
+    """Yield lines of text: the counts of each load into a table, then the problems, or else a verdict on all loads.
+
+    `on_server` is text that follows the table's name.
+    """
     yield f"{outcome.table}{on_server}: {count_nouns(len(outcome.loads), 'load')}"
     for each in outcome.loads:
         yield from (f"  load {each.load_id}: {_describe_counts(table)}" for table in each.tables)
+        yield from (
+            f"    not compared: {uri}, of which a later load has loaded another version" for uri in each.renewed
+        )
+        if outcome.compared is not None and not (each.has_values or each.renewed):
+            yield "    not verified: a later load may have updated its rows, and the records of that are not known"
     if outcome.removed:
         yield f"  {count_nouns(len(outcome.removed), 'load')} whose rows a later load has removed"
     if outcome.unknown:
@@ -51,6 +64,8 @@ def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
         yield from map(_describe_problem, outcome.problems)
         return
     yield "verified" if outcome.is_verified else "counts agree" if outcome.agrees else "counts differ"
+    if outcome.compared is not None and outcome.expected is not None and not outcome.is_verified:
+        yield f"compared {outcome.compared:,} of {count_nouns(outcome.expected, 'row')} in all columns"
     yield from (_describe_difference(each) for load in outcome.loads[-1:] for each in load.tables if each.differs)
 
 
@@ -97,6 +112,6 @@ def _describe_counts(table: VerifiedTable) -> str:
     return f"{table.table}: {named}; the table has {count_nouns(table.rows, 'row')}{others}"
 
 
-def _describe_problem(problem: Problem) -> str:
-    place = problem.where if problem.line is None else f"{problem.where} line {problem.line}"
+def _describe_problem(problem: Notice) -> str:
+    place = problem.uri if problem.line is None else f"{problem.uri} line {problem.line}"
     return f"  {place} {problem.message}" + ("" if problem.record is None else f": {problem.record}")

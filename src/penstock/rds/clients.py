@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError
 from penstock.core.aws.credentials import AwsCredentials, credential_failures, unusable
 from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -61,7 +61,7 @@ class AwsClients:
         """Return the name of the region, such as eu-west-1."""
         if self._region is None:
             try:
-                self._region = self._credentials.find_region()
+                self._region = self._credentials.read_region()
             except BotoCoreError as exc:
                 raise unusable(exc, AwsError) from exc
         if not self._region:
@@ -142,7 +142,7 @@ _NOT_A_SERVER = {
 }
 
 
-@frozen
+@slotted
 class Located:
     """The instance, the cluster, or both, as RDS describes them."""
 

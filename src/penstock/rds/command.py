@@ -234,9 +234,11 @@ def open_s3_import(
     role: str | None = None,
     iam_auth: bool = False,
 ) -> S3ImportSetup:
-    """Return the setup of the server that `to` or the PG* variables name. The caller closes it.
+    """Return what sets up imports from S3 for the server that `to` or the PG* variables name. The caller closes it.
 
-    `profile` is that of AWS. Raises PenstockError.
+    `tell` is called with each notice and with what each step has done. `profile` is a profile of AWS. `role` is the
+    database role to become, `tunnel` the near end of a tunnel as HOST:PORT, and `iam_auth` whether to authenticate by
+    AWS IAM. Raises PenstockError.
     """
     host = find_full_host(to)
     connect = connect_to(to, tunnel=tunnel, role=role, iam_auth=iam_auth)

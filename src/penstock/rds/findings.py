@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, format_bytes, format_count
-from penstock.core.values.finding import Finding, note, ok, warning
+from penstock.core.values.diagnosis import Diagnosis, note, ok, warning
 
 if TYPE_CHECKING:
     from penstock.core.aws.calls import Gap
@@ -34,7 +34,7 @@ _GROWTH_PERCENT = 20
 _SHARERS_SHOWN = 5
 
 
-def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
+def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Diagnosis]:
     """Return what AWS's description means for a load. `uses_iam` is true if sessions authenticate with IAM tokens."""
     owners = [owner for owner in (found.cluster, found.instance) if owner is not None]
     for owner in owners:
@@ -55,14 +55,14 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
         yield _describe_gap(gap)
 
 
-def describe_silence(error: PenstockError) -> Finding:
+def describe_silence(error: PenstockError) -> Diagnosis:
     """Return a note that AWS could not be asked, with the reason."""
     detail = "" if error.detail is None else f". {error.detail}"
     text = f"{error.message}{detail}".rstrip(".")
     return note(_SUBJECT, text, error.hint)
 
 
-def find_iam_fault(found: RdsDescription) -> Finding | None:
+def find_iam_fault(found: RdsDescription) -> Diagnosis | None:
     """Return the warning that IAM authentication is off for this server, None if it is on."""
     return next((finding for finding in _judge_iam(found) if finding.severity != "ok"), None)
 
@@ -96,13 +96,13 @@ def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
     return size_gib + -(-missing_bytes // GIB) + -(-size_gib * _GROWTH_PERCENT // 100)
 
 
-def _judge_status(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
+def _judge_status(owner: RdsInstance | RdsCluster) -> Iterator[Diagnosis]:
     if owner.status not in ("available", None):
         text = f"AWS calls {owner.identifier} {owner.status}"
         yield warning(_SUBJECT, f"{text}, and not available")
 
 
-def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Finding]:
+def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Diagnosis]:
     name = f"{group.owner} parameter group {group.name}"
     if group.apply_state is not None and "pending-reboot" in group.apply_state.split(", "):
         remedy = None
@@ -124,7 +124,7 @@ def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Findi
         yield note(_SUBJECT, text)
 
 
-def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
+def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Diagnosis]:
     if owner.pending_changes:
         changes = ", ".join(f"{change.name} {change.value}" for change in owner.pending_changes)
         text = f"changes of {owner.identifier} wait for its maintenance window or a reboot: {changes}"
@@ -142,7 +142,7 @@ def _describe_time(action: PendingMaintenance) -> str:
     return ""
 
 
-def _judge_iam(found: RdsDescription) -> Iterator[Finding]:
+def _judge_iam(found: RdsDescription) -> Iterator[Diagnosis]:
     owner = found.cluster or found.instance
     if owner is None:
         return
@@ -159,7 +159,7 @@ def _judge_iam(found: RdsDescription) -> Iterator[Finding]:
     )
 
 
-def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]:
+def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Diagnosis]:
     if storage.free_bytes is None or storage.size_gib is None:
         return
     if storage.free_bytes >= storage.size_gib * GIB * _FREE_SHARE:
@@ -174,6 +174,6 @@ def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]
     )
 
 
-def _describe_gap(gap: Gap) -> Finding:
+def _describe_gap(gap: Gap) -> Diagnosis:
     remedy = f"Allow {gap.call} in an IAM policy: docs/rds.md has one." if gap.is_denied else None
     return note(_SUBJECT, f"{gap.call} failed: {gap.reason}", remedy)

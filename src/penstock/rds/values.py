@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _DAILY = re.compile(f"{_TIME}-{_TIME}")
 _NEAR = timedelta(hours=3)
 
 
-@frozen
+@slotted
 class Window:
     """A recurring time: each week for maintenance, each day for backups."""
 
@@ -130,7 +130,7 @@ def _write_minute(minute: int, kind: WindowKind) -> str:
 FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 
-@frozen
+@slotted
 class EbsLimits:
     """The limits of the traffic between an instance and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
 
@@ -140,7 +140,7 @@ class EbsLimits:
     maximum_iops: int
 
 
-@frozen
+@slotted
 class InstanceClass:
     """A class such as db.r6g.2xlarge."""
 
@@ -152,7 +152,7 @@ class InstanceClass:
     ebs: EbsLimits | None
 
 
-@frozen
+@slotted
 class Storage:
     """The volumes of an instance."""
 
@@ -174,7 +174,7 @@ class Storage:
     has_log_volume: bool = False
 
 
-@frozen
+@slotted
 class StorageOption:
     """A kind of storage to which RDS lets an instance be changed, with its limits."""
 
@@ -188,7 +188,7 @@ class StorageOption:
     most_mib_per_s_per_iops: float | None
 
 
-@frozen
+@slotted
 class LocalStorageMetrics:
     """The latest values of CloudWatch's metrics of local storage."""
 
@@ -205,7 +205,7 @@ class LocalStorageMetrics:
         return None if free is None else int(free)
 
 
-@frozen
+@slotted
 class ParameterGroup:
     """A parameter group and its state on one instance or cluster."""
 
@@ -223,7 +223,7 @@ class ParameterGroup:
         return self.name.startswith("default.")
 
 
-@frozen
+@slotted
 class PendingChange:
     """A requested change that waits for the maintenance window or for a restart."""
 
@@ -231,7 +231,7 @@ class PendingChange:
     value: str
 
 
-@frozen
+@slotted
 class PendingMaintenance:
     """Maintenance that AWS has planned."""
 
@@ -244,7 +244,7 @@ class PendingMaintenance:
     forced_at: datetime | None
 
 
-@frozen
+@slotted
 class AssociatedRole:
     """An IAM role that an instance may assume, for a feature such as s3Import."""
 
@@ -253,7 +253,7 @@ class AssociatedRole:
     status: str | None
 
 
-@frozen
+@slotted
 class OptimizedReads:
     """Whether temporary files are on the instance's local storage, and why."""
 
@@ -262,7 +262,7 @@ class OptimizedReads:
     reason: str
 
 
-@frozen
+@slotted
 class Nearness:
     """How near this host is to an instance."""
 
@@ -277,7 +277,7 @@ class Nearness:
     reason: str
 
 
-@frozen
+@slotted
 class ClusterMember:
     """An instance of a cluster, and the role of the instance in the cluster."""
 
@@ -287,7 +287,7 @@ class ClusterMember:
     promotion_tier: int | None
 
 
-@frozen
+@slotted
 class _Described:
     """What AWS reports both about an instance and about a cluster."""
 
@@ -318,7 +318,7 @@ class _Described:
         return tuple(window for window in (self.maintenance_window, self.backup_window) if window is not None)
 
 
-@frozen
+@slotted
 class RdsCluster(_Described):
     """An Aurora cluster or a Multi-AZ DB cluster."""
 
@@ -330,7 +330,7 @@ class RdsCluster(_Described):
     capacity_range: tuple[float, float] | None
 
 
-@frozen
+@slotted
 class RdsInstance(_Described):
     """One DB instance."""
 
@@ -351,7 +351,7 @@ class RdsInstance(_Described):
     nearness: Nearness | None = None
 
 
-@frozen
+@slotted
 class RdsDescription:
     """AWS's description of the server behind an endpoint."""
 

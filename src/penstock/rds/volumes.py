@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB, MIB
 from penstock.core.values.device import VolumeLimits
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.rds.values import EbsLimits, Storage
 
 
-@frozen
+@slotted
 class Bucket:
     """The burst bucket of a volume: I/Os that it may do beyond the baseline rate. The bucket fills at that rate.
 
@@ -72,7 +72,7 @@ VolumeKind = Literal["gp2", "gp3", "io1", "io2", "standard"]
 VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 
-@frozen
+@slotted
 class Envelope:
     """The limits of RDS storage of one kind and size."""
 
@@ -206,7 +206,7 @@ _SIZES = {"MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 _FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or unlimited"
 
 
-@frozen
+@slotted
 class Throttle:
     """The limits of a volume."""
 
@@ -219,7 +219,7 @@ class Throttle:
     burst_ios: int = 0
 
 
-@frozen
+@slotted
 class Volume:
     """A volume's size, throttle and kind."""
 

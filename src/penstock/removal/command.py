@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
-from penstock.cli.output import write_result
+from penstock.cli.output import Messages, write_result
 from penstock.core.units import count_nouns
 from penstock.core.values.server import describe_server
 
@@ -42,7 +42,12 @@ def undo(
     with a transform, of a table with row security, of a restored or copied database, or whose details were pruned.
     """
     with open_ledger(options, allows_standby=plan) as view:
-        outcome = view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
+        whole_id = view.find_newest(load_id)
+        if load_id == "latest" and not plan:
+            record, _ = view.load(whole_id)
+            began = f"began at {record.began_at:%Y-%m-%d %H:%M:%S%z} into {', '.join(record.tables)}"
+            Messages(is_quiet=quiet).note(f"undoing load {whole_id}, which {began}")
+        outcome = view.undo(whole_id, is_partial=partial, only_planned=plan)
     if as_json:
         write_result(asdict(outcome))
     elif not quiet:
@@ -50,13 +55,14 @@ def undo(
 
 
 def describe_undo(outcome: UndoOutcome, *, is_planned: bool) -> Iterator[str]:
-    """Yield lines that say what was removed, or would be."""
+    """Yield lines that say which rows were removed from each table; with `is_planned`, which would be removed."""
     on_server = describe_server(outcome.server, outcome.database)
     yield f"{'would undo' if is_planned else 'undid'} load {outcome.load_id}{on_server}:"
     for each in outcome.tables:
         stay = each.stored - each.rows
         changed = f", {stay:,} of {each.stored:,} were changed since and are not removed" if stay else ""
         yield f'  {count_nouns(each.rows, "row")} of "{each.table}"{changed}'
+        yield from (f"    referred to by {referrer}" for referrer in each.referrers if is_planned)
     if not outcome.tables:
         yield "  it has stored no rows"
     if not is_planned:

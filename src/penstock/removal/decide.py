@@ -25,10 +25,11 @@ _FORGET = "Remove the rows with a statement of your own, then run penstock loads
 
 
 def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool) -> None:
-    """Raise TargetError if a load has done what an undo cannot revert.
+    """Raise TargetError if an undo cannot remove the rows of a load, because of what the load has done.
 
-    `meaning` and `job` are JSON of the ledger, which has no job of a load from a pipe. Only the job says whether rows
-    were stored under savepoints. Such rows are not found, so that they would be taken for changed ones.
+    `meaning` and `job` are the JSON texts of these columns of the ledger; `job` is None for a load from a pipe. Only
+    the job shows whether rows were stored under savepoints. An undo would not find such rows, and would take them for
+    changed rows. So `is_partial` is refused without a job.
     """
     if "targets" not in (found := json.loads(meaning)):
         raise _refusal(load_id, "its details were pruned")
@@ -50,7 +51,7 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool
 
 
 def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
-    """Raise TargetError if the rows of a load cannot be told from others."""
+    """Raise TargetError if a load's rows cannot be told from other rows, or if the role may not delete them."""
     for each in tables:
         if each.oid is None or each.kind is None:
             raise TargetError(
@@ -63,14 +64,19 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
             )
         if not each.is_known:
             raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
+        if not each.may_delete:
+            raise TargetError(
+                f'permission denied to undo load {load_id}: the role lacks DELETE or SELECT on table "{each.table}"',
+                sqlstate="42501",
+            )
         if each.is_old:
             raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
 
 
 def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool) -> PenstockError | None:
-    """Return the error if tables do not have exactly the rows that a load has stored, None if they do.
+    """Return the error if a table has more or fewer unchanged rows of a load than the load stored, None if none has.
 
-    With `is_partial`, rows may be missing.
+    With `is_partial`, fewer rows are no error.
     """
     for each in tables:
         found = f'Of {count_nouns(each.stored, "row")} that it has stored in "{each.table}", {each.rows:,}'

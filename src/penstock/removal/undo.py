@@ -6,16 +6,14 @@ VACUUM, FREEZE and CLUSTER keep, and an UPDATE replaces.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.ledger.ledger import commit_durably
-from penstock.ledger.listing import forget_load, hold_load, no_such_load
+from penstock.ledger.listing import hold_load, no_such_load, refuse_at_work, remove_load
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.removal.decide import find_difference, refuse_load, refuse_tables
@@ -33,19 +31,27 @@ def undo_load(
     is_partial: bool = False,
     only_planned: bool = False,
 ) -> UndoOutcome:
-    """Delete the rows that a load has stored, and remove it from the ledger. With `only_planned`, only count them.
+    """Delete the rows that a load has stored, and remove it from the ledger. Return the number of rows of each table.
 
-    With `is_partial`, rows that were updated or deleted since then may be missing. Needs DELETE and SELECT on the
-    tables. Raises TargetError, DataError, ServerError; then nothing was changed.
+    With `only_planned`, rows are only counted. With `is_partial`, rows that were updated or deleted since they were
+    stored are no error, and updated rows stay. Needs DELETE and SELECT on the tables. Raises TargetError, DataError,
+    ServerError; in these cases nothing was changed.
     """
-    server = replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+    server = read_facts(connect, connection)
+    with in_transaction(connection, "looking whether the load is running"):
+        refuse_at_work(connection, ledger_schema, load_id)
     with in_transaction(connection, "undoing the load"):
-        if not only_planned:
+        if only_planned:
+            rights = read_rights(connection, ledger_schema, load_id)
+        else:
             connect.refuse_unwritable("undo a load")
-            hold_load(connection, ledger_schema, load_id, "undo")
+            rights = hold_load(connection, ledger_schema, load_id, "undo")
+        if rights is None:
+            raise no_such_load(load_id)
+        rights.refuse_other_role("undo")
         tables = _find_tables(connection, ledger_schema, load_id, is_partial=is_partial)
         if not only_planned:
-            forget_load(connection, ledger_schema, load_id, keeps_rows=True)
+            remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())
         done = tuple(_count(connection, each) if only_planned else _delete(connection, each) for each in tables)
         if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
@@ -54,10 +60,9 @@ def undo_load(
 
 
 def _find_tables(connection: Connection, schema: str, load_id: str, *, is_partial: bool) -> list[UndoTable]:
-    rights, load = read_rights(connection, schema, load_id), RejectStore(schema, load_id).read_load(connection)
-    if rights is None or load is None:
+    load = RejectStore(schema, load_id).read_load(connection)
+    if load is None:
         raise no_such_load(load_id)
-    rights.refuse_other_role("undo")
     refuse_load(load_id, meaning=load.meaning, job=load.job, is_partial=is_partial)
     tables = fetch_rows(connection, "removal/undo_tables", UndoTable, ledger=schema, load=load_id)
     refuse_tables(load_id, tables)
@@ -77,7 +82,7 @@ def _count(connection: Connection, table: UndoTable) -> UndoneTable:
 
 
 def _make(table: UndoTable, rows: int) -> UndoneTable:
-    return UndoneTable(table=str(table.table), stored=table.rows, rows=rows)
+    return UndoneTable(table=str(table.table), stored=table.rows, rows=rows, referrers=tuple(table.referrers))
 
 
 def _place(table: UndoTable) -> sql.Composable:

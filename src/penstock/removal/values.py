@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableName
 
 
-@frozen
+@slotted
 class UndoTable:
-    """The row of undo_tables.sql: a table with rows of a load, and the transactions that have stored them."""
+    """A row of undo_tables.sql: a table with rows of a load, and the transactions that stored them."""
 
     schema: str
     name: str
@@ -24,6 +24,10 @@ class UndoTable:
     is_known: bool
     # Whether so many transactions have followed that xmin does not tell the load's rows from others.
     is_old: bool
+    # Whether the role has the rights to read and to delete the rows.
+    may_delete: bool
+    # The foreign keys that refer to the table, each with what it does when rows are deleted.
+    referrers: list[str]
     # The values of xmin in the load's rows.
     transactions: list[str]
 
@@ -33,20 +37,22 @@ class UndoTable:
         return TableName(schema=self.schema, name=self.name)
 
 
-@frozen
+@slotted
 class UndoneTable:
-    """What an undo has removed from a table, or would remove."""
+    """The rows that an undo has removed from a table, or would remove."""
 
     table: str
     # The rows that the load had stored, by the ledger.
     stored: int
     # Those of them that were found as the load had stored them, and were removed.
     rows: int
+    # The foreign keys that refer to the table, each with what it does when rows are deleted.
+    referrers: tuple[str, ...]
 
 
-@frozen
+@slotted
 class UndoOutcome:
-    """What an undo has removed, or would remove."""
+    """The rows that an undo has removed from all tables of a load, or would remove."""
 
     load_id: str
     server: str
@@ -55,5 +61,5 @@ class UndoOutcome:
 
     @property
     def rows(self) -> int:
-        """Return how many rows were removed."""
+        """Return how many rows were removed from all tables, or would be removed."""
         return sum(each.rows for each in self.tables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GB, MB, format_count, format_duration
 from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
@@ -21,9 +21,9 @@ _WAITS_SHOWN, _STATEMENTS_SHOWN, FILES_SHOWN = 10, 5, 50
 _STATEMENT_WIDTH = 200
 
 
-@frozen
+@slotted
 class Table:
-    """A table of text."""
+    """A table of text on the page."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -32,9 +32,9 @@ class Table:
     note: str = ""
 
 
-@frozen
+@slotted
 class ShownRecording:
-    """What is shown of one recording."""
+    """One recording with all that the page shows of it."""
 
     # The name of the recording's file.
     name: str
@@ -53,7 +53,10 @@ class ShownRecording:
 
 
 def look_at(recording: Recording, *, name: str, letter: str) -> ShownRecording:
-    """Read all samples of a recording, and return what is shown of it."""
+    """Read all samples of a recording, and return what the page shows of it.
+
+    `name` is the name of the recording's file. `letter` is the recording's short name on the page: A for the first.
+    """
     examination, timeline = Examination(recording.header), Timeline()
     for sample in recording.samples:
         examination.see(sample)
@@ -71,7 +74,7 @@ def look_at(recording: Recording, *, name: str, letter: str) -> ShownRecording:
 
 
 def verdict(look: ShownRecording) -> tuple[str, str]:
-    """Return what limits the workload, and how to change that."""
+    """Return two sentences: what limits the workload, and how to change that. The second may be empty."""
     if look.findings.diagnoses:
         limit = look.findings.diagnoses[0]
         return f"Limited by: {limit.verdict}", f"To change it: {limit.remedy}"
@@ -81,7 +84,7 @@ def verdict(look: ShownRecording) -> tuple[str, str]:
 
 
 def facts(look: ShownRecording) -> list[tuple[str, str]]:
-    """Return what was recorded, and where."""
+    """Return pairs of a subject and a text: file, server, recorded time, activity, and what could not be read."""
     header, activity = look.header, look.findings.activity
     cpus = "" if header.cpu_count is None else f", {header.cpu_count} CPUs"
     found = [
@@ -96,7 +99,10 @@ def facts(look: ShownRecording) -> list[tuple[str, str]]:
 
 
 def describe_time(look: ShownRecording) -> Table | None:
-    """Return on what the sessions, readers and steps of a load spent their time."""
+    """Return a table of what a load's sessions, readers and steps spent their seconds on.
+
+    None if no load was recorded.
+    """
     if look.load is None:
         return None
     accounts = look.load.accounts
@@ -119,7 +125,7 @@ def describe_time(look: ShownRecording) -> Table | None:
 
 
 def describe_tables(look: ShownRecording) -> Table | None:
-    """Return the rows of each table of a load."""
+    """Return a table of the files and rows of each loaded table; None if the recording does not have them."""
     if look.details is None or not look.details.files:
         return None
     tables: dict[str, list[FileOutcome]] = {}
@@ -133,7 +139,10 @@ def describe_tables(look: ShownRecording) -> Table | None:
 
 
 def describe_files(look: ShownRecording) -> Table | None:
-    """Return the rows and the time of each file of a load. Of many files, only the slowest ones are listed."""
+    """Return a table of the rows and seconds of each loaded file; None if the recording does not have them.
+
+    Of more than 50 files, only the slowest are listed.
+    """
     if look.details is None or not look.details.files:
         return None
     files = sorted(look.details.files, key=lambda file: -file.seconds)
@@ -146,7 +155,10 @@ def describe_files(look: ShownRecording) -> Table | None:
 
 
 def describe_plan(look: ShownRecording) -> Table | None:
-    """Return what a load planned, and the properties of its tables that cost time for each row."""
+    """Return a table of what a load planned, and of the indexes, keys and triggers that cost time for each row.
+
+    Return None if the recording does not have them.
+    """
     if look.load is None or look.details is None:
         return None
     setting = look.load.setting
@@ -160,7 +172,10 @@ def describe_plan(look: ShownRecording) -> Table | None:
 
 
 def describe_done(look: ShownRecording) -> Table | None:
-    """Return what the load changed and restored, and what it did after its rows were stored."""
+    """Return a table of what the load changed and restored, and did after its rows were stored.
+
+    None if not recorded.
+    """
     return None if look.details is None else _cells(look.details.done)
 
 
@@ -170,14 +185,20 @@ def _cells(rows: Sequence[tuple[str, ...]]) -> Table | None:
 
 
 def describe_waits(look: ShownRecording) -> Table:
-    """Return the largest waits of active sessions."""
+    """Return a table of the ten waits with the most active time.
+
+    Each has its average number of active sessions, and its share of all active time in per cent.
+    """
     waits = look.findings.activity.waits[:_WAITS_SHOWN]
     rows = tuple((part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in waits)
     return Table(heads=("wait", "sessions", "% of time"), rows=rows, note="CPU: active without a wait.")
 
 
 def describe_statements(look: ShownRecording) -> Table:
-    """Return the statements with the most active time."""
+    """Return a table of the five statements with the most active time.
+
+    Each has its average number of active sessions, and its share of all active time in per cent.
+    """
     parts = look.findings.activity.statements[:_STATEMENTS_SHOWN]
     rows = tuple((_shorten(part.name), f"{part.sessions:.2f}", f"{100 * part.share:.0f}") for part in parts)
     return Table(heads=("statement", "sessions", "% of time"), rows=rows)
@@ -211,7 +232,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[ShownRecording], float | None]], ...]
 
 
 def compare(looks: Sequence[ShownRecording]) -> Table:
-    """Return the numbers of all recordings side by side. For two recordings, also return the difference."""
+    """Return a table of the numbers of all recordings side by side. For two recordings, it also has the difference."""
     found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
     found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
@@ -234,7 +255,10 @@ def compare(looks: Sequence[ShownRecording]) -> Table:
 
 
 def top_waits(looks: Sequence[ShownRecording], count: int = 5) -> list[str]:
-    """Return the `count` waits with the largest shares of active time in all recordings. CPU comes first."""
+    """Return the names of the `count` waits with the largest shares of active time in all recordings.
+
+    CPU comes first.
+    """
     sums: dict[str, float] = {}
     for look in looks:
         for part in look.findings.activity.waits:
@@ -279,7 +303,7 @@ def _data(look: ShownRecording, curve: str) -> float | None:
 
 
 def say(value: float | None) -> str:
-    """Return a number with about three digits.
+    """Return a number as text with about three digits; None as an empty text.
 
     >>> [say(value) for value in (None, 3, 0.25, 12.34, 123456.0)]
     ['', '3', '0.25', '12.3', '123,456']

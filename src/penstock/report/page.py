@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import check_writable, write_file
+from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.words import visible_page
 from penstock.report import looks as shown
@@ -39,9 +39,12 @@ if TYPE_CHECKING:
 _FARTHEST = 4.0
 
 
-@frozen
+@slotted
 class Curve:
-    """A named line, area, limit or set of marks of a chart, by its `kind`. Only lines and areas have pieces."""
+    """A named line, area, limit or set of marks of a chart. `kind` is "line", "area", "limit" or "mark".
+
+    Only lines and areas have pieces.
+    """
 
     name: str
     pieces: Sequence[TimelinePiece] = ()
@@ -55,7 +58,10 @@ class Curve:
 
     @property
     def cells(self) -> tuple[str, str]:
-        """Return the mean and the highest value. For a limit, the second cell is its value; for marks, their count."""
+        """Return the texts of the two cells of the curve's row: the mean and the highest value.
+
+        For a limit, the first is empty and the second is the limit. For marks, the second is their number.
+        """
         if self.kind == "limit":
             return "", say(self.limit)
         if self.kind == "mark":
@@ -63,16 +69,16 @@ class Curve:
         return say(mean(self.pieces)), say(max((piece.value for piece in self.pieces), default=None))
 
 
-@frozen
+@slotted
 class Chart:
-    """A chart of one recording, with the rows of its table."""
+    """A chart of one recording, with the curves that its table lists."""
 
     # The drawing, None if nothing was recorded.
     svg: str | None
     curves: tuple[Curve, ...]
 
 
-@frozen
+@slotted
 class Section:
     """A section of the page, with a chart or a table for each recording."""
 
@@ -84,14 +90,17 @@ class Section:
 
 
 def check_page(path: Path, sources: Sequence[str]) -> None:
-    """Check that a page can be drawn and written, and replaces none of its sources. Raises UsageError, SourceError."""
+    """Check that a page can be drawn and written to `path`, and that `path` is none of the recordings `sources`.
+
+    Raises UsageError, SourceError.
+    """
     if find_spec("matplotlib") is None or find_spec("jinja2") is None:
         raise UsageError("a report needs matplotlib and jinja2", hint="Run pip install 'pg-penstock[report]'.")
     check_writable(path, sources=sources)
 
 
 def write_page(path: Path, recordings: Sequence[tuple[str, Recording]]) -> None:
-    """Write a page about recordings, each with its name.
+    """Write a page about recordings. Each is given with its name.
 
     The file is written completely or not at all. Raises SourceError.
     """

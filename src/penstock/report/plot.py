@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import check_writable, write_file
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
 
 
-@frozen
+@slotted
 class Point:
     """One point of a line: the median of the measured values, with the lowest and the highest."""
 
@@ -46,14 +46,14 @@ class Point:
 
     @classmethod
     def of(cls, x: float, values: Sequence[float], *, unit: float = 1.0, is_scaled: bool = False) -> Self:
-        """Return the point for measured values, as multiples of `unit`."""
+        """Return the point at `x` for the values measured there. The point's values are in multiples of `unit`."""
         middle = median(values) / unit
         return cls(x=x, median=middle, low=min(values) / unit, high=max(values) / unit, is_scaled=is_scaled)
 
 
-@frozen
+@slotted
 class Line:
-    """One measured series."""
+    """The points of one measured series, with its name."""
 
     name: str
     points: tuple[Point, ...]
@@ -61,9 +61,9 @@ class Line:
     is_published: bool = False
 
 
-@frozen
+@slotted
 class Plot:
-    """The content of a plot."""
+    """The title, the labels of the axes, the lines and the notes of a plot."""
 
     title: str
     x_label: str
@@ -74,7 +74,7 @@ class Plot:
 
 
 def check_plot(path: Path) -> None:
-    """Check before the measurement that the plot can be drawn after it. Raises UsageError, SourceError."""
+    """Raise UsageError or SourceError if a plot cannot be drawn into this file. Call it before measuring."""
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
     if find_spec("matplotlib") is None:

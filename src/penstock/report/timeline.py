@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.values.device import CounterRow, DeviceCounters, is_reset, rates
 from penstock.report.plot import STYLES
@@ -42,7 +42,7 @@ _LEAST_SEEN = 0.9
 
 
 class TimelinePiece(NamedTuple):
-    """A value between two moments, in seconds since the recording's start."""
+    """A piece of a curve: a value, and the times between which it holds, in seconds since the recording's start."""
 
     begin_s: float
     end_s: float
@@ -51,7 +51,7 @@ class TimelinePiece(NamedTuple):
 
 @dataclass(slots=True)
 class Marks:
-    """The moments at which a count was found to have risen."""
+    """The times at which a count, such as that of checkpoints, was found to have risen."""
 
     # The times of the readings that show a rise.
     at_s: list[float] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Marks:
 
 @dataclass(slots=True)
 class DeviceCurves:
-    """The use of one device."""
+    """The use of one device over time: its queue, I/Os per second and MB per second."""
 
     # What is on the device: tablespaces and pg_wal.
     roles: dict[str, None]
@@ -76,13 +76,13 @@ class DeviceCurves:
 
     @property
     def use(self) -> str:
-        """Return what the device stores, in words."""
+        """Return what the device stores as text, such as "data, WAL"."""
         names = {DATA: "data", WAL: "WAL"}
         return ", ".join(names.get(role, role) for role in self.roles)
 
 
 class Timeline:
-    """Reads samples one by one. It keeps one piece of each curve for each reading."""
+    """The curves of a recording, made from its samples one by one. Each reading adds one piece to each curve."""
 
     def __init__(self) -> None:
         self.end_s = 0.0
@@ -99,7 +99,7 @@ class Timeline:
         self._last_devices: dict[str, tuple[float, DeviceCounters]] = {}
 
     def see(self, sample: Sample) -> None:
-        """Add a sample to the curves. The sample contains only sessions of the workload."""
+        """Add a sample to the curves. The caller has removed sessions that do not belong to the workload."""
         begin_s, self.end_s = max(0.0, sample.at_s - sample.interval_s), max(self.end_s, sample.at_s)
         counts = Counter(name_wait(moment.session) for moment in find_moments(sample, 0))
         self.waits.append((begin_s, sample.at_s, counts))
@@ -113,7 +113,7 @@ class Timeline:
 
     @property
     def rows(self) -> list[TimelinePiece]:
-        """Return the rows per second."""
+        """Return the curve of rows per second that COPY and INSERT have stored."""
         copied, inserted = (sum((p.end_s - p.begin_s) * p.value for p in c) for c in (self._copied, self._inserted))
         return self._copied if copied and copied >= _LEAST_SEEN * inserted else self._inserted
 
@@ -186,7 +186,10 @@ def _numbers(rows: Iterable[CounterRow], key: str, column: str) -> dict[object, 
 
 
 def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterable[str]) -> list[TimelinePiece]:
-    """Return how many sessions were in any of these waits, as a curve."""
+    """Return the curve of how many sessions were in any of the waits that `names` lists.
+
+    `waits` has a start and an end in seconds, and the number of sessions in each wait by its name.
+    """
     wanted = set(names)
     return [
         TimelinePiece(begin_s, end_s, sum(count for name, count in counts.items() if name in wanted))
@@ -195,7 +198,7 @@ def pieces_of(waits: Iterable[tuple[float, float, Counter[str]]], names: Iterabl
 
 
 def mean(pieces: Sequence[TimelinePiece]) -> float | None:
-    """Return the mean over time, None if there are no pieces.
+    """Return the mean value of a curve over its time, None if it has no pieces.
 
     >>> mean([TimelinePiece(0, 1, 4), TimelinePiece(1, 4, 0)])
     1.0
@@ -205,7 +208,7 @@ def mean(pieces: Sequence[TimelinePiece]) -> float | None:
 
 
 def bin_pieces(pieces: Iterable[TimelinePiece], end_s: float, bins: int = BINS) -> list[float | None]:
-    """Return the mean in each of `bins` equal parts of the time up to `end_s`; None for a part without pieces.
+    """Return the curve's mean in each of `bins` equal parts of the time up to `end_s`; None for a part without pieces.
 
     >>> bin_pieces([TimelinePiece(0, 1, 4), TimelinePiece(1, 3, 2)], end_s=4, bins=2)
     [3.0, 2.0]
@@ -235,9 +238,9 @@ _SIZE = (6.4, 2.3)
 _ROOM_ABOVE = 1.08
 
 
-@frozen
+@slotted
 class TimePlot:
-    """Curves over time, in equal bins."""
+    """The curves of one drawing. Each has the means in equal parts of the time, None where nothing was recorded."""
 
     y_label: str
     # The time in seconds at which the axis ends.
@@ -254,7 +257,7 @@ class TimePlot:
 
 
 def draw_times(plot: TimePlot, name: str) -> str:
-    """Return a drawing as an SVG element whose ids begin with `name`."""
+    """Return a drawing of curves over time as an SVG element whose ids begin with `name`."""
     from matplotlib import rc_context  # noqa: PLC0415 (370 ms, and an extra)
     from matplotlib.figure import Figure  # noqa: PLC0415 (with the line above)
 
@@ -318,7 +321,7 @@ def _unit(seconds: float) -> tuple[str, float]:
 
 
 def format_tick(value: float) -> str:
-    """Return a number of an axis in a short form.
+    """Return a number as the short text that is written at a mark of an axis.
 
     >>> [format_tick(value) for value in (0.25, 40, 1500, 250_000, 2_000_000)]
     ['0.25', '40', '1,500', '250 k', '2 M']

@@ -44,11 +44,11 @@ def repair(
 ) -> None:
     """Restore what loads have changed, after a crash or a failed rebuild.
 
-    These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
-    of the server whose load has ended, and a place for temporary work if penstock temp place or remove was
-    interrupted. Staging tables that failed merges have left are dropped: a load that had one
-    reads its files again when it is resumed. Changes of a running load are kept. What belongs to a
-    table is restored as the role that changed it: run it as that role, or as a member of it.
+    These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, settings of
+    the server, and a tablespace for temporary work if penstock temp place or remove was interrupted. Staging tables
+    that failed merges have left are dropped: a load that had one reads its files again when it is resumed. What a
+    running load has changed is kept. Changes of a table are restored as the role that made them: run repair as that
+    role, or as a member of it.
     """
     from penstock.restore.repair import Repairer
 
@@ -82,7 +82,10 @@ def repair(
 
 
 def describe_steps(steps: Sequence[RepairStep], on_server: str = "") -> list[str]:
-    """Return a line for each thing that a repair would restore."""
+    """Return lines of text: a heading, and a line for each step of a repair with its table, object, role and reason.
+
+    `on_server` is text that follows the heading's first words.
+    """
     if not steps:
         return [f"nothing to repair{on_server}"]
     heads = ("table", "what", "name", "as", "action", "why")
@@ -91,7 +94,7 @@ def describe_steps(steps: Sequence[RepairStep], on_server: str = "") -> list[str
 
 
 def describe_repair(done: RepairOutcome, on_server: str) -> list[str]:
-    """Return lines that list what a repair has restored."""
+    """Return lines of text that list what a repair has restored and dropped. `on_server` is text for the heading."""
     lines = [f"settings: {line}" for line in describe_results(done.settings)]
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
     lines += [] if done.temp_place is None else describe_removed(done.temp_place)

@@ -20,10 +20,10 @@ from penstock.changes.tables.look import copied_record, group_attached, read_fai
 from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
 from penstock.changes.tables.rebuild import compose_rebuild, drop_records
 from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairStep
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.facts import read_facts
 from penstock.core.closing import Closing, log_notice
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.ledger.schema import find_named_ledger
 from penstock.ledger.upkeep import drop_left_staging, find_left_staging
 from penstock.settings.backend import SettingsBackend, open_backend
@@ -42,10 +42,11 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 
 
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
-    """Return what `repair` would do, a step for each record, and change nothing. Raises PenstockError.
+    """Return a step for each recorded change, with what `repair` would do about it. Changes nothing.
 
-    An index or key of a partition that is attached to a parent index or key has no step of its own. The parent's step
-    counts it.
+    `contexts` are the stores of records to read: of the server, and of this database. Indexes and keys of partitions
+    that are attached to a parent's index or key have no step of their own; the parent's step has their number. Raises
+    PenstockError.
     """
     steps = []
     for context in contexts:
@@ -67,9 +68,10 @@ def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
 
 
 def repair(context: Context, done: Restored) -> None:
-    """Restore the changes of a store that no running load needs. Raises ServerError if the connection is lost.
+    """Restore the changes of ended loads that are recorded in the context's store, and add the results to `done`.
 
-    An older ledger is upgraded only if it has changes, because another role may own it.
+    The ledger may belong to another role, so an older ledger is upgraded only if changes are recorded in it. Raises
+    ServerError if the connection is lost.
     """
     context = replace(context, report=_reporting_once(context.notice))
     written = list(filter(context.concerns, context.store.read_changes())) if context.store.exists() else []
@@ -84,11 +86,12 @@ def repair(context: Context, done: Restored) -> None:
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
-    """Remove the records of indexes and keys that are missing because a rebuild failed. The tables are not changed.
+    """Remove the records of indexes and keys that are missing because a rebuild failed, and return a step for each.
 
-    `names` are the names of these indexes and keys. A name that is missing from two tables is given as TABLE.NAME.
-    Raises TargetError if an index or key is not missing, if only another role may restore it, or if its table is being
-    loaded. Raises ServerError.
+    The tables are not changed. `names` are the names of the indexes and keys, as NAME or TABLE.NAME; the latter is
+    needed if two tables lack one of the same name. With `only_planned`, nothing is removed. Raises TargetError if an
+    index or key is not missing, if only another role may restore it, or if a load of its table is running. Raises
+    ServerError.
     """
     connection, schema = context.connection, context.schema
     chosen = _choose_missing(names, read_failed(connection, schema))
@@ -170,7 +173,7 @@ def _decide_held(context: Context, hold: Hold) -> _Decision:
 
 @dataclass(kw_only=True)
 class RepairOutcome(Restored):
-    """What a repair has restored of tables and of the server, and which staging tables it has dropped."""
+    """What a repair has restored in the database and on the server, and which staging tables it has dropped."""
 
     dropped: list[LeftStaging] = field(default_factory=list)
 
@@ -198,16 +201,19 @@ class Repairer(Closing):
         self._tell = on_notice or log_notice
 
     def close(self) -> None:
-        """Close the session that is kept for the next step."""
+        """Close the session that the methods share."""
         self._connect.close()
 
     def server(self) -> ServerFacts:
         """Return the facts of the server. Raises ServerError."""
         with self._connect.borrow() as connection:
-            return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
+            return read_facts(self._connect, connection)
 
     def plan(self) -> list[RepairStep]:
-        """Return what a repair would do. Changes nothing. Raises ServerError, TargetError."""
+        """Return a step for each recorded change and each staging table left, with what `run` would do about it.
+
+        Changes nothing. Raises ServerError, TargetError.
+        """
         with self._connect.borrow() as connection:
             tables = self._context(connection)
             with self._opening_server(_read_notes(tables)) as server:
@@ -215,15 +221,13 @@ class Repairer(Closing):
             return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
-        """Restore all changes, except those that a running load still needs.
+        """Restore all changes except those that a running load still needs, and return what was restored.
 
-        The result's `errors` name what could not be restored.
-
-        The server's settings are restored first, because restoring tables may take hours. Raises ServerError, or
-        TargetError if the ledger cannot be used.
+        The result's `errors` are the errors of what could not be restored. The server's settings are restored first,
+        because restoring tables may take hours. Raises ServerError, or TargetError if the ledger cannot be used.
         """
         with self._connect.borrow() as connection:
-            is_local = read_server_facts(connection).is_local
+            is_local = read_facts(self._connect, connection).is_local
         self._connect.refuse_unwritable("repair")
         outcome = RepairOutcome()
         # Use a separate session, because the repair holds the locks of the tables until its session ends.
@@ -241,11 +245,11 @@ class Repairer(Closing):
         return outcome
 
     def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:
-        """Forget indexes and keys that tables lack because a rebuild failed. No later repair restores them.
+        """Forget indexes and keys that tables lack because a rebuild failed, so that no later repair restores them.
 
-        The reason of each returned step has the statement that would create the index or key. With `only_planned`,
-        nothing is removed. Raises TargetError if a name is not missing, if only another role may restore it, or if a
-        load of its table is running. Raises ServerError.
+        `names` are their names, as NAME or TABLE.NAME. Return a step for each, whose reason has the statement that
+        would create it. With `only_planned`, nothing is removed. Raises TargetError if a name is not missing, if only
+        another role may restore it, or if a load of its table is running. Raises ServerError.
         """
         self._connect.refuse_unwritable("repair")
         with self._connect.connect(label="repair") as connection:
@@ -309,7 +313,7 @@ class Repairer(Closing):
         )
 
 
-@frozen
+@slotted
 class _Server:
     """The settings of a server, its leases, and the context in which its changes are found and restored."""
 

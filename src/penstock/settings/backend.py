@@ -179,7 +179,7 @@ class GroupSettings(SettingsBackend):
         return SettingsLeases(TagStore(connection=connection, tags=_GroupTags(self._parameters)), self._parameters)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _GroupTags:
     """The tags of a parameter group, as an implementation of Tags."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from penstock.core.catalogue.settings import (
 from penstock.core.errors import UsageError
 from penstock.core.units import format_bytes
 from penstock.core.values.names import init_command
+from penstock.core.words import hang
 from penstock.settings.refusals import refuse_value
 
 if TYPE_CHECKING:
@@ -486,16 +486,13 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-_WIDTH = 110
-
-
 def describe_decision(decision: SettingsDecision) -> list[str]:
     """Return lines that say what a profile changes on a server, what it does not change, and why."""
     told: list[str] = []
     for change in decision.changes:
         line = f"{change.name} {show(change.prior.value, change.prior.unit)} -> {show_text(change.text)}"
         scope = "" if change.scope == "server" else " (in sessions that build indexes)"
-        told += [f"{line}{scope}", *wrap_text(f"{change.reason}.", indent="  ")]
+        told += [f"{line}{scope}", *hang("  ", f"{change.reason}.")]
     told += describe_skips(decision)
     told += [f"note: {note}" for note in decision.notes]
     if decision.obstacle is not None and decision.leased:
@@ -517,8 +514,3 @@ def show_text(text: str) -> str:
     """
     number = text.rstrip("MBs")
     return show(number, text[len(number) :] or None)
-
-
-def wrap_text(text: str, *, indent: str) -> list[str]:
-    """Return the indented lines of a text, each at most 110 characters long."""
-    return [f"{indent}{line}" for line in wrap(text, _WIDTH - len(indent))]

@@ -61,7 +61,10 @@ class Applier(Protocol):
         """Return the text to set for a number in pg_settings' unit."""
 
     def refuse_line(self, name: str, text: str) -> None:
-        """Raise TargetError for a text that could not be restored."""
+        """Raise TargetError: the present value of a setting could not be restored after a lease.
+
+        `text` is the value as the server's configuration has it.
+        """
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
         """Set settings, and wait until the server has their values. A text of None removes the line.

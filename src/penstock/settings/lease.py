@@ -28,8 +28,8 @@ from penstock.core.catalogue.settings import (
 )
 from penstock.core.connect.connection import is_usable
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.process import holding_interrupts
+from penstock.core.slotted import slotted
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, show
 from penstock.settings.kinds import SETTING, Applier, SettingsKind
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.core.values.server import ServerIdentity
 
 
-@frozen
+@slotted
 class LeaseRequest:
     """A request for a lease: which settings to change, for which client, and why."""
 
@@ -53,7 +53,7 @@ class LeaseRequest:
     lease_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
-@frozen
+@slotted
 class SettingsOverview:
     """The present values of profiles' settings, the leases on these settings, and what was changed for the leases."""
 

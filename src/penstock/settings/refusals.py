@@ -6,10 +6,10 @@ README has the same list under "Refused settings".
 from __future__ import annotations
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class Refusal:
     """One thing that penstock never does although it would make loads faster."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.words import line_up
-from penstock.settings.decide import show, show_text, wrap_text
+from penstock.core.words import hang, line_up
+from penstock.settings.decide import show, show_text
 
 if TYPE_CHECKING:
     from penstock.changes.values import Hold
@@ -23,11 +23,11 @@ def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
         for value in profile.values:
             scope = "of the server" if value.scope == "server" else "of the load's sessions"
             lines += [f"  {value.name}  {value.text}, {scope}"]
-            lines += wrap_text(f"{value.reason[:1].upper()}{value.reason[1:]}.", indent="    ")
+            lines += hang("    ", f"{value.reason[:1].upper()}{value.reason[1:]}.")
             lines += [f"    Source: {value.source}"]
             if "aurora" not in value.flavours:
                 lines += ["    Not on Aurora, whose storage has no checkpoints."]
-        lines += wrap_text(f"Cost: {profile.cost}", indent="  ")
+        lines += hang("  ", f"Cost: {profile.cost}")
     return lines
 
 
@@ -35,7 +35,7 @@ def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
     """Return lines that list what penstock never does, each with the reason."""
     lines = ["never:"]
     for refusal in refusals:
-        lines += [f"  {refusal.deed}", *wrap_text(refusal.reason, indent="    ")]
+        lines += [f"  {refusal.deed}", *hang("    ", refusal.reason)]
     return lines
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from penstock.core.errors import AwsError, SourceError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
 from penstock.core.values.device import CounterRow, VolumeLimits
 from penstock.diagnose.uses import (
@@ -48,9 +48,9 @@ _KINDS: tuple[VolumeKind, ...] = ("gp2", "gp3", "io1", "io2")
 _IOPS_STEP = 1000
 
 
-@frozen
+@slotted
 class Candidate:
-    """Storage to which an instance can be changed."""
+    """Storage to which an instance can be changed, with how the workload would run there."""
 
     storage: Storage
     limits: VolumeLimits
@@ -89,7 +89,7 @@ def propose(
 
 
 def fit(storage: Storage, options: Sequence[StorageOption]) -> Storage | None:
-    """Return storage with the nearest IOPS and throughput that RDS allows. None if it allows no such kind or size."""
+    """Return `storage` with the nearest IOPS and throughput that RDS allows; None if it allows no such kind or size."""
     size_gib = storage.size_gib or 0
     for option in options:
         is_there = any(first <= size_gib <= last for first, last in option.sizes_gib)
@@ -208,9 +208,9 @@ def _storage(kind: VolumeKind, size_gib: int, *, iops: int | None = None, mib: i
 _LOOKED_BACK = timedelta(hours=1)
 
 
-@frozen
+@slotted
 class StorageReport:
-    """Storage, its limits, and what a workload asked of it."""
+    """Storage, its limits, what a workload asked of it, and the storage that would carry the workload."""
 
     name: str
     storage: Storage

@@ -64,7 +64,7 @@ def describe_plan(report: StorageReport) -> list[str]:
 
 
 def report_object(report: StorageReport) -> dict[str, Any]:
-    """Return what --json prints of a report. The demand is printed without its parts."""
+    """Return what --json prints of a report: the workload's demand as sums, without its value in each interval."""
     demand = report.demand
     summary = None
     if demand is not None:

@@ -147,8 +147,9 @@ def check(as_json: Json = False, **options: Any) -> None:
 def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
     """Undo the place for temporary work. Restore temp_tablespaces, and drop the tablespace.
 
-    What somebody else has changed since stays, and is shown. Refused while tables or indexes are there, which are
-    listed; so are temporary files, once the setting is restored: run it again when they are gone.
+    What somebody else has changed since stays, and is shown. If permanent tables or indexes are in the tablespace, the
+    command lists them, changes nothing and fails. If temporary files or tables are there, it restores temp_tablespaces,
+    lists them and fails; run it again when they are gone.
     """
     with closing(_open(options, is_quiet=quiet)) as keeper:
         report = keeper.remove()

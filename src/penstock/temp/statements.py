@@ -83,7 +83,7 @@ def shorten(statement: str, *, length: int = 60) -> str:
 
 
 def check_places(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise UsageError if the tablespaces of both places are the same."""
+    """Raise UsageError if both places of a replay have the same tablespaces."""
     if set(first) == set(second):
         raise UsageError(
             f"both places are the same: {', '.join(second)}",
@@ -130,7 +130,7 @@ def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
 
 
 def sum_field(plan: Plan, field: str) -> int:
-    """Return a field's sum over all nodes."""
+    """Return the sum of a field over all nodes of a plan."""
     return sum(int(node.get(field, 0)) for node in walk_nodes(plan))
 
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.values.device import DeviceRates
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
 
 
-@frozen
+@slotted
 class Spill:
     """A node of a plan that used temporary files."""
 
@@ -27,7 +27,7 @@ class Spill:
     needed_bytes: int
 
 
-@frozen
+@slotted
 class StatementRun:
     """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
@@ -50,7 +50,7 @@ class StatementRun:
     is_elsewhere: bool = False
 
 
-@frozen
+@slotted
 class Trial:
     """One run in the first tablespace with the cheapest remedy: enough work_mem that less or nothing spills."""
 
@@ -59,7 +59,7 @@ class Trial:
     written_bytes: int
 
 
-@frozen
+@slotted
 class Comparison:
     """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict."""
 
@@ -119,7 +119,7 @@ class Comparison:
         return "slower" if min(second) > max(first) else "no difference"
 
 
-@frozen
+@slotted
 class Skipped:
     """A statement that was not run, and why."""
 
@@ -127,7 +127,7 @@ class Skipped:
     why: str
 
 
-@frozen
+@slotted
 class StatementTotals:
     """The calls of a statement and their total_exec_time, from pg_stat_statements of two servers."""
 
@@ -143,7 +143,7 @@ class StatementTotals:
         return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
 
 
-@frozen
+@slotted
 class ReplayResult:
     """All comparisons of a replay. Its places are tablespaces."""
 

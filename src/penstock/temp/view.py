@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from penstock.core.diagnoses import describe_diagnosis
 from penstock.core.units import count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.temp_place import TABLESPACE, CheckReport, Placement, PlaceReport
-from penstock.core.words import line_up, shorten_right
+from penstock.core.words import hang, line_up, shorten_right
 from penstock.rds.view import describe_local_storage
 from penstock.temp.statements import shorten
 from penstock.watch.view import describe_tiered_cache
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.temp.values import Comparison, ReplayResult, StatementRun
 
 _QUERY_WIDTH = 76
-_WIDTH = 100
 
 # A device counts as busy if it is in use for at least this share of the time. Queries then wait for it.
 _BUSY = 0.8
@@ -154,7 +153,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
         names = ", ".join(use.use_case.names) or "not known"
         lines += [
             f"     for: {names}",
-            *wrap(f"first: {use.use_case.remedy}", _WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 7),
+            *hang("     first: ", use.use_case.remedy),
         ]
     elif use.unplanned is not None:
         lines.append(f"     for: not known, since it may not be planned: {use.unplanned}")
@@ -196,7 +195,7 @@ def describe_check(report: CheckReport) -> list[str]:
     free = "" if report.free_bytes is None else f", {format_bytes(report.free_bytes)} free"
     lines = [f"{_name(report.placement)}{free}", *(f"  mended: {text}" for text in report.mended)]
     for problem in report.problems:
-        lines += [f"  problem: {problem.what}", f"    {problem.remedy}"]
+        lines += describe_diagnosis(problem, "  problem: ")
     return lines if report.problems else [*lines, "  no problem was found"]
 
 

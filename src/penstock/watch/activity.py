@@ -14,7 +14,7 @@ from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, read_query, run_query, send_query
 from penstock.core.values.device import TIERED_CACHE, TieredCache, read_tiered_cache
 from penstock.core.values.server import Clock, Unread
@@ -53,6 +53,8 @@ INDEX_READS: Final = "pg_statio_user_indexes"
 
 CONNECTIONS: Final = "connections"
 
+PREPARED: Final = "prepared"
+
 # The files of queries whose rows change slowly or are many, by the name of the rows in a sample.
 _SLOW_FILES: Final = {
     "xmin_holders": "watch/xmin_holders",
@@ -63,6 +65,7 @@ _SLOW_FILES: Final = {
     "invalid_indexes": "watch/invalid_indexes",
     "sequences": "watch/sequences",
     "unindexed_keys": "watch/unindexed_keys",
+    "write_costs": "watch/write_costs",
 }
 
 # The files that return several columns, because other features use them too.
@@ -77,6 +80,7 @@ _FILES: Final = {
     "temp_files": "watch/temp_files",
     INDEX_READS: "watch/index_reads",
     CONNECTIONS: "watch/connections",
+    PREPARED: "watch/prepared",
     "pg_stat_progress_vacuum": "watch/vacuums",
     **_SLOW_FILES,
 }
@@ -125,7 +129,7 @@ _SETTINGS: Final = (
 )
 
 
-@frozen
+@slotted
 class RightsRow:
     """The row that rights.sql returns."""
 
@@ -134,7 +138,7 @@ class RightsRow:
     statements_schema: str | None
 
 
-@frozen
+@slotted
 class Observation:
     """One reading: the sessions, the WAL position, and the rows of the requested views, by name."""
 
@@ -224,7 +228,7 @@ def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
 
     If a query fails, return no rows. Raises ServerError if the connection is lost.
     """
-    names = (CONNECTIONS, *_SLOW_FILES)
+    names = (CONNECTIONS, PREPARED, *_SLOW_FILES)
     try:
         with translate_errors("reading what may stop the server"):
             return _sort_rows(names, connection.execute(_join_queries(_read_files(connection, names).values())))
@@ -371,7 +375,7 @@ def _try(send: Callable[[], object]) -> str | None:
     return None
 
 
-@frozen
+@slotted
 class MomentRow:
     """The row that moment.sql returns."""
 

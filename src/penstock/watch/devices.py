@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.device import (
     LOCAL_METRICS,
     LOCAL_STORAGE,
@@ -41,7 +41,7 @@ _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
 _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 
-@frozen
+@slotted
 class DeviceUse:
     """The use of a device between the first and the last reading.
 

@@ -1,4 +1,4 @@
-"""Describes the sessions, slots and transactions that keep dead rows from being removed (xmin_holders.sql). Pure."""
+"""Describes what keeps dead rows from being removed (xmin_holders.sql, prepared.sql), and how to end it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.core.units import count_nouns, format_duration
+from penstock.core.values.names import quote_text
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -18,10 +19,10 @@ _WAYS = {
     "backend active": "If its statement is not needed: SELECT pg_cancel_backend({pid}). For good: let such statements "
     "run on a standby, or set statement_timeout for its role.",
     "standby": _FEEDBACK,
-    "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot('{name}').",
+    "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot({name}).",
     # A standby that uses a slot reports its oldest transaction to it.
     "slot active": _FEEDBACK,
-    "prepared": "End it{where}: COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'.",
+    "prepared": "{end}",
 }
 _CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
 
@@ -29,16 +30,36 @@ _CATALOG = "See why the consumer of this slot confirms nothing: it has a long tr
 _OLD = 0.5
 
 
-def find_holder(rows: Iterable[CounterRow], *, database: str | None = None) -> CounterRow | None:
+# A backend whose transaction is younger than this holds nothing for long: its snapshot may have an old xmin because the
+# transaction that owns this id ended in the same moment. It would end before anybody could cancel it.
+_LEAST_AGE_S = 1.0
+
+# Of holders of the same age, the first of these holds, and the others may have its id in their snapshots.
+_KINDS = ("prepared", "slot", "standby", "backend")
+
+
+def find_holder(
+    rows: Iterable[CounterRow], *, database: str | None = None, with_catalogs: bool = False
+) -> CounterRow | None:
     """Return the row of the oldest holder; if `database` is given, of the oldest that keeps rows of its tables.
 
-    Returns None if there is none.
+    With `with_catalogs`, rows of the system's catalogs count too. Of holders of the same age, the one that owns the
+    transaction id comes first, then what has no session. Returns None if there is none.
     """
-    for row in rows:
-        is_there = database is None or (row.get("datname") in (None, database) and not row.get("is_catalog"))
-        if is_there and row.get("kind") in _WAYS and isinstance(row.get("xid_age"), int):
-            return row
-    return None
+
+    def holds(row: CounterRow) -> bool:
+        is_there = database is None or row.get("datname") in (None, database)
+        is_kept = database is None or with_catalogs or not row.get("is_catalog")
+        age_s = row.get("age_s")
+        is_young = row.get("kind") == "backend" and isinstance(age_s, int | float) and age_s < _LEAST_AGE_S
+        return is_there and is_kept and not is_young and row.get("kind") in _KINDS and bool(read_int(row, "xid_age"))
+
+    def key(row: CounterRow) -> tuple[int, bool, int, float]:
+        age_s = row.get("age_s")
+        old = float(age_s) if isinstance(age_s, int | float) else 0.0
+        return -read_int(row, "xid_age"), not row.get("is_owner"), _KINDS.index(str(row.get("kind"))), -old
+
+    return min(filter(holds, rows), key=key, default=None)
 
 
 def describe_holder(row: CounterRow) -> str:
@@ -61,18 +82,39 @@ def describe_holder(row: CounterRow) -> str:
 
 def release_holder(row: CounterRow) -> str:
     """Return how to make a holder release the rows that it keeps."""
-    name, kind = str(row.get("name")).replace("'", "''"), str(row.get("kind"))
+    name, kind = str(row.get("name")), str(row.get("kind"))
     is_active = row.get("state") == "active"
     if is_active and row.get("is_catalog"):
         return _CATALOG
     way = _WAYS.get(f"{kind} active") if is_active else None
-    where = f" in database {row['datname']}" if row.get("datname") else ""
-    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=name, where=where)
+    end = end_prepared({"gid": name, "datname": row.get("datname")})
+    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=quote_text(name), end=end)
 
 
-def describe_old_holder(rows: Iterable[CounterRow], freezes_at: int) -> str:
-    """Return who prevents rows from being frozen, and how to end that. Empty if nobody does."""
-    holder = find_holder(rows)
+def describe_prepared(row: CounterRow) -> str:
+    """Return a row of prepared.sql as the name of a prepared transaction.
+
+    >>> describe_prepared({"gid": "tx1", "owner": "ann", "datname": "shop", "age_s": 90.0})
+    "prepared transaction 'tx1' (owner ann, database shop), prepared 1 min 30 s ago"
+    """
+    age_s = row.get("age_s")
+    since = f", prepared {format_duration(age_s)} ago" if isinstance(age_s, int | float) else ""
+    gid = quote_text(str(row.get("gid")))
+    return f"prepared transaction {gid} (owner {row.get('owner')}, database {row.get('datname')}){since}"
+
+
+def end_prepared(row: CounterRow) -> str:
+    """Return how to end a prepared transaction. Only its transaction manager knows which of the two ends is right."""
+    gid, where = quote_text(str(row.get("gid"))), f" in database {row['datname']}" if row.get("datname") else ""
+    return (
+        f"It has no session to end. If its transaction manager does not end it: ROLLBACK PREPARED {gid}{where}, as its "
+        f"owner or a superuser, or COMMIT PREPARED {gid} if the other servers of this transaction have committed."
+    )
+
+
+def describe_old_holder(rows: Iterable[CounterRow], freezes_at: int, database: str | None = None) -> str:
+    """Return who prevents rows of a database from being frozen, and how to end that. Empty if nobody does."""
+    holder = find_holder(rows, database=database, with_catalogs=True)
     if holder is None or read_int(holder, "xid_age") < _OLD * freezes_at:
         return ""
     return f"First end what keeps rows from being frozen: {describe_holder(holder)}. {release_holder(holder)} "

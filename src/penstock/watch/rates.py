@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -40,7 +40,49 @@ _LEAST_ARRIVED = 0.05
 _SAME_TIME_S = 0.0005
 
 
-@frozen
+class Increase:
+    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._before: int | None = None
+
+    def see(self, value: object) -> None:
+        """Take a reading. Anything but an integer is ignored."""
+        if isinstance(value, int):
+            if self._before is not None:
+                self.total += value - self._before if value >= self._before else value
+            self._before = value
+
+
+class DatabaseIncrease:
+    """The increase of a column of pg_stat_database, summed over the databases. Each of them may be dropped or reset."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._databases: dict[object, Increase] = {}
+        self._is_read = False
+
+    def see(self, sample: Sample) -> None:
+        """Add a sample's reading, if it has one."""
+        rows = sample.counters.get("pg_stat_database")
+        for row in rows or ():
+            name = row.get("datname")
+            if name not in self._databases:
+                self._databases[name] = Increase()
+                # The counters of a database that was created after the first reading began at 0.
+                if self._is_read:
+                    self._databases[name].see(0)
+            self._databases[name].see(row.get(self._column))
+        self._is_read = self._is_read or rows is not None
+
+    @property
+    def total(self) -> int:
+        """Return the sum of the increases."""
+        return sum(each.total for each in self._databases.values())
+
+
+@slotted
 class Rates:
     """Rates per second. A rate is None if it is not known."""
 
@@ -71,7 +113,7 @@ class _Point(NamedTuple):
     is_read: bool = False
 
 
-@frozen
+@slotted
 class _Added:
     """What was added between two readings, without the sampler's own commits."""
 
@@ -271,7 +313,7 @@ VIEWS: Mapping[str, _View] = {
 }
 
 
-@frozen
+@slotted
 class RunningCommand:
     """A command that reports its progress."""
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.frozen import frozen
-from penstock.core.units import KIB, MB, MIB, format_bytes, format_count, format_duration
-from penstock.core.values.names import spell_name
+from penstock.core.units import KIB, MB, MIB, count_nouns, format_bytes, format_count, format_duration
+from penstock.core.values.diagnosis import Diagnosis, Evidence
+from penstock.core.values.names import quote_text, spell_name
 from penstock.watch.devices import WAL, DeviceMeter, are_counters
-from penstock.watch.holders import describe_old_holder, read_int
+from penstock.watch.holders import describe_old_holder, end_prepared, read_int
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -44,9 +44,12 @@ _LEAST_MISSES_PER_S = 100.0
 # The planner reads tables with fewer rows well even without statistics.
 _LEAST_ROWS = 10_000
 
-# An unused slot that keeps more WAL than this is reported even if it is not seen to grow. Any slot may keep less than
-# this for a short time.
+# An unused slot or an archiver that keeps more WAL than this is reported even if the WAL is not seen to grow. Any may
+# keep less than this for a short time.
 _MUCH_WAL_BYTES = 1024 * MIB
+
+# A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
+_OLD_PREPARED_S = 10
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
@@ -75,52 +78,13 @@ _SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
 
 _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
-_DROP = "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot('{name}')."
+_DROP = "Start the consumer of slot {name}, or: SELECT pg_drop_replication_slot({name})."
 # The server refuses to drop such a slot.
 _READ_FASTER = "See why the consumer of this slot falls behind: its disk, its processors, or the network to it."
 _THEN_NO_MULTIXACT = "no transaction may lock a row that another has locked"
 _FREEZE = "VACUUM (FREEZE) the oldest tables (age({column}) in pg_class) before; never pause autovacuum."
 # Source: "Preventing Transaction ID Wraparound Failures". It says that FULL and FREEZE do more than is needed.
 _VACUUM = "VACUUM the oldest tables (age({column}) in pg_class), without FULL and FREEZE, which take longer."
-
-
-@frozen
-class Risk:
-    """A number that grows towards a limit, or a fault, while no session waits for it yet."""
-
-    # The code stays the same between releases.
-    code: str
-    # The object with the risk, such as database shop.
-    what: str
-    now: float
-    # The unit of `now` and `limit`: bytes, or the name of what is counted.
-    unit: str
-    # What happens at the limit, or what is wrong.
-    then: str
-    remedy: str
-    # The limit, None if there is none or it is not known.
-    limit: float | None = None
-    # The time until the limit at the rate of the recording, None if that is not known or if the value does not grow.
-    reached_in_s: float | None = None
-
-
-def describe_risk(risk: Risk) -> str:
-    """Return a risk in one line, without its remedy.
-
-    >>> describe_risk(Risk(code="connections", what="the server", now=88, limit=97, unit="connections",
-    ...     then="no role may connect", remedy=""))
-    'connections: the server has 88 of 97 connections (91 %); then no role may connect'
-    """
-    now, limit = (
-        "" if value is None else format_bytes(value) if risk.unit == "bytes" else format_count(round(value))
-        for value in (risk.now, risk.limit)
-    )
-    unit = "" if risk.unit == "bytes" else f" {risk.unit}"
-    if not risk.limit:
-        return f"{risk.code}: {risk.what} has {now}{unit}; {risk.then}"
-    amount = f"{now} of {limit}{unit} ({100 * risk.now / risk.limit:.0f} %)"
-    when = "" if risk.reached_in_s is None else f", reached in {format_duration(risk.reached_in_s)} at this rate"
-    return f"{risk.code}: {risk.what} has {amount}{when}; then {risk.then}"
 
 
 class RiskMeter:
@@ -149,10 +113,11 @@ class RiskMeter:
             # The row does not include the reader's own connection.
             self.most_connections = max(self.most_connections, read_int(row, "of_all") + 1)
 
-    def result(self) -> tuple[Risk, ...]:
+    def result(self) -> tuple[Diagnosis, ...]:
         """Return the risks. The one that reaches its limit first comes first."""
         found = [risk for rule in _RULES for risk in rule(self)]
-        return tuple(sorted(found, key=lambda risk: (risk.reached_in_s is None, risk.reached_in_s or 0.0)))
+        left_s = {id(risk): risk.number("reached in") for risk in found}
+        return tuple(sorted(found, key=lambda risk: (left_s[id(risk)] is None, left_s[id(risk)] or 0.0)))
 
     def rows(self, view: str) -> Sequence[CounterRow]:
         """Return the rows of the last reading."""
@@ -206,6 +171,7 @@ def _is_near(
 _TEXTS: Final = {
     "transaction-age": ("transactions", "{then}", "{remedy}"),
     "multixact-age": ("multixacts", "{then}", "{remedy}"),
+    "prepared-transaction": ("seconds since PREPARE", "{then}", "{remedy}"),
     "slot-keeps-wal": ("bytes", "{then}", "{remedy}"),
     "archiver-keeps-wal": (
         "bytes",
@@ -260,23 +226,39 @@ _TEXTS: Final = {
 
 def _risk(
     code: str, what: str, now: float, limit: float | None = None, left_s: float | None = None, **words: object
-) -> Risk:
+) -> Diagnosis:
+    """Return a risk of `what`, an object of the server: a number, its limit, and the seconds until it reaches that."""
     unit, then, remedy = (text.format(**words) for text in _TEXTS[code])
-    return Risk(code=code, what=what, now=now, unit=unit, then=then, remedy=remedy, limit=limit, reached_in_s=left_s)
+    numbers = (("now", now, unit), ("limit", limit, unit), ("reached in", left_s, "s"))
+    evidence = [Evidence(name=name, value=value, unit=each) for name, value, each in numbers if value is not None]
+    claim = _compose_claim(what, now, unit, then, limit, left_s)
+    return Diagnosis(code=code, claim=claim, evidence=tuple(evidence), remedy=remedy)
 
 
-def _find_ages(seen: RiskMeter) -> Iterator[Risk]:
-    freezes_at, of_multixacts = seen.number("autovacuum_freeze_max_age"), "autovacuum_multixact_freeze_max_age"
-    held = "" if freezes_at is None else describe_old_holder(seen.rows("xmin_holders"), freezes_at)
-    yield from _find_age(seen, "transaction-age", "xid_age", freezes_at, held=held, then=_THEN_STOPS)
-    yield from _find_age(
-        seen, "multixact-age", "mxid_age", seen.number(of_multixacts), held=held, then=_THEN_NO_MULTIXACT
+def _compose_claim(what: str, now: float, unit: str, then: str, limit: float | None, left_s: float | None) -> str:
+    """Return a risk in one line, without its code and its remedy.
+
+    >>> _compose_claim("the server", 88, "connections", "no role may connect", 97, None)
+    'the server has 88 of 97 connections (91 %); then no role may connect'
+    """
+    has, most = (
+        "" if value is None else format_bytes(value) if unit == "bytes" else format_count(round(value))
+        for value in (now, limit)
     )
+    counted = "" if unit == "bytes" else f" {unit}"
+    if not limit:
+        return f"{what} has {has}{counted}; {then}"
+    when = "" if left_s is None else f", reached in {format_duration(left_s)} at this rate"
+    return f"{what} has {has} of {most}{counted} ({100 * now / limit:.0f} %){when}; then {then}"
 
 
-def _find_age(
-    seen: RiskMeter, code: str, column: str, freezes_at: int | None, *, held: str, then: str
-) -> Iterator[Risk]:
+def _find_ages(seen: RiskMeter) -> Iterator[Diagnosis]:
+    freezes_at, of_multixacts = seen.number("autovacuum_freeze_max_age"), "autovacuum_multixact_freeze_max_age"
+    yield from _find_age(seen, "transaction-age", "xid_age", freezes_at, then=_THEN_STOPS)
+    yield from _find_age(seen, "multixact-age", "mxid_age", seen.number(of_multixacts), then=_THEN_NO_MULTIXACT)
+
+
+def _find_age(seen: RiskMeter, code: str, column: str, freezes_at: int | None, *, then: str) -> Iterator[Diagnosis]:
     if freezes_at is None:
         return
     # Autovacuum starts at freezes_at, and is expected to reduce the age soon. So an age that is only a little above
@@ -292,11 +274,40 @@ def _find_age(
     limit, then = (_STOP, then) if is_late else (freezes_at, _THEN_FREEZES)
     left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
     if is_late or _is_near(age, limit, left_s, seen_s=seen.seen_s("database_ages")):
+        from_age = seen.number("autovacuum_freeze_max_age") or freezes_at
+        held = describe_old_holder(seen.rows("xmin_holders"), from_age, str(row.get("datname")))
         remedy = held + (_VACUUM if is_late else _FREEZE).format(column=_FROZEN[column])
         yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
 
 
-def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
+def stops_soon(found: Diagnosis) -> bool:
+    """Return whether a diagnosis says that the server will soon take no more writes, for want of numbers."""
+    now, limit = found.number("now"), found.number("limit")
+    is_age = found.code in {"transaction-age", "multixact-age"}
+    return is_age and now is not None and limit == _STOP and now >= _NEAR * limit
+
+
+def _find_prepared(seen: RiskMeter) -> Iterator[Diagnosis]:
+    for row in seen.rows("prepared"):
+        age_s, blocks, tables = read_int(row, "age_s"), _read_list(row, "blocks"), _read_list(row, "tables")
+        if age_s >= _OLD_PREPARED_S or blocks:
+            gid, owner, datname = quote_text(str(row.get("gid"))), row.get("owner"), row.get("datname")
+            locks = count_nouns(read_int(row, "locks"), "lock") + (f" ({', '.join(tables)})" if tables else "")
+            then = (
+                f"until it is ended, over restarts too, it keeps {locks}, and rows that died in the last "
+                f"{count_nouns(read_int(row, 'xid_age'), 'transaction')}"
+            )
+            then += f"; sessions that wait for it: {len(blocks)}" if blocks else ""
+            what = f"prepared transaction {gid} of role {owner} in database {datname}"
+            yield _risk("prepared-transaction", what, age_s, then=then, remedy=end_prepared(row))
+
+
+def _read_list(row: CounterRow, column: str) -> list[str]:
+    value = row.get(column)
+    return [str(each) for each in value] if isinstance(value, list | tuple) else []
+
+
+def _find_kept_wal(seen: RiskMeter) -> Iterator[Diagnosis]:
     usual, free, most = seen.number("max_wal_size"), seen.free_for_wal, seen.number("max_slot_wal_keep_size")
     for row in seen.rows("slots"):
         kept, rate = read_int(row, "retained_bytes"), seen.rate("slots", row, "retained_bytes", "name")
@@ -311,18 +322,17 @@ def _find_kept_wal(seen: RiskMeter) -> Iterator[Risk]:
         if row.get("wal_status") != "lost" and (is_unused or is_near):
             what = f"slot {row.get('name')}, {'in use' if row.get('is_active') else 'not in use'},"
             then = "the slot is lost" if most else _end_of_wal(limit, rate)
-            name = str(row.get("name")).replace("'", "''")
-            remedy = _READ_FASTER if row.get("is_active") else _DROP.format(name=name)
+            remedy = _READ_FASTER if row.get("is_active") else _DROP.format(name=quote_text(str(row.get("name"))))
             yield _risk("slot-keeps-wal", what, kept, limit, left_s, then=then, remedy=remedy)
     for row in seen.rows("archiver"):
         kept, rate = read_int(row, "lag_bytes"), seen.rate("archiver", row, "lag_bytes")
         limit = None if free is None else kept + free
         left_s = None if limit is None else _time_left(kept, limit, rate)
         is_failing = read_int(row, "last_failed_at_s") > read_int(row, "last_archived_at_s")
-        is_behind = usual is not None and kept > usual and rate > 0
+        is_behind = kept > _MUCH_WAL_BYTES or (usual is not None and kept > usual and rate > 0)
         is_near = limit is not None and _is_near(kept, limit, left_s, seen_s=seen.seen_s("archiver"))
         if is_failing or is_behind or is_near:
-            what = "the archiver, which fails," if is_failing else "the archiver"
+            what = f"the archiver, which fails at {row.get('last_failed')}," if is_failing else "the archiver"
             yield _risk("archiver-keeps-wal", what, kept, limit, left_s, then=_end_of_wal(limit, rate))
 
 
@@ -332,13 +342,13 @@ def _end_of_wal(limit: float | None, rate: float) -> str:
     return "the disk of the WAL is full"
 
 
-def _find_connections(seen: RiskMeter) -> Iterator[Risk]:
+def _find_connections(seen: RiskMeter) -> Iterator[Diagnosis]:
     limit = seen.allowed_connections
     if limit is not None and _is_near(seen.most_connections, limit):
         yield _risk("connections", "the server", seen.most_connections, limit)
 
 
-def _find_sequences(seen: RiskMeter) -> Iterator[Risk]:
+def _find_sequences(seen: RiskMeter) -> Iterator[Diagnosis]:
     for row in seen.rows("sequences"):
         now, limit = read_int(row, "last_value"), read_int(row, "last_possible")
         left_s = _time_left(now, limit, seen.rate("sequences", row, "last_value", "schemaname", "sequencename"))
@@ -346,15 +356,22 @@ def _find_sequences(seen: RiskMeter) -> Iterator[Risk]:
             yield _risk("sequence-end", f"sequence {_name(row, 'sequencename')}", now, limit, left_s)
 
 
-def _find_full_disks(seen: RiskMeter) -> Iterator[Risk]:
-    for device in seen.devices.result():
-        now, left_s = device.size_bytes - device.least_free_bytes, device.full_in_s
-        if _is_near(now, device.size_bytes, left_s, seen_s=device.rates.elapsed_s, near=_NEARLY_FULL):
-            what = f"device {device.device} ({', '.join(device.tablespaces)})"
-            yield _risk("disk-full", what, now, device.size_bytes, left_s)
+def _find_full_disks(seen: RiskMeter) -> Iterator[Diagnosis]:
+    for use in seen.devices.result():
+        what, left_s = f"{use.device} ({', '.join(use.tablespaces)})", use.full_in_s
+        yield from find_full_disk(what, use.least_free_bytes, use.size_bytes, left_s, seen_s=use.rates.elapsed_s)
 
 
-def _find_slru_misses(seen: RiskMeter) -> Iterator[Risk]:
+def find_full_disk(
+    device: str, free_bytes: int, size_bytes: int, left_s: float | None = None, *, seen_s: float = 0.0
+) -> Iterator[Diagnosis]:
+    """Yield a risk if a device is nearly full, or will be full in `left_s` seconds and was read for `seen_s`."""
+    used = size_bytes - free_bytes
+    if _is_near(used, size_bytes, left_s, seen_s=seen_s, near=_NEARLY_FULL):
+        yield _risk("disk-full", f"device {device}", used, size_bytes, left_s)
+
+
+def _find_slru_misses(seen: RiskMeter) -> Iterator[Diagnosis]:
     for row in seen.rows("pg_stat_slru"):
         misses, hits = (seen.rate("pg_stat_slru", row, name, "name") for name in ("blks_read", "blks_hit"))
         if misses >= _LEAST_MISSES_PER_S and misses >= _LEAST * (misses + hits):
@@ -367,13 +384,13 @@ def _find_slru_misses(seen: RiskMeter) -> Iterator[Risk]:
             yield _risk("slru-misses", f"cache {name}", misses, share=share, setting=setting, remedy=remedy)
 
 
-def _find_checksum_failures(seen: RiskMeter) -> Iterator[Risk]:
+def _find_checksum_failures(seen: RiskMeter) -> Iterator[Diagnosis]:
     for row in seen.rows("database_ages"):
         if count := read_int(row, "checksum_failures"):
             yield _risk("checksum-failures", f"database {row.get('datname')}", count)
 
 
-def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Risk]:
+def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Diagnosis]:
     before = [row.get("indexrelname") for row in seen.first_rows("invalid_indexes")]
     for row in seen.rows("invalid_indexes"):
         # An index is reported only if it was invalid in the first reading too. If a build has just failed, its session
@@ -382,7 +399,7 @@ def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Risk]:
             yield _risk("invalid-index", f"index {_name(row, 'indexrelname')} of {row.get('relname')}", 1)
 
 
-def _find_never_analyzed(seen: RiskMeter) -> Iterator[Risk]:
+def _find_never_analyzed(seen: RiskMeter) -> Iterator[Diagnosis]:
     view, keys = "pg_stat_user_tables", ("schemaname", "relname")
     for row in seen.rows(view):
         is_read = seen.rise(view, row, "seq_scan", *keys) + seen.rise(view, row, "idx_scan", *keys) > 0
@@ -398,7 +415,7 @@ def lacks_statistics(row: CounterRow) -> bool:
     return row.get("is_analyzed") is False and read_int(row, "n_live_tup") >= _LEAST_ROWS
 
 
-def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Risk]:
+def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Diagnosis]:
     view = "pg_stat_replication_slots"
     for row in seen.rows(view):
         spilled, decoded = (seen.rate(view, row, name, "slot_name") for name in ("spill_bytes", "total_bytes"))
@@ -411,12 +428,20 @@ def _name(row: CounterRow, column: str) -> str:
 
 
 _RULES = (
-    *(_find_ages, _find_kept_wal, _find_connections, _find_sequences, _find_full_disks, _find_slru_misses),
+    *(
+        _find_ages,
+        _find_prepared,
+        _find_kept_wal,
+        _find_connections,
+        _find_sequences,
+        _find_full_disks,
+        _find_slru_misses,
+    ),
     *(_find_checksum_failures, _find_invalid_indexes, _find_never_analyzed, _find_spilled_decoding),
 )
 _READ = frozenset(
     (
         *("database_ages", "xmin_holders", "slots", "archiver", "sequences", "pg_stat_slru", "invalid_indexes"),
-        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys"),
+        *("pg_stat_user_tables", "pg_stat_replication_slots", "unindexed_keys", "write_costs", "prepared"),
     )
 )

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, measure_space, read_counters
 from penstock.core.host.machine import busy_cpu_s, cpu_count
 from penstock.core.host.process import is_named, process_cpu_s, server_cpu_s
+from penstock.core.slotted import slotted
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, Device, VolumeLimits
 from penstock.core.values.server import ServerFacts, Unread
 from penstock.watch.activity import (
     CONNECTIONS,
     INDEX_READS,
+    PREPARED,
     SLOW,
     STATEMENTS,
     ActivityReader,
@@ -53,12 +54,12 @@ _SLOW_EVERY_S = 60.0
 
 # How often a view is read, if not every second.
 _EVERY_S = {
-    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS, "pg_stat_io", "pg_stat_wal_receiver"), _RARELY_S),
+    **dict.fromkeys((STATEMENTS, INDEX_READS, CONNECTIONS, PREPARED, "pg_stat_io", "pg_stat_wal_receiver"), _RARELY_S),
     **dict.fromkeys(SLOW, _SLOW_EVERY_S),
 }
 
 
-@frozen
+@slotted
 class KnownServer:
     """What the caller knows of a server. The storage's limits and the application are kept in the header."""
 
@@ -69,7 +70,7 @@ class KnownServer:
     facts: ServerFacts | None = None
 
 
-@frozen
+@slotted
 class AwsFeeds:
     """Functions that return what AWS reports. They must not wait."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.device import CounterRow, VolumeLimits
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PROCESSES = "host_processes"
 FORMAT = "1.0"
 
 
-@frozen
+@slotted
 class SessionSample:
     """One backend at one moment: a row that sessions.sql returns."""
 
@@ -51,7 +51,7 @@ class SessionSample:
     cpu_s: float | None = None
 
 
-@frozen
+@slotted
 class Progress:
     """Counters that advance even while a procedure commits. Each is None if the server does not have it."""
 
@@ -61,7 +61,7 @@ class Progress:
     next_xid: int | None
 
 
-@frozen
+@slotted
 class Sample:
     """One sample of a server: its sessions, and the statistics views that were read at this moment."""
 
@@ -81,9 +81,10 @@ class Sample:
     # - pg_statio_user_indexes: only rows that have changed; n_tup_changed is of the index's table
     # - once a minute: pg_stat_slru, pg_stat_replication_slots, pg_stat_user_tables with root, vacuumed_s, is_analyzed
     #   (tables.sql), and the rows of xmin_holders.sql, database_ages.sql, sequences.sql, invalid_indexes.sql,
-    #   unindexed_keys.sql; slots and archiver are the rows of inspect_slots.sql and inspect_archiver.sql
+    #   unindexed_keys.sql, write_costs.sql; slots and archiver are those of inspect_slots.sql and inspect_archiver.sql
     # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes
+    # - prepared (prepared.sql) with gid, owner, datname, age_s, xid_age, locks, tables, and the pids that it blocks
     # - connections with application, user, connections, idle, of_all (of the whole server): the 20 largest groups
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
     # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes,
@@ -100,7 +101,7 @@ class Sample:
     host_busy_cpus: float | None = None
 
 
-@frozen
+@slotted
 class RecordingHeader:
     """Describes a recording and its server."""
 

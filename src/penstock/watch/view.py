@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_duration
 from penstock.core.words import pad, shorten_right, visible
 from penstock.rds.view import describe_local_storage
@@ -19,13 +19,25 @@ from penstock.watch.devices import (
     local_metrics,
     measure_devices,
 )
-from penstock.watch.rates import Rates, RunningCommand, find_work, measure_rates, parse_lsn
-from penstock.watch.risks import Risk, describe_risk
-from penstock.watch.waits import Activity, ActivityPart, Blocked, find_blocking, measure_activity
+from penstock.watch.holders import read_int
+from penstock.watch.rates import DatabaseIncrease, Rates, RunningCommand, find_work, measure_rates, parse_lsn
+from penstock.watch.risks import RiskMeter
+from penstock.watch.waits import (
+    Activity,
+    ActivityPart,
+    Blocked,
+    find_blocking,
+    is_active,
+    is_idle_in_transaction,
+    measure_activity,
+    name_statement,
+    name_wait,
+)
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow, TieredCache
-    from penstock.watch.values import RecordingHeader, Sample
+    from penstock.core.values.diagnosis import Diagnosis
+    from penstock.watch.values import RecordingHeader, Sample, SessionSample
 
 Span = tuple[str, str]
 Line = list[Span]
@@ -46,9 +58,11 @@ _NAMES_IN_LINE = 3
 _LEAST_SHARE = 0.005
 _BLOCKED_SHOWN = 8
 _WORK_SHOWN = 5
+# A row of the table of statements: pid, age, share of the active time, database and user, wait, text.
+_STATEMENT = "{:>8}  {:>7}  {:>5}  {:<13.13}  {:<16.16}  {}"
 
 
-@frozen
+@slotted
 class Standby:
     """A standby, or another receiver of WAL."""
 
@@ -59,7 +73,35 @@ class Standby:
     behind_bytes: int | None
 
 
-@frozen
+@slotted
+class RunningStatement:
+    """A statement that a session is running, the longest one of its text."""
+
+    pid: int
+    query_s: float | None
+    database: str | None
+    user: str | None
+    # The wait event, or CPU.
+    wait: str
+    statement: str
+    # How many sessions run the same text, parallel workers included.
+    sessions: int
+
+
+@slotted
+class InUse:
+    """What a server has in use, apart from its active sessions. A value is None if it is not known."""
+
+    # Client backends, and how many ordinary roles may have.
+    connections: int | None
+    allowed_connections: int | None
+    idle_in_transaction: int
+    # The part of the blocks that was found in shared buffers, 0 to 1, and what was written to temporary files.
+    cache_hits: float | None
+    temp_bytes_per_s: float | None
+
+
+@slotted
 class View:
     """What a server did in the last seconds."""
 
@@ -75,11 +117,13 @@ class View:
     busy_cpus: float | None
     blocking: tuple[Blocked, ...]
     work: tuple[RunningCommand, ...]
+    running: tuple[RunningStatement, ...]
+    in_use: InUse
     # The risks since the watch began.
-    risks: tuple[Risk, ...]
+    risks: tuple[Diagnosis, ...]
 
     @classmethod
-    def of(cls, header: RecordingHeader, samples: Sequence[Sample], risks: tuple[Risk, ...] = ()) -> Self:
+    def of(cls, header: RecordingHeader, samples: Sequence[Sample], risks: tuple[Diagnosis, ...] = ()) -> Self:
         """Return the view of one or more samples."""
         last = samples[-1]
         counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
@@ -99,6 +143,8 @@ class View:
             busy_cpus=_average_busy(samples),
             blocking=find_blocking(last),
             work=find_work(samples),
+            running=find_running(last),
+            in_use=_measure_use(header, samples),
             risks=risks,
         )
 
@@ -122,6 +168,8 @@ def as_object(view: View) -> dict[str, object]:
         "host_busy_cpus": view.busy_cpus,
         "blocking": [asdict(blocked) for blocked in view.blocking],
         "progress": [asdict(work) for work in view.work],
+        "running": [asdict(each) for each in view.running],
+        "in_use": asdict(view.in_use),
         "risks": [asdict(risk) for risk in view.risks],
     }
 
@@ -172,23 +220,26 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
                 "",
             )
         ],
+        [("; ".join(_describe_use(view.in_use)), "")],
         *([(_describe_standby(standby), "")] for standby in view.standbys),
         *([(_describe_device(device), "")] for device in view.devices),
         *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
         *([(describe_tiered_cache(cache), "")] for cache in (view.tiered_cache,) if cache is not None),
         *([(_describe_work(work), "")] for work in view.work[:_WORK_SHOWN]),
-        *([(visible(describe_risk(risk)), "")] for risk in view.risks[:_WORK_SHOWN]),
+        *([(visible(risk.headline), "")] for risk in view.risks[:_WORK_SHOWN]),
         *_draw_blocking(view.blocking),
     ]
     tables = [
         ("waits", view.activity.waits),
         ("applications", view.activity.applications),
-        ("statements", view.activity.statements),
     ]
-    room = max(1, (height - len(lines) - 2 * len(tables)) // len(tables))
+    # Running statements get the rest, because there are most of them.
+    room = max(1, (height - len(lines) - 2 * (len(tables) + 1)) // (len(tables) + 1))
     for title, parts in tables:
         lines += [[], [(f"{'sessions':>8}  share  {title}", "bold")]]
         lines += _draw_parts(parts[:room], by_name=by_name, is_class=False)
+    lines += [[], [(_STATEMENT.format("pid", "for", "share", "database/user", "wait", "statement"), "bold")]]
+    lines += _draw_statements(view)
     return [_fit(line, width) for line in lines[:height]]
 
 
@@ -210,6 +261,71 @@ def _draw_parts(parts: Sequence[ActivityPart], *, by_name: bool, is_class: bool)
         else:
             lines.append([(figures + name, "")])
     return lines
+
+
+def find_running(sample: Sample) -> tuple[RunningStatement, ...]:
+    """Return the statements that sessions run at this moment, the longest first, each text once."""
+    by_text: dict[str, list[SessionSample]] = {}
+    for session in filter(is_active, sample.sessions):
+        by_text.setdefault(name_statement(session), []).append(session)
+    found = []
+    for text, sessions in by_text.items():
+        # A parallel worker counts as part of its leader.
+        first = max(sessions, key=lambda each: (each.leader_pid is None, each.query_s or 0.0))
+        found.append(
+            RunningStatement(
+                pid=first.pid,
+                query_s=first.query_s,
+                database=first.database,
+                user=first.user,
+                wait=name_wait(first),
+                statement=text,
+                sessions=len(sessions),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -(each.query_s or 0.0)))
+
+
+def _draw_statements(view: View) -> list[Line]:
+    """Return the running statements, and then those that took most of the time and are not running now."""
+    shares = {part.name: f"{part.share:.0%}" for part in view.activity.statements}
+    lines: list[Line] = []
+    for each in view.running:
+        text = each.statement if each.sessions == 1 else f"({each.sessions} sessions) {each.statement}"
+        took = "" if each.query_s is None else format_duration(each.query_s)
+        who = f"{each.database or ''}/{each.user or ''}"
+        row = _STATEMENT.format(each.pid, took, shares.get(each.statement, ""), who, each.wait, text)
+        lines.append([(visible(row), "")])
+    running = {each.statement for each in view.running}
+    rest = [part for part in view.activity.statements if part.name not in running]
+    return lines + [[(visible(_STATEMENT.format("", "", f"{part.share:.0%}", "", "", part.name)), "")] for part in rest]
+
+
+def _measure_use(header: RecordingHeader, samples: Sequence[Sample]) -> InUse:
+    connections = next((rows for sample in reversed(samples) if (rows := sample.counters.get("connections"))), ())
+    read, hit, temp_bytes = DatabaseIncrease("blks_read"), DatabaseIncrease("blks_hit"), DatabaseIncrease("temp_bytes")
+    for sample in samples:
+        for each in (read, hit, temp_bytes):
+            each.see(sample)
+    elapsed_s = samples[-1].at_s - samples[0].at_s
+    return InUse(
+        # The rows do not include this process's own connection.
+        connections=read_int(connections[0], "of_all") + 1 if connections else None,
+        allowed_connections=RiskMeter(header.settings).allowed_connections,
+        idle_in_transaction=sum(map(is_idle_in_transaction, samples[-1].sessions)),
+        cache_hits=hit.total / (hit.total + read.total) if hit.total + read.total else None,
+        temp_bytes_per_s=temp_bytes.total / elapsed_s if elapsed_s > 0 else None,
+    )
+
+
+def _describe_use(load: InUse) -> list[str]:
+    allowed = "" if load.allowed_connections is None else f" of {load.allowed_connections}"
+    return [
+        *([] if load.connections is None else [f"{load.connections}{allowed} connections"]),
+        f"{load.idle_in_transaction} idle in transaction",
+        *([] if load.cache_hits is None else [f"{load.cache_hits:.1%} cache hits"]),
+        *([] if load.temp_bytes_per_s is None else [f"{format_bytes(load.temp_bytes_per_s)}/s to temporary files"]),
+    ]
 
 
 def _draw_blocking(blocking: Sequence[Blocked]) -> list[Line]:

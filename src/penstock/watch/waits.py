@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.watch.values import Sample, SessionSample
@@ -42,7 +42,7 @@ class Moment(NamedTuple):
     wait: str
 
 
-@frozen
+@slotted
 class ActivityPart:
     """A part of the activity, such as the sessions with one wait event."""
 
@@ -53,7 +53,7 @@ class ActivityPart:
     share: float
 
 
-@frozen
+@slotted
 class Activity:
     """The average number of active sessions, in total and by wait class, wait, application and statement.
 
@@ -103,7 +103,10 @@ class Shares:
 
 
 class Ticks:
-    """Counts moments at each tick, and sums the time that they stand for."""
+    """Counts moments, in total and by tick, and sums the seconds that they stand for.
+
+    A moment is one session in one sample, and its tick is the sample's number, from 0.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -353,7 +356,7 @@ def _conclude(ended: _Transaction) -> Iterator[tuple[str, Moment]]:
 _PREPARED = 0
 
 
-@frozen
+@slotted
 class Blocked:
     """A session in the tree of sessions that block others or wait for a lock.
 

@@ -20,15 +20,15 @@ from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import LabError, ServerError, TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.machine import client_name
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one
 from penstock.core.values.accounts import LoadCounts
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import Mode
 from penstock.core.values.table import TableName
-from penstock.loading.choices import find_setting
+from penstock.loading.choices import list_conditions
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import copy_statement
 from penstock.loading.files.streams import SourceReader
@@ -216,7 +216,7 @@ _QUOTE = "\x01"
 _WAL_OF_TEXT = 2
 
 
-@frozen
+@slotted
 class LoadTask:
     """The files to load into existing empty tables, the tables' schema, and how to reach the server."""
 
@@ -332,9 +332,10 @@ def load_files(
     rules: LoadRules = _RULES,
     mode: Mode = "append",
 ) -> LoadCounts | None:
-    """Load files into the tables of the same names as one job. Return what the loader counted.
+    """Load each file into the table of `schema` that has the file's name, as one job, and without a recording.
 
-    Raises PenstockError.
+    Return the counts from which a load is diagnosed, None if the ledger shows that nothing was left to load. Raises
+    PenstockError.
     """
     job = LoadJob(
         targets=tuple(
@@ -348,7 +349,7 @@ def load_files(
         outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=plan.server.major))
     if outcome.accounts is None:
         return None
-    setting = find_setting(plan, Housekeeping(), outcome.accounts, is_recorded=False)
+    setting = list_conditions(plan, Housekeeping(), outcome.accounts, is_recorded=False)
     return LoadCounts(accounts=outcome.accounts, setting=setting)
 
 

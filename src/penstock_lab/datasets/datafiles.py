@@ -19,8 +19,8 @@ from isal import isal_zlib
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import LabError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.newfile import NewFile
+from penstock.core.slotted import slotted
 from penstock.loading.files.stores import STORE_ERRORS, CredentialSource, Stores, describe_failure
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _GZIP_WBITS = 31
 _READ_BYTES = 1024 * 1024
 
 
-@frozen
+@slotted
 class DataFile:
     """One written file."""
 
@@ -47,7 +47,7 @@ class DataFile:
     size_bytes: int
 
 
-@frozen
+@slotted
 class TableProgress:
     """A table that is being written."""
 
@@ -218,10 +218,10 @@ _GROUPS = _C_GROUPS + _PAD_GROUPS
 def write_sysbench(
     out_dir: Path, *, rows: int, seed: int = 1, on_progress: Callable[[TableProgress], None] | None = None
 ) -> tuple[DataFile, ...]:
-    """Write sbtest1 to sbtest3, each with `rows`, as tab-separated gzip files with a header.
+    """Write sbtest1 to sbtest3, `rows` rows each, as tab-separated gzip files with a header. Return the files.
 
-    A file's bytes depend only on seed, rows and table. Raises UsageError if `rows` exceeds the range of the integer
-    key, and LabError if a file cannot be written.
+    The bytes of a file depend only on `seed`, `rows` and the table. Raises UsageError if `rows` exceeds the range of
+    the integer key, and LabError if a file cannot be written.
     """
     if not 0 < rows <= _MOST_ROWS:
         raise UsageError(f"rows must be from 1 to {_MOST_ROWS:,}: {rows}")

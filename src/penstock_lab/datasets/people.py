@@ -11,7 +11,7 @@ from itertools import islice, product
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock_lab.datasets.datafiles import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
 
 # IMDb's tables with their columns, as developer.imdb.com/non-commercial-datasets lists them.
@@ -67,7 +67,7 @@ _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-@frozen
+@slotted
 class ImdbCounts:
     """The number of titles, people and episodes. Tables refer to each other by number only."""
 

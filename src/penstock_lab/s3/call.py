@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -30,7 +30,7 @@ ROLE_VARIABLES: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "penstock-lab", "AWS_S
 _CREDENTIAL_LIFE = timedelta(days=7)
 
 
-@frozen
+@slotted
 class S3Call:
     """The object that one call imports, and the access to it, as a CredentialSource (loading/files/stores.py)."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError, ServerError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.embedded.cluster import make_home
 from penstock.embedded.control import exclusive_lock, find_free_port
 from penstock.embedded.installations import Installation, installation_at
@@ -53,7 +53,7 @@ _LAST_WAL_TIMEOUT_S = 30
 _POLL_S = 0.05
 
 
-@frozen
+@slotted
 class MemberStatus:
     """One member of a lab."""
 
@@ -68,7 +68,7 @@ class MemberStatus:
     conninfo: str | None
 
 
-@frozen
+@slotted
 class LabStatus:
     """The status of a lab."""
 

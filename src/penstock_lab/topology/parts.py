@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
 from penstock.core.host.machine import memory_bytes
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 from penstock.core.units import MIB, format_bytes
 from penstock.core.values.inspection import StandbyRow
@@ -88,7 +88,7 @@ def promote(standby: EmbeddedServer) -> None:
     )
 
 
-@frozen
+@slotted
 class Received:
     """The row that received.sql returns on a standby."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from penstock.core.errors import LabError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.embedded.cluster import make_private_dir
 from penstock.embedded.programs import log_tail, run_program
 from penstock.rds.volumes import parse_volume
@@ -54,7 +54,7 @@ _PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_rece
 _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 
-@frozen
+@slotted
 class Launch:
     """A process to start."""
 

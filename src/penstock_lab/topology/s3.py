@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import penstock
 import penstock_lab
 from penstock.core.errors import LabError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.embedded.cluster import make_private_dir
 from penstock.embedded.control import copy_privately, let_everybody_read, private_copy
 from penstock.embedded.programs import run_program
@@ -157,7 +157,7 @@ exit 2
 """
 
 
-@frozen
+@slotted
 class S3StandIn:
     """The S3 of one lab."""
 

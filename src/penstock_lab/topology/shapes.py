@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.embedded.layout import DEFAULT_SETTINGS
 
@@ -22,7 +22,7 @@ _QUORUM = 4
 _KEPT_WAL = "8GB"
 
 
-@frozen
+@slotted
 class TopologyMember:
     """One part of a topology."""
 

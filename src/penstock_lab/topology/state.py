@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.core.errors import LabError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock_lab.topology.shapes import Parameters, Shape, TopologyMember
 
 _FORMAT = 1
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 Stage = Literal["starting", "up", "failing over"]
 
 
-@frozen
+@slotted
 class LabState:
     """A lab as its state file describes it."""
 

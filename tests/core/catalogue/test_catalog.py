@@ -188,6 +188,7 @@ def test_unlogged_table_is_told(connection: Connection) -> None:
     assert found(connection, "t").is_unlogged
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("kind", ["f", "m", "i", "I", "S", "c", "t", "v"])
 def test_other_relations_are_refused(kind: str) -> None:
     """Only tables, and views with a trigger, take rows."""

@@ -200,7 +200,7 @@ def test_ledger_of_somebody_else_is_distrusted(connection: Connection, database:
     state = inspect(database).ledger
     assert state is not None
     assert state.distrust is not None
-    assert state.distrust.text.startswith("cannot trust the ledger")
+    assert state.distrust.claim.startswith("cannot trust the ledger")
 
 
 def test_slot_keeps_wal(connection: Connection, database: str, user_name: str) -> None:
@@ -224,6 +224,7 @@ def test_publications_are_told(connection: Connection, user_conninfo: str) -> No
     assert [(each.name, each.is_all_tables) for each in found] == [("everything", True), ("one", False)]
 
 
+@pytest.mark.part("rest")
 def test_archiver_that_fails_is_told(new_server: Callable[..., EmbeddedServer]) -> None:
     """A command that fails is counted, with the time; one that works after it ends the failing."""
     server = new_server(archive_mode="on", archive_command="false", wal_level="replica")
@@ -254,6 +255,7 @@ def _archiver(conninfo: str) -> Archiver:
     return found
 
 
+@pytest.mark.part("rest")
 def test_setting_that_waits_for_a_restart_is_told(new_server: Callable[..., EmbeddedServer]) -> None:
     """pending_restart is pg_settings' word, once the new value was read."""
     conninfo = new_server().ensure_running()
@@ -305,6 +307,7 @@ def pair(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Pair]:
         server.stop("immediate")
 
 
+@pytest.mark.part("rest")
 def test_standby_is_told_with_lag(pair: Pair) -> None:
     """By its application name, with what it has not replayed."""
     [standby] = inspect(pair.primary.conninfo()).standbys or ()
@@ -340,7 +343,7 @@ def test_load_and_doctor_refuse_a_standby_with_the_same_words(pair: Pair, tmp_pa
     (found,) = (each for each in doctor(**where).findings if each.severity == "refusal")
     with pytest.raises(TargetError) as caught:
         load(tmp_path / "t.csv", **where)
-    assert (caught.value.message, found.subject) == (found.text, "server")
+    assert (caught.value.message, found.code) == (found.claim, "server")
 
 
 @pytest.mark.parametrize(

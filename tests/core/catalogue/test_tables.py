@@ -97,6 +97,7 @@ def test_second_creator_of_one_table_is_told(database: str, connection: Connecti
             second.result()
 
 
+@pytest.mark.part("rest")
 def test_creators_of_one_table_at_the_same_moment_are_one_creator_and_others_that_are_told(database: str) -> None:
     """Also if the first commits between the server's looks at names of relations and of types, as for 170 of 6,000."""
     starting = Barrier(4)

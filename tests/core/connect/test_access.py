@@ -100,6 +100,7 @@ def test_amazons_server_is_verified_by_default(
         assert session.info.get_parameters()["sslmode"] == "verify-full"
 
 
+@pytest.mark.part("rest")
 def test_server_that_speaks_tls_itself_is_verified(
     new_server: Callable[..., EmbeddedServer], authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,11 +241,12 @@ def test_role_that_asks_for_a_password_may_be_read_only_by_default(
         factory = ConnectionFactory(given)
         with factory.connect() as session:
             assert session.execute("SHOW transaction_read_only").fetchone() == ("on",)
-        assert factory.find_refusal("load") is not None
+        assert factory.explain_unwritable("load") is not None
     finally:
         connection18.execute("DROP ROLE read_only_by_default")
 
 
+@pytest.mark.part("rest")
 def test_load_runs_with_tokens(
     database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck, tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ def test_read_write_is_said_aloud(connection: Connection, user_name: str, user_c
     for _ in range(2):
         with factory.connect() as session:
             assert show(session, "transaction_read_only") == "off"
-    assert factory.find_refusal("load") is None
+    assert factory.explain_unwritable("load") is None
 
 
 @pytest.mark.pg(">= 17")

@@ -12,7 +12,7 @@ import pytest
 from penstock.core.connect.errors import (
     CopyContext,
     choose_class,
-    find_hint,
+    hint_for,
     in_pipeline,
     parse_copy_context,
     read_report,
@@ -54,9 +54,9 @@ def test_sqlstate_decides_the_class(sqlstate: str | None, error_class: type[Pens
 
 def test_hint_for_a_code_goes_before_its_class() -> None:
     """53100 has a hint of its own; any 57P code has its class's; a syntax error of ours has none."""
-    assert "volume" in (find_hint("53100") or "")
-    assert "stopping" in (find_hint("57P02") or "")
-    assert find_hint("42601") is None
+    assert "volume" in (hint_for("53100") or "")
+    assert "stopping" in (hint_for("57P02") or "")
+    assert hint_for("42601") is None
 
 
 def test_server_error_keeps_message_detail_and_code(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from penstock.diagnose.examination import diagnose
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import SessionSample
 
 WORKER = session(
@@ -150,7 +150,11 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
         ({"kind": "slot", "name": "s1", "state": "inactive"}, "slot s1, inactive", "pg_drop_replication_slot('s1')"),
         ({"kind": "prepared", "name": "it's"}, "prepared transaction it's", "ROLLBACK PREPARED 'it''s'"),
         # The server ends a prepared transaction in its own database only.
-        ({"kind": "prepared", "name": "a", "datname": "shop"}, "prepared transaction a", "End it in database shop: "),
+        (
+            {"kind": "prepared", "name": "a", "datname": "shop"},
+            "prepared transaction a",
+            "ROLLBACK PREPARED 'a' in database shop",
+        ),
         ({"kind": "standby", "name": "b1"}, "feedback of standby b1", "hot_standby_feedback"),
     ],
 )

@@ -10,7 +10,7 @@ from penstock.diagnose.examination import diagnose
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
 
 _LIMITS = {"max_connections": "100", "superuser_reserved_connections": "3", "reserved_connections": "0"}
 

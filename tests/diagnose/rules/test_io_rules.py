@@ -28,7 +28,7 @@ from support.made_samples import HEADER, recording_of, sample, session
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Recording, Sample
 
 # The accounts of a minute in which a load's sessions and readers did nothing.

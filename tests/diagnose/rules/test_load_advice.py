@@ -14,6 +14,7 @@ from penstock.changes.values import IndexOrKey, IndexPlan
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.core.units import MIB
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, ReaderSeconds, SessionSeconds
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob, Transform
 from penstock.core.values.mode import RoutePlan
@@ -21,8 +22,8 @@ from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap, TableFacts, TableName
 from penstock.diagnose.load import LOAD_ADVICE, find_verdict
 from penstock.diagnose.rules.advice import ADVICE
-from penstock.diagnose.values import CHOICES, Diagnosis, write_remedy
-from penstock.loading.choices import find_choices
+from penstock.diagnose.values import CHOICES, write_remedy
+from penstock.loading.choices import list_choices
 from penstock.loading.pace import plan_sessions
 from penstock.loading.values.plan import CopyChoice, LoadPlan, TargetPlan
 from support.plans import SERVER, sample_of
@@ -156,7 +157,7 @@ def loads(draw: st.DrawFn) -> tuple[LoadPlan, Housekeeping]:
 
 def advise(code: str, plan: LoadPlan, house: Housekeeping) -> str:
     """Return the remedy of one diagnosis of a load."""
-    choices = find_choices(plan, house, ACCOUNTS, is_recorded=not house.no_record)
+    choices = list_choices(plan, house, ACCOUNTS, is_recorded=not house.no_record)
     ways = EVERY_ADVICE[code].remedy
     fields = {name for way in ways for _, name, _, _ in Formatter().parse(way.text) if name}
     words = dict.fromkeys(fields.difference(CHOICES), "x")

@@ -8,7 +8,7 @@ from penstock.diagnose.examination import diagnose
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import SessionSample
 
 _UPDATE = "update orders set paid = ?"

@@ -12,7 +12,7 @@ from penstock.diagnose.rules.background import find_missing, parse_standby_names
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample, SessionSample
 
 
@@ -229,6 +229,55 @@ def test_only_a_holder_that_outlasts_who_waits_is_offered_to_be_ended(
 def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...], expected: str) -> None:
     """A prepared transaction has no backend."""
     assert expected in only(ticks(30, session("Lock:relation", blocked_by=blocked_by))).claim
+
+
+def prepared(gid: str, *blocks: int) -> dict[str, Any]:
+    return {"gid": gid, "owner": "ann", "datname": "shop", "age_s": 320.0, "xid_age": 9, "blocks": list(blocks)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "named", "others"),
+    [
+        ([prepared("tx1", 8), prepared("tx2", 90)], ["'tx1'"], ["'tx2'"]),
+        # The reading was between two waits.
+        ([prepared("tx1")], ["'tx1'"], []),
+        ([prepared("tx1"), prepared("tx2")], ["'tx1'", "'tx2'"], []),
+    ],
+)
+def test_prepared_transaction_that_is_waited_for_is_named(
+    rows: list[dict[str, Any]], named: list[str], others: list[str]
+) -> None:
+    """The sessions behind it wait in a chain; no backend is offered to be ended."""
+    first, second = session("Lock:transactionid", pid=8, blocked_by=(0,)), session("Lock:tuple", pid=9, blocked_by=(8,))
+    samples = [sample(float(t), first, second, counters={"prepared": tuple(rows)}) for t in range(30)]
+    found = next(each for each in diagnose(recording_of(samples)) if each.code == "lock-wait")
+    assert all(
+        f"prepared transaction {gid} (owner ann, database shop), prepared 5 min 20 s ago" in found.claim
+        for gid in named
+    )
+    assert all(f"ROLLBACK PREPARED {gid} in database shop" in found.remedy for gid in named)
+    assert all(f"or COMMIT PREPARED {gid}" in found.remedy for gid in named)
+    assert not any(gid in found.claim + found.remedy for gid in others)
+    assert "_backend(" not in found.remedy
+
+
+def test_queue_behind_a_prepared_transaction_ends_with_both() -> None:
+    """The ALTER TABLE that waits for it is cancelled to let readers pass, and the prepared transaction is ended."""
+    gate = session("Lock:relation", pid=8, blocked_by=(0,), query="ALTER TABLE orders ADD c int", query_s=60.0)
+    behind = [session("Lock:relation", pid=pid, blocked_by=(8,), query="SELECT FROM orders") for pid in (9, 10, 11)]
+    samples = [sample(float(t), gate, *behind, counters={"prepared": (prepared("tx1", 8),)}) for t in range(30)]
+    found = next(each for each in diagnose(recording_of(samples)) if each.code == "lock-queue")
+    assert "for prepared transaction 'tx1' (owner ann" in found.claim
+    assert "pg_cancel_backend(8)" in found.remedy
+    assert "ROLLBACK PREPARED 'tx1' in database shop" in found.remedy
+
+
+def test_of_several_blockers_the_one_that_holds_for_long_is_named() -> None:
+    """Not the one before it in the queue, which waits itself."""
+    left = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    young = session(pid=6, query_s=0.1, transaction_s=0.1)
+    waiting = [session("Lock:relation", pid=pid, blocked_by=(6, pid - 1, 7)) for pid in (8, 9)]
+    assert "backend 7" in only(ticks(30, young, left, *waiting)).claim
 
 
 def test_holder_that_is_hidden_is_told_as_such() -> None:

@@ -13,7 +13,7 @@ from penstock.watch.waits import moment_of
 from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
 
 DATABASES = "pg_stat_database"
 SEARCH = "SELECT * FROM orders WHERE customer = ?"

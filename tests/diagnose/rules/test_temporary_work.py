@@ -11,7 +11,7 @@ from penstock.watch.devices import measure_devices
 from support.made_samples import recording_of, sample, session
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample
 
 GB = 10**9

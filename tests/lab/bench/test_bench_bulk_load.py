@@ -38,6 +38,7 @@ def measure(conninfo: str, files: Path | None = None) -> BulkLoadResult:
     )
 
 
+@pytest.mark.part("rest")
 def test_a_server_of_the_user_is_measured_without_volumes_and_keeps_nothing(database18: str) -> None:
     """One file, then the seven; no limits are known, and nobody kills it."""
     result = measure(database18)
@@ -63,6 +64,7 @@ def test_somebody_elses_schema_is_refused(database18: str) -> None:
         measure(database18)
 
 
+@pytest.mark.part("rest")
 def test_files_of_imdb_are_counted_before_they_are_loaded(tmp_path: Path) -> None:
     """Rows without the header, bytes before and after compression; a missing or damaged file is named."""
     written = write_imdb(tmp_path, scale=0.00002)

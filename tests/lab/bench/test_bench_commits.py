@@ -88,6 +88,7 @@ def test_runs_that_do_not_add_up_are_no_results(rows: int, commits: int, counted
         check_sums(CallResult(pid=1, elapsed_s=1.0, rows=rows, commits=commits, counted=counted), rows=300, commits=30)
 
 
+@pytest.mark.part("rest")
 def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
     """The counters are reported after the call has returned. Afterwards the schema does not exist."""
     result = measure_commits(TINY, to=ConnectionFactory(database))

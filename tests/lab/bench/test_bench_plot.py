@@ -68,6 +68,7 @@ def test_a_result_is_read_back_from_its_object() -> None:
     assert read_commits(json.loads(json.dumps(as_object(_result())))) == _result()
 
 
+@pytest.mark.part("rest")
 def test_the_ending_decides_the_format(tmp_path: Path) -> None:
     """Both are whole files, and nothing else is left."""
     for name in ("plot.svg", "plot.PNG"):

@@ -65,6 +65,7 @@ def test_process_may_end_as_it_should() -> None:
         run_measured(argv, status=4)
 
 
+@pytest.mark.part("rest")
 def test_benchmarks_are_listed() -> None:
     """A line for each."""
     argv = [sys.executable, "-m", "benchmarks", "list"]

@@ -75,6 +75,7 @@ def psql_of(server: EmbeddedServer) -> Psql:
     return Psql(program=server.spec.installation.program("psql"), conninfo=server.conninfo())
 
 
+@pytest.mark.part("rest")
 def test_steps_are_interleaved_and_the_last_ones_tables_stay(server: EmbeddedServer) -> None:
     """Each step once in each round, with every row of its files counted."""
     said: list[str] = []
@@ -91,6 +92,7 @@ def test_steps_are_interleaved_and_the_last_ones_tables_stay(server: EmbeddedSer
         assert demo.execute("SELECT count(*) > 0 FROM title_principals").fetchone() == (True,)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("load", ["psql in parallel", "penstock", "penstock with settings"])
 def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, setting: LoadTask, load: Load) -> None:
     """The ways differ in time alone: quotes, backslashes and nulls too are the same."""
@@ -102,6 +104,7 @@ def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, 
     assert sums[0] == sums[1] != (None,)
 
 
+@pytest.mark.part("rest")
 def test_settings_of_bulk_load_hold_during_the_load_alone(connection: psycopg.Connection, setting: LoadTask) -> None:
     """And are restored before the next step."""
     shown = "SELECT setting FROM pg_settings WHERE name = 'checkpoint_timeout'"
@@ -112,6 +115,7 @@ def test_settings_of_bulk_load_hold_during_the_load_alone(connection: psycopg.Co
         assert other.execute(shown).fetchone() == before != ("1800",)
 
 
+@pytest.mark.part("rest")
 def test_psqls_error_is_told(server: EmbeddedServer, files: tuple[DataFile, ...]) -> None:
     """The server's message is the detail."""
     with pytest.raises(LabError, match="could not load") as caught:

@@ -52,6 +52,7 @@ def test_code_without_a_commit_gets_no_record(tmp_path: Path) -> None:
         require_commit(tmp_path)
 
 
+@pytest.mark.part("rest")
 def test_a_benchmark_refuses_to_begin_without_a_commit(tmp_path: Path) -> None:
     """Before it measures for an hour what it could not write down."""
     argv = [sys.executable, "-m", "benchmarks", "commits", "--results", str(tmp_path), "--data", str(tmp_path)]

@@ -53,6 +53,7 @@ _MESSAGES = (
 )  # fmt: skip
 
 
+@pytest.mark.part("rest")
 @given(st.sampled_from(_MESSAGES), st.from_regex(r"[A-Za-z][A-Za-z0-9_ -]{0,20}[A-Za-z]", fullmatch=True))
 def test_no_name_is_left_in_a_message(message: str, name: str) -> None:
     """Of no part of it, whether the message quotes it or not; what is left are the words of the message."""
@@ -128,6 +129,7 @@ def all_but(**others: str) -> dict[str, str]:
     return found | {"import from S3": "skipped"}
 
 
+@pytest.mark.part("rest")
 def test_interrupted_test_leaves_nothing_but_its_report(database18: str, tmp_path: Path) -> None:
     """By Ctrl-C, whichever command runs."""
     before = look(database18)

@@ -130,6 +130,7 @@ def test_loaded_files_without_a_new_column_stop_nothing(loads: Loads, tmp_path: 
     assert loads.run(job).objects_skipped == 2
 
 
+@pytest.mark.part("rest")
 def test_one_file_with_other_columns_is_refused_before_the_load_begins(loads: Loads, path: Path) -> None:
     """With its own error, though an unfinished load has it; and nothing is recorded of one that is new."""
     loads.run(target(path))

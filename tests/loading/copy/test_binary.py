@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
-from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, find_gains, gain_per_row, make_binary
+from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, gain_per_row, gains_of, make_binary
 from penstock.loading.copy.payload import make_encoder as make_text_encoder
 from penstock.loading.values.block import Block
 
@@ -88,12 +88,12 @@ def test_a_gain_is_known_for_each_kind() -> None:
 @pytest.mark.parametrize(("major", "first"), [(14, 14), (18, 14), (19, 19), (20, 19)])
 def test_gains_are_those_of_the_server(major: int, first: int) -> None:
     """A new version is taken for the last one that was measured."""
-    assert find_gains(major) is GAINS[first]
+    assert gains_of(major) is GAINS[first]
 
 
 @pytest.mark.parametrize(("major", "expected"), [(18, [-24, -24, -10, 29, 358]), (19, [-25, -24, -21, -14, 43])])
 def test_wide_texts_gain_and_short_ones_lose(major: int, expected: list[int]) -> None:
     """By what was measured for each width."""
     widths = (0, 4, 12, 32, 200)
-    gains = [gain_per_row([25], [(10, 10 * width)], records=10, gains=find_gains(major)) for width in widths]
+    gains = [gain_per_row([25], [(10, 10 * width)], records=10, gains=gains_of(major)) for width in widths]
     assert [round(gain) for gain in gains] == expected

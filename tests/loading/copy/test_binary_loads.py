@@ -266,7 +266,7 @@ _UNSUITED = {
     ),
     "array": ("ALTER TABLE t ALTER n TYPE int[] USING NULL", {}, {}, 'column "n", type integer[]'),
     "time": ("ALTER TABLE t ALTER w TYPE time USING NULL", {}, {}, 'column "w", type time'),
-    "skip": ("", {"skip": ("w",)}, {}, "(--skip)"),
+    "skip": ("", {"skip": ("w",)}, {}, "are skipped"),
     "set": ("ALTER TABLE t ADD c text", {"constants": {"c": "x"}}, {}, "--set"),
     "nulls": ("", {"nulls": ("", "NULL")}, {}, "(--null)"),
     "force null": ("", {"force_null": ("w",)}, {}, "--force-null"),

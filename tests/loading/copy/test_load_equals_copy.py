@@ -363,6 +363,7 @@ def _reshaped(draw: DrawFn) -> Reshaped:
     )
 
 
+@pytest.mark.part("rest")
 @FEWER_EXAMPLES
 @given(file=_reshaped())
 def test_columns_are_filled_as_the_header_and_options_say(newest: Database, tmp_path: Path, file: Reshaped) -> None:

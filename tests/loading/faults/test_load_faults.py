@@ -106,6 +106,7 @@ def test_cancelled_statement_leaves_nothing(database18: str, path: Path) -> None
     assert error.sqlstate == "57014"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["immediate", rest("fast")])
 @pytest.mark.parametrize("create", [False, True])
 def test_server_that_stops_leaves_no_row(
@@ -162,6 +163,7 @@ def _write_half(pipe: Path, loads: Loads) -> int:
     return end
 
 
+@pytest.mark.part("rest")
 def test_killed_loader_leaves_no_row_and_its_load_runs_again(
     database18: str, path: Path, pipe: Path, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
@@ -177,6 +179,7 @@ def test_killed_loader_leaves_no_row_and_its_load_runs_again(
     assert loads.run(target(path, into="made.new", create=True)).rows == 20_000
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("signal_number", [signal.SIGINT])
 def test_interrupted_loader_ends_though_its_pipe_is_silent(
     database18: str, pipe: Path, start: Callable[[], subprocess.Popen[bytes]], signal_number: signal.Signals
@@ -243,6 +246,7 @@ def test_interrupt_behind_the_last_row_hides_nothing(
     assert not loads.has_table("second")
 
 
+@pytest.mark.part("rest")
 def test_error_ends_a_load_though_its_pipe_is_silent(
     database18: str, pipe: Path, start: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
@@ -286,6 +290,7 @@ def test_session_lost_before_the_first_row_is_waited_out(
     assert loads.count() == 20_000
 
 
+@pytest.mark.part("rest")
 def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +314,7 @@ def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
     assert loads.count("made.new") == 20_000
 
 
+@pytest.mark.part("rest")
 def test_table_that_another_session_creates_meanwhile_is_used(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +331,7 @@ def test_table_that_another_session_creates_meanwhile_is_used(
     assert loads.count("rival") == 20_000
 
 
+@pytest.mark.part("rest")
 def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

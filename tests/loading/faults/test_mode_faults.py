@@ -38,7 +38,7 @@ _NEW = Transform(name="t.sql", text="INSERT INTO t SELECT k::int, v FROM :stagin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ModeCase:
     """A mode with its options, whether readers see all or nothing, and the rows that it leaves."""
 
     mode: str
@@ -64,17 +64,17 @@ class Way:
 
 
 _WAYS = {
-    "truncate": Way(mode="truncate", options={}, is_atomic=False, rows=_RECORDS),
-    "atomic truncate": Way(mode="truncate", options={}, is_atomic=True, rows=_RECORDS),
-    "replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS),
-    "frozen truncate": Way(mode="truncate", options={}, is_atomic=False, rows=_RECORDS, freeze="always"),
-    "frozen replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS, freeze="always"),
+    "truncate": ModeCase(mode="truncate", options={}, is_atomic=False, rows=_RECORDS),
+    "atomic truncate": ModeCase(mode="truncate", options={}, is_atomic=True, rows=_RECORDS),
+    "replace": ModeCase(mode="replace", options={}, is_atomic=False, rows=_RECORDS),
+    "frozen truncate": ModeCase(mode="truncate", options={}, is_atomic=False, rows=_RECORDS, freeze="always"),
+    "frozen replace": ModeCase(mode="replace", options={}, is_atomic=False, rows=_RECORDS, freeze="always"),
     # Its keys are there from the start.
-    "rejecting replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS, on_error="reject"),
-    "upsert": Way(mode="upsert", options={"key": ("k",)}, is_atomic=False, rows=[_OLD[0], *_RECORDS]),
-    "sync": Way(mode="sync", options={"key": ("k",), "max_delete": 100}, is_atomic=False, rows=_RECORDS),
-    "insert-new": Way(mode="insert-new", options={"key": ("k",)}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
-    "transform": Way(mode="append", options={"transform": _NEW}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
+    "rejecting replace": ModeCase(mode="replace", options={}, is_atomic=False, rows=_RECORDS, on_error="reject"),
+    "upsert": ModeCase(mode="upsert", options={"key": ("k",)}, is_atomic=False, rows=[_OLD[0], *_RECORDS]),
+    "sync": ModeCase(mode="sync", options={"key": ("k",), "max_delete": 100}, is_atomic=False, rows=_RECORDS),
+    "insert-new": ModeCase(mode="insert-new", options={"key": ("k",)}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
+    "transform": ModeCase(mode="append", options={"transform": _NEW}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
 }
 
 # The piece of the file at which a loader dies, of about ten.
@@ -96,16 +96,17 @@ def path(tmp_path: Path) -> Path:
     return write_to(tmp_path / "file.csv", "k,v\n" + "".join(f"{k},{v}\n" for k, v in _RECORDS))
 
 
-def _run(loads: Loads, way: Way, path: Path) -> None:
+def _run(loads: Loads, way: ModeCase, path: Path) -> None:
     loads.run(way.target(path), sessions=2, batch_bytes=way.batch_bytes, rules=way.rules)
 
 
-def _assert_done(loads: Loads, way: Way) -> None:
+def _assert_done(loads: Loads, way: ModeCase) -> None:
     assert loads.rows() == sorted(way.rows, key=repr)
     assert landing_tables(loads) == []
     assert loads.execute("SELECT DISTINCT state FROM penstock.loads") == [("complete",)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", _WAYS)
 def test_loader_that_dies_at_any_statement_is_gone_on_with(
     loads: Loads, path: Path, name: str, rng: random.Random
@@ -153,6 +154,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
+@pytest.mark.part("rest")
 def test_truncate_happens_once_for_a_load(loads: Loads, path: Path) -> None:
     """Rows that others add after it stay when the load is taken up again."""
     way = _WAYS["truncate"]
@@ -167,6 +169,7 @@ def test_truncate_happens_once_for_a_load(loads: Loads, path: Path) -> None:
     assert loads.rows() == sorted(_RECORDS, key=repr)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("name", ["upsert", "replace"])
 def test_landing_table_that_vanished_is_made_anew(loads: Loads, path: Path, name: str) -> None:
     """And everything is sent again."""
@@ -209,6 +212,7 @@ def test_swap_names_who_holds_the_table(loads: Loads, path: Path) -> None:
     _assert_done(loads, way)
 
 
+@pytest.mark.part("rest")
 def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads, path: Path) -> None:
     """It neither merges nor says that the load is complete; whoever took the load over does."""
     loads.at_piece = _dying(loads, _die)
@@ -227,10 +231,11 @@ def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads
     _assert_done(loads, _WAYS["upsert"])
 
 
+@pytest.mark.part("rest")
 def test_truncate_does_not_take_the_rows_of_a_load_that_has_not_ended(loads: Loads, path: Path) -> None:
     """It would go on without them."""
     loads.execute("TRUNCATE t")
-    append = Way(mode="append", options={}, is_atomic=False, rows=_RECORDS)
+    append = ModeCase(mode="append", options={}, is_atomic=False, rows=_RECORDS)
     loads.at_piece = _dying(loads, _die)
     with pytest.raises(Killed):
         _run(loads, append, path)

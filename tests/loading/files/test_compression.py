@@ -56,6 +56,7 @@ def _decompress(data: bytes, compression: Compression, *, piece_bytes: int = 1 <
     return b"".join(decompress(_cut(data, piece_bytes), compression=compression, uri="data.csv"))
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("compression", _CODECS)
 @given(
     members=st.lists(st.binary(max_size=2000) | st.binary(max_size=4).map(lambda unit: unit * 40_000), min_size=1),

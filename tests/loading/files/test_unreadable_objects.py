@@ -80,6 +80,7 @@ def newest(loads: Loads) -> LoadRecord:
         return view.loads()[-1]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("cut", [0.9, rest(0.0005)])
 def test_truncated_archive_is_left_out_and_tried_again(loads: Loads, tmp_path: Path, mode: str, cut: float) -> None:
@@ -104,6 +105,7 @@ def test_truncated_archive_is_left_out_and_tried_again(loads: Loads, tmp_path: P
     )
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["upsert", "atomic truncate", "replace"])
 def test_committed_part_of_a_hidden_table_is_removed(loads: Loads, tmp_path: Path, mode: str) -> None:
     """Batches were committed while the archive was read: staged records are deleted, a new table begins anew."""
@@ -113,6 +115,7 @@ def test_committed_part_of_a_hidden_table_is_removed(loads: Loads, tmp_path: Pat
     assert [row[1:] for row in find_sums(loads)] == [(50, 50, 0, 0), (50, 50, 0, 0)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "truncate"])
 def test_committed_part_of_a_table_stays_and_is_resumed(loads: Loads, tmp_path: Path, mode: str) -> None:
     """The other objects are loaded; the load is unfinished, and goes on where it stopped, by the rule of changes."""
@@ -145,6 +148,7 @@ def test_table_is_not_emptied_for_files_that_cannot_be_read(loads: Loads, tmp_pa
     assert (loads.count(), landing_tables(loads)) == (1, [])
 
 
+@pytest.mark.part("rest")
 def test_one_that_vanishes_is_left_out(loads: Loads, tmp_path: Path) -> None:
     """Between the listing and its turn."""
     paths = [tmp_path / f"{n}.csv" for n in range(40)]
@@ -192,6 +196,7 @@ def test_damaged_file_of_any_kind_is_left_out(loads: Loads, tmp_path: Path, dama
     assert ([item.uri for item in outcome.unreadable], loads.count()) == ([str(bad)], 5000)
 
 
+@pytest.mark.part("rest")
 def test_table_without_a_readable_file_does_not_stop_the_others(loads: Loads, tmp_path: Path) -> None:
     """It is left as it is; once its file is repaired, it is loaded."""
     paths, whole = write_files(tmp_path, cut=0.1)
@@ -224,6 +229,7 @@ class _Refusing(SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("methods", [("GET", "HEAD"), ("GET",)])
 def test_url_that_is_forbidden_is_left_out(loads: Loads, tmp_path: Path, methods: tuple[str, ...]) -> None:
     """Whether the server refuses to describe it, or to send it; alone, it is an error."""

@@ -30,6 +30,7 @@ def test_three_hosts_load_each_row_once(hosts: Hosts) -> None:
     assert min(rows) > 0
 
 
+@pytest.mark.part("rest")
 def test_objects_of_a_killed_member_are_loaded_by_the_others(hosts: Hosts) -> None:
     """Loads show has who loads, and that one has ended."""
     leader = hosts.start("host-a")
@@ -160,6 +161,7 @@ def test_table_is_created_once_by_hosts_that_begin_together(hosts: Hosts) -> Non
     assert hosts.loads.execute("SELECT count(*), count(DISTINCT id) FROM t") == [(_ALL, _ALL)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     "options",
     [

@@ -150,6 +150,7 @@ def test_a_btree_is_sorted_in_little_memory_and_gin_has_the_servers(loads: Loads
     assert {name: memory.endswith("MB") for name, memory in found.items()} == {"public.i": True, "public.t_pkey": True}
 
 
+@pytest.mark.part("rest")
 def test_full_pages_of_an_index_are_compressed_by_lz4_where_the_server_has_it(
     new_server: Callable[..., EmbeddedServer], debian15: int, path: Path
 ) -> None:
@@ -321,6 +322,7 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.part("rest")
 def test_the_plan_shows_what_is_dropped_and_why(loads: Loads, path: Path) -> None:
     """As text, and as JSON."""
     options = ["load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
@@ -357,6 +359,7 @@ def test_an_unknown_word_for_indexes_is_refused(loads: Loads, path: Path) -> Non
     assert "auto, keep or rebuild" in done.stderr
 
 
+@pytest.mark.part("rest")
 def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
     """When it is dropped, when it is rebuilt, and how long that took."""
     done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "rebuild")

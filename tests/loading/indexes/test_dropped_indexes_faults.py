@@ -217,6 +217,7 @@ def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, datab
     assert len(set(left)) >= 10
 
 
+@pytest.mark.part("rest")
 def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:
     """The one that ends first leaves things dropped for the other, whichever began."""
     make_zoo(pg18, loads.conninfo)
@@ -312,6 +313,7 @@ def test_a_record_that_was_tampered_with_does_nothing_else(pg18: PgServer, loads
     assert index_names(loads, "zoo.plain") == []
 
 
+@pytest.mark.part("rest")
 def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
     new_server: Callable[..., EmbeddedServer], path: Path
 ) -> None:

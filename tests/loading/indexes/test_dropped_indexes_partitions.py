@@ -146,6 +146,7 @@ def test_partitions_that_come_and_go_meanwhile_get_what_they_would_have_had(
     assert shape(dropped) == shape(intact)
 
 
+@pytest.mark.part("rest")
 def test_rows_of_a_partition_that_was_added_are_looked_at(loads: Loads, path: Path) -> None:
     """A row there that violates a key is reported, and the rest stays dropped."""
     die_while_loading(loads, path)
@@ -158,6 +159,7 @@ def test_rows_of_a_partition_that_was_added_are_looked_at(loads: Loads, path: Pa
     assert records(loads) == 0
 
 
+@pytest.mark.part("rest")
 def test_a_foreign_table_that_was_attached_is_named(loads: Loads, path: Path) -> None:
     """It can have no index; once it is detached, a repair ends."""
     before = shape(loads)
@@ -205,6 +207,7 @@ def test_a_load_of_a_partition_leaves_what_is_attached(loads: Loads, path: Path,
     assert shape(loads) == before
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("other", ["t1", "t2a"])
 def test_a_load_of_a_partition_puts_back_what_another_left_of_the_whole(
     loads: Loads, path: Path, tmp_path: Path, other: str
@@ -282,6 +285,7 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
     ]
 
 
+@pytest.mark.part("rest")
 def test_an_empty_partitioned_table_parks_where_it_pays(loads: Loads, path: Path) -> None:
     """Every index of a partition asks for its share of bytes; a table with rows in any partition keeps all."""
     loads.tune(least_dropping_bytes=0)
@@ -312,6 +316,7 @@ def test_who_reads_a_partition_is_named(loads: Loads, path: Path) -> None:
     assert records(loads) == 0
 
 
+@pytest.mark.part("rest")
 def test_a_partition_that_is_made_behind_the_records_ends_the_load(
     loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def path(tmp_path: Path) -> Path:
     return write_to(tmp_path / "rows.csv", "a,b,v\n" + "".join(f"{n},{n % 7},row {n}\n" for n in range(2000)))
 
 
+@pytest.mark.part("rest")
 def test_foreign_keys_depend_on_the_same_index_after_each_rebuild(pg: PgServer, seed: int, path: Path) -> None:
     """Random tables, loaded and killed at random statements: what is rebuilt is what was dropped."""
     rng = random.Random(f"{seed} {pg.major}")

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flag
 from penstock.core.errors import UsageError
-from penstock.core.values.options import find_option
+from penstock.core.values.options import option_of
 from penstock.loading.jobs.jobfile import read_job_file
 from penstock.loading.jobs.request import make_request, make_target
 
@@ -38,7 +38,7 @@ _NEEDED: dict[str, dict[str, Any]] = {"max_rejects": {"on_error": "reject"}, "sh
 
 
 def _typed(field: Field[Any]) -> Any:
-    option = find_option(field)
+    option = option_of(field)
     assert option is not None
     metavar = option.kind.metavar
     if metavar is None:
@@ -75,7 +75,7 @@ def test_defaults_are_what_their_own_kinds_make_of_them(subtests: pytest.Subtest
     """So that a value that was read once may be read again, as replace() does."""
     for name, field in _OPTIONS.items():
         with subtests.test(name):
-            option = find_option(field)
+            option = option_of(field)
             assert option is not None
             if field.default not in (MISSING, None, ()):
                 assert option.kind.read(field.default) == field.default

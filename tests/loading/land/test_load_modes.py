@@ -167,6 +167,7 @@ def test_time_of_a_step_before_the_rows_is_counted_by_itself(loads18: Loads, tmp
     assert {"changes before", "changes"} <= accounts.steps_s.keys()
 
 
+@pytest.mark.part("rest")
 def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -> None:
     """A bad record at the end leaves the old ones."""
     good = [f"{n},x,{n}" for n in range(500)]
@@ -410,6 +411,7 @@ def test_replacement_that_refers_to_itself_gets_that_key_at_the_end(loads18: Loa
     assert loads18.rows() == [(5, "x", 6), (6, "y", None)]
 
 
+@pytest.mark.part("rest")
 def test_replaced_table_without_the_row_that_it_refers_to_names_itself(loads18: Loads, tmp_path: Path) -> None:
     """No record is rejected for that; the hint names the mode that does."""
     loads18.execute("ALTER TABLE t ADD FOREIGN KEY (w) REFERENCES t")
@@ -441,6 +443,7 @@ def test_replace_keeps_indexes_whose_functions_need_the_users_search_path(loads:
     assert [text for text in loads.notices if 'not analyzed: "public.t"; ' in text]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.pg("< 17")
 def test_replace_refuses_before_the_first_row_what_the_planner_would_inline(loads: Loads, tmp_path: Path) -> None:
     """An index needs the user's search_path though the table is empty; the error says what to give the function."""

@@ -41,6 +41,7 @@ def _job(path: Path, table: str, head: str, mode: str, *, first: int = 0) -> Tar
     return replace(target(write_to(path, f"{head}\n{records}"), into=table, header=True), mode=mode)  # type: ignore[arg-type]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("order", ["abc", "cba", "bca"])
 def test_set_is_truncated_and_loaded_again(loads: Loads, tmp_path: Path, order: str, is_atomic: bool) -> None:
@@ -53,6 +54,7 @@ def test_set_is_truncated_and_loaded_again(loads: Loads, tmp_path: Path, order: 
             assert loads.execute(f"SELECT min(id), count(*) FROM {table}") == [(first, 1000)]
 
 
+@pytest.mark.part("rest")
 def test_set_is_merged_in_the_order_of_its_keys(loads: Loads, tmp_path: Path) -> None:
     """Rows that are staged are moved parents first."""
     jobs = [replace(job, key=("id",)) for job in _jobs(tmp_path, "cba", "upsert")]
@@ -84,6 +86,7 @@ def test_tables_that_land_in_different_ways_do_not_excuse_each_other(
     assert admin.execute("SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)") == [(1, 1)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("deferred", ["DEFERRABLE INITIALLY DEFERRED", "DEFERRABLE"])
 def test_circle_is_said(loads: Loads, tmp_path: Path, deferred: str) -> None:
     """There is no order that keeps every key; with keys that can be checked at the end there is no need of one."""
@@ -99,6 +102,7 @@ def test_circle_is_said(loads: Loads, tmp_path: Path, deferred: str) -> None:
     assert loads.run(*jobs, rules=replace(AGAIN, atomic=True, indexes="keep")).rows == 3000
 
 
+@pytest.mark.part("rest")
 def test_tables_beside_a_circle_keep_their_order(loads: Loads, tmp_path: Path) -> None:
     """Referenced ones first, whatever the job's order."""
     loads.execute("CREATE TABLE x (id int PRIMARY KEY); CREATE TABLE y (id int PRIMARY KEY, x int REFERENCES x)")
@@ -111,6 +115,7 @@ def test_tables_beside_a_circle_keep_their_order(loads: Loads, tmp_path: Path) -
     assert outcome.rows == 3002
 
 
+@pytest.mark.part("rest")
 def test_counts_of_files_are_their_own_when_keys_reorder_the_job(loads: Loads, tmp_path: Path) -> None:
     """Also where the ledger's counts replace those of the run."""
     jobs = _jobs(tmp_path, "cba")

@@ -51,6 +51,7 @@ def _actions(shown: Finished) -> list[str]:
     return [item["action"] for item in shown.object["targets"][0]["objects"]]
 
 
+@pytest.mark.part("rest")
 def test_plan_skips_what_the_load_would_skip(penstock: Run, loads: Loads, folder: Path) -> None:
     """Before there is a ledger, which a plan does not make, and after."""
     where = ("--into", "t", "--to", loads.conninfo)
@@ -86,6 +87,7 @@ def test_plan_names_the_load_that_would_be_resumed(penstock: Run, loads: Loads, 
     assert (shown.object["ledger"]["resumes"], _actions(shown)) == (load_id, ["resume"])
 
 
+@pytest.mark.part("rest")
 def test_plan_ends_as_the_load_would(penstock: Run, loads: Loads, folder: Path) -> None:
     """A file that has changed, and a table that was emptied: exit code 6 for both."""
     command = ("load", str(folder), "--into", "t", "--to", loads.conninfo)
@@ -113,6 +115,7 @@ def test_role_that_may_make_no_ledger_is_told_by_the_plan(
     assert "cannot create the ledger: permission denied for database" in loaded.err
 
 
+@pytest.mark.part("rest")
 def test_doctor_the_plan_and_the_load_refuse_with_the_same_words(
     penstock: Run, loads: Loads, folder: Path, clerk: str
 ) -> None:
@@ -128,7 +131,7 @@ def test_doctor_the_plan_and_the_load_refuse_with_the_same_words(
         for more in (("--plan",), ()):
             refused = penstock("load", str(folder), *where, *more)
             assert refused.code == 6
-            assert all(found[part] in refused.err for part in ("text", "detail", "remedy"))
+            assert all(found[part] in refused.err for part in ("claim", "detail", "remedy"))
 
 
 def test_doctor_takes_the_loads_options(penstock: Run, loads: Loads, folder: Path) -> None:
@@ -141,6 +144,7 @@ def test_doctor_takes_the_loads_options(penstock: Run, loads: Loads, folder: Pat
     assert penstock("doctor", "--for", str(folder), "--into", "made", "--create", "--to", loads.conninfo).code == 0
 
 
+@pytest.mark.part("rest")
 def test_doctor_refuses_where_a_staging_table_is_denied(penstock: Run, loads: Loads, folder: Path, clerk: str) -> None:
     """Row security of the table leads through one, in the ledger's schema; doctor's remedy makes the load go."""
     where = ("--into", "t", "--to", clerk)
@@ -160,6 +164,7 @@ def test_doctor_refuses_where_a_staging_table_is_denied(penstock: Run, loads: Lo
     assert penstock("load", str(folder / "2.csv"), *where).code == 0
 
 
+@pytest.mark.part("rest")
 def test_read_only_default_is_told_before(penstock: Run, loads: Loads, folder: Path) -> None:
     """By the plan and by doctor, and --read-write is said by both."""
     read_only = make_conninfo(loads.conninfo, options="-c default_transaction_read_only=on")
@@ -173,6 +178,7 @@ def test_read_only_default_is_told_before(penstock: Run, loads: Loads, folder: P
     assert loads.count() == 2
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("record", ["3", "3,z,more", "3,z,"])
 def test_plan_refuses_records_of_another_number_of_fields(
     penstock: Run, loads: Loads, folder: Path, record: str
@@ -189,6 +195,7 @@ def test_plan_refuses_records_of_another_number_of_fields(
         assert penstock("load", str(folder / "1.csv"), *command[2:]).code == 0
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(("count", "options"), [(1601, ()), (1599, ("--mode", "truncate", "--atomic"))])
 def test_plan_refuses_more_columns_than_a_table_has(
     penstock: Run, loads: Loads, tmp_path: Path, count: int, options: tuple[str, ...]

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.core.errors import DataError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.parts import rest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Run = Callable[..., Finished]
 
 
-@frozen
+@slotted
 class Refused:
     """A load that is refused: what makes it so, its options, and how the message begins."""
 

@@ -360,6 +360,7 @@ def test_killed_upsert_into_a_created_table_is_resumed(loads: Loads, path: Path)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["append", "truncate", "replace"])
 def test_key_is_the_primary_key_of_a_created_table_in_modes_without_merge(
     loads: Loads, tmp_path: Path, mode: Mode

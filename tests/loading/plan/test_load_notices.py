@@ -105,6 +105,7 @@ def test_database_without_publications_warns_of_nothing(database: str, numbers: 
     assert warnings(database, numbers) == []
 
 
+@pytest.mark.part("rest")
 def test_server_that_replicates_nothing_is_warned_of(new_server: Callable[..., EmbeddedServer], numbers: Path) -> None:
     """With wal_level = minimal there is neither a standby nor point-in-time recovery."""
     server = new_server(wal_level="minimal", max_wal_senders="0")

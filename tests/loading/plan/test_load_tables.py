@@ -274,6 +274,7 @@ def test_missing_right_is_told_with_the_grant_that_gives_it(loads: Loads, path: 
     assert "GRANT" in str(caught.value.hint)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("column", ["id serial", "id int DEFAULT nextval('s') + 1"])
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_missing_right_on_a_sequence_is_told_with_the_grant_that_gives_it(
@@ -312,6 +313,7 @@ def test_created_table_belongs_to_the_role(loads: Loads, path: Path, role: str) 
     assert loads.execute("SELECT tableowner FROM pg_tables WHERE tablename = 't'") == [(role,)]
 
 
+@pytest.mark.part("rest")
 def test_row_level_security_needs_the_right_to_stage(loads: Loads, path: Path, role: str) -> None:
     """COPY cannot check policies, so records are staged in the ledger's schema.
 

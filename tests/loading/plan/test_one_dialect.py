@@ -166,6 +166,17 @@ def test_what_copy_wrote_of_ordinary_rows_is_read_as_they_were(loads: Loads, tmp
     assert loads.rows() == before
 
 
+@pytest.mark.parametrize("name", ["README.txt", "zz notes.md"])
+def test_file_that_may_be_no_data_is_named(loads: Loads, tmp_path: Path, name: str) -> None:
+    """Whether it is the first file or not; without files of data there is none."""
+    (tmp_path / "a.csv").write_text("a;b\n1;2\n")
+    (tmp_path / name).write_text("These files are from\nthe shop.\n")
+    hint = loads.refuse(target(tmp_path, create=True)).hint or ""
+    assert hint.startswith(f"If {tmp_path}/{name} is no data, name the others alone: '{tmp_path}/*.csv'. ")
+    (tmp_path / "a.csv").rename(tmp_path / "a")
+    assert "no data" not in (loads.refuse(target(tmp_path, create=True)).hint or "")
+
+
 def test_object_that_was_loaded_before_is_not_looked_at_again(loads: Loads, tmp_path: Path) -> None:
     """A folder that grows by a file a day costs a look at one file."""
     paths = _write(tmp_path, ["1,x\n2,y\n", "a,b\n3,z\n"])

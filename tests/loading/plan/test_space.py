@@ -46,6 +46,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     ("definition", "what"),
     [
@@ -64,6 +65,7 @@ def test_table_takes_about_what_was_expected(database18: str, file: Path, defini
     assert need.needed_bytes == pytest.approx(loads.execute("SELECT pg_total_relation_size('t')")[0][0], rel=0.6)
 
 
+@pytest.mark.part("rest")
 def test_staging_table_is_needed_beside(database18: str, file: Path) -> None:
     """And what the merge sorts."""
     loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
@@ -74,6 +76,19 @@ def test_staging_table_is_needed_beside(database18: str, file: Path) -> None:
     assert merged.needed_bytes > 2 * appended.needed_bytes
 
 
+def test_skipped_columns_take_no_space(database18: str, tmp_path: Path) -> None:
+    """The share of the text that is loaded is that of the first lines."""
+    path = tmp_path / "wide.csv"
+    path.write_text("a,b,c\n" + f"1,{'x' * 96},2\n" * 1000)
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text, c int)")
+    (whole, *_), (part, *_) = (
+        estimate(loads, target(path)),
+        estimate(loads, target(path, skip=["b"], constants={"b": ""})),
+    )
+    assert 0.03 < part.needed_bytes / whole.needed_bytes < 0.05
+
+
+@pytest.mark.part("rest")
 def test_compressed_objects_are_taken_as_what_they_expand_to(database18: str, file: Path) -> None:
     """By compressing the sample again; the table is still to be created."""
     loads = Loads(database18)

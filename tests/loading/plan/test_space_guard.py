@@ -61,6 +61,7 @@ def test_load_that_goes_on_is_judged_by_its_rest(loads: Loads, disk: SmallDisk, 
     assert loads.count() == ROWS
 
 
+@pytest.mark.part("rest")
 def test_load_that_takes_more_than_half_is_warned_of(loads: Loads, disk: SmallDisk, tmp_path: Path) -> None:
     """And begins."""
     disk.resize(44 * 2**20)

@@ -66,6 +66,7 @@ def test_hint_as_json_names_the_ledger_too(penstock: Run, database18: str, numbe
     assert f"penstock loads {shlex.join(to)}" in refused.err
 
 
+@pytest.mark.part("rest")
 def test_quiet_load_with_rejects_writes_one_line(penstock: Run, database18: str, numbers: str) -> None:
     """With the load's id and how many there are; the next run, which skips the file, names the same load."""
     command = ["load", numbers, "--into", "t", "--on-error", "reject", "--quiet", "--to", database18]
@@ -92,6 +93,7 @@ def test_loads_show_how_many_records_each_has_rejected(penstock: Run, database18
     assert record["rejected"] == 1
 
 
+@pytest.mark.part("rest")
 def test_latest_is_the_newest_load_with_rejected_records(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_rejected_records_of_an_upsert_are_corrected_and_merged(
         assert connection.execute("SELECT count(*) FROM penstock.rejects").fetchone() == (0,)
 
 
+@pytest.mark.part("rest")
 def test_corrected_file_that_lacks_rejected_records_of_an_upsert_is_refused(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:
@@ -196,6 +199,7 @@ def test_corrected_file_that_lacks_rejected_records_of_an_upsert_is_refused(
     assert penstock("retry", load_id, "--to", database18).code == 0
 
 
+@pytest.mark.part("rest")
 def test_reject_files_of_unlike_files_are_retried_one_by_one(penstock: Run, database18: str, tmp_path: Path) -> None:
     """Each by its header; the name of the table decides where headers are the same."""
     with psycopg.connect(database18, autocommit=True) as connection:
@@ -213,6 +217,7 @@ def test_reject_files_of_unlike_files_are_retried_one_by_one(penstock: Run, data
     assert (penstock("retry", "latest", str(other), "--into", "t", *to).code, rows(database18)) == (0, [1, 2, 3, 4])
 
 
+@pytest.mark.part("rest")
 def test_file_that_cannot_be_read_is_told_of(penstock: Run, database18: str, numbers: str, tmp_path: Path) -> None:
     """By the load, also with --quiet, and by loads, as text and as JSON; the exit code is that of rejected records."""
     bad = tmp_path / "bad.csv.gz"

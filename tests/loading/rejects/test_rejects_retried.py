@@ -124,6 +124,7 @@ def test_rejects_go_in_once_the_table_takes_them(loads: Loads, ledger: LedgerVie
     assert (record.rows, item.rows, item.rejected) == (2, 2, 1)
 
 
+@pytest.mark.part("rest")
 def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """The load's other rows are gone from the table: its file is no file that is loaded."""
     path = write(tmp_path / "f", "id,parent", ["1,", "2,7"])
@@ -321,6 +322,7 @@ def load_two_upserts(loads: Loads, folder: Path) -> tuple[str, Path]:
     return run_id(outcome), children
 
 
+@pytest.mark.part("rest")
 def test_several_merged_targets_are_retried_under_their_load(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """Parents go in before their children; what is still wrong keeps its place in the first load's own file."""
     load_id, children = load_two_upserts(loads, tmp_path)
@@ -347,6 +349,7 @@ def test_several_merged_targets_are_retried_under_their_load(loads: Loads, ledge
     assert ledger.load(load_id)[0].rows == 8
 
 
+@pytest.mark.part("rest")
 def test_half_corrected_file_of_an_upsert_loads_what_is_right_once(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:
@@ -364,6 +367,7 @@ def test_half_corrected_file_of_an_upsert_loads_what_is_right_once(
     assert (ledger.retry(load_id).rows, loads.count("child")) == (1, 4)
 
 
+@pytest.mark.part("rest")
 def test_duplicates_in_a_retried_file_are_named_by_their_lines(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:
@@ -378,6 +382,7 @@ def test_duplicates_in_a_retried_file_are_named_by_their_lines(
     assert (loads.count("child"), loads.execute("SELECT count(*) FROM penstock.rejects")) == (0, [(2,)])
 
 
+@pytest.mark.part("rest")
 def test_records_of_a_replaced_table_go_into_the_table_that_replaced_it(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:
@@ -390,6 +395,7 @@ def test_records_of_a_replaced_table_go_into_the_table_that_replaced_it(
     assert (done.rows, done.left, loads.rows("tree")) == (1, 0, [(1, None), (2, 1), (3, 1)])
 
 
+@pytest.mark.part("rest")
 def test_records_of_a_transform_are_transformed(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """By the load's own statement; a record that it refuses undoes the retry."""
     sql = Transform(name="t.sql", text="INSERT INTO child SELECT id::int * 10, NULL FROM :staging")
@@ -418,6 +424,7 @@ def test_records_of_an_atomic_load_are_inserted(loads: Loads, ledger: LedgerView
 # ---------------------------------------------------------------- the table of a reject file
 
 
+@pytest.mark.part("rest")
 def test_reject_file_of_two_tables_with_one_header_names_its_table(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_retry_that_dies_before_any_statement_has_done_all_or_nothing(
     _check_after(loads)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("gate", list(_DATA))
 def test_retry_that_is_killed_while_a_table_gets_its_records(loads: Loads, tmp_path: Path, gate: str) -> None:
     """By SIGKILL, with its backend in the middle of a statement, which commits nothing."""

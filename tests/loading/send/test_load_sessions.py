@@ -72,6 +72,7 @@ def test_lock_that_others_hold_is_told(loads: Loads, tmp_path: Path) -> None:
     assert '"other", idle in transaction' in told[0]
 
 
+@pytest.mark.part("rest")
 def test_session_of_others_between_two_of_the_load_gets_its_lock(loads: Loads, tmp_path: Path) -> None:
     """One of the load's sessions waits behind it, and it waits for another, which has nothing more to do."""
     # The largest file is loaded first. It is one block, which one session takes.

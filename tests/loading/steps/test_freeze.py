@@ -236,6 +236,7 @@ def test_rows_of_tables_that_inherit_stay(ledger18: str, files: list[Path]) -> N
     assert (loads.count("child"), loads.count("ONLY t")) == (1, 10_000)
 
 
+@pytest.mark.part("rest")
 def test_table_whose_lock_is_not_free_is_loaded_without_freeze(ledger18: str, files: list[Path]) -> None:
     """Readers would wait behind the load while it waits."""
     loads = Loads(ledger18, setup="CREATE TABLE t (a int, b text)", piece_bytes=4000)

@@ -350,6 +350,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(database18: s
     assert last_checkpoint(loads) != before
 
 
+@pytest.mark.part("rest")
 def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, people: Path) -> None:
     """Ctrl-C of a real process, whose VACUUM waits: exit code 0, and nothing waits any more."""
     loads = Loads(database)

@@ -167,6 +167,16 @@ def test_words_for_null_that_make_columns_text_are_warned_of(loads: Loads, write
     assert loads.warnings == ()
 
 
+def test_last_line_that_makes_columns_text_is_warned_of(loads: Loads, write: Write) -> None:
+    """It may be one of totals; a value in another line is none, nor is a code that begins with a digit."""
+    path = write("a;b;c;d;e\n1;31.01.2026;1;x;1\n2;13.02.2026;n;y;2\nTotal;Total;2;Total;7a\n")
+    loads.run(make_target(path))
+    assert types_of(loads) == ["text"] * 5
+    assert [(each.code, each.line) for each in loads.warnings] == [("total-line", 4)] * 2
+    assert '"a"' in loads.warnings[0].message
+    assert '"b"' in loads.warnings[1].message
+
+
 def test_days_with_slashes_are_dates_if_the_year_comes_first(loads: Loads, write: Write) -> None:
     """Their order does not depend on DateStyle."""
     path = write("a,b,c\n2014/09/07,2014/09/07 10:00,2014/09/07 10:00:00Z\n")

@@ -77,6 +77,25 @@ def test_the_name_is_suggested_whose_first_word_or_part_before_a_comma_is_given(
     assert 'id, "Age, in years", Q7: How?' in (error.detail or "")
 
 
+@pytest.mark.parametrize("only", ["userId", "userid"])
+def test_name_that_differs_in_case_alone_is_another_column(loads: Loads, write: Write, only: str) -> None:
+    """The option means the one that is written so, whatever its column in a new table is named."""
+    loads.execute('CREATE TABLE t ("userId" int, userid int)')
+    path = write("userId,userid,x\n1,2,3\n")
+    loads.run(make_target(path, only=only, create=False, types="text", missing="default"))
+    assert loads.execute("TABLE t") == [(1, None) if only == "userId" else (None, 2)]
+    loads.execute("DROP TABLE t")
+    loads.run(make_target(path, only=only))
+    assert loads.execute("SELECT to_json(t)::text FROM t") == [
+        ('{"userid":1}',) if only == "userId" else ('{"userid_2":2}',)
+    ]
+
+
+def test_one_file_has_no_other_that_could_have_the_column(loads: Loads, write: Write) -> None:
+    """The hint does not name another."""
+    assert loads.refuse(make_target(write("a,b\n1,2\n"), only="zzz")).hint is None
+
+
 def test_file_without_header_needs_columns(loads: Loads, write: Write) -> None:
     """--columns names its fields."""
     path = write("1,2,3\n")
@@ -130,7 +149,7 @@ def test_name_that_no_record_has_is_refused(loads: Loads, write: Write) -> None:
     loads.execute("CREATE TABLE t (id int, typo text)")
     path = write(_lines({"id": 1, "x": 1}), "1.jsonl")
     error = loads.refuse(make_target(path, only="id,typo", create=False, types="text"))
-    assert error.message == 'column "typo" of --only is not in any file of the load'
+    assert error.message == 'column "typo" of --only is not in the file'
 
 
 def test_names_of_records_are_spelled_as_they_are(loads: Loads, write: Write) -> None:

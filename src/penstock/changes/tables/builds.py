@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, find_share
+from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, cost_share
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
 from penstock.core.host.process import holding_interrupts
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
 
@@ -37,9 +37,9 @@ _WORDS = {
 }
 
 
-@frozen
+@slotted
 class BuildRow:
-    """The row of progress.sql."""
+    """The row of progress.sql: an index that a session builds now, its phase, and how much of the phase is done."""
 
     pid: int
     phase: str
@@ -90,7 +90,7 @@ _LOOK_INTERVAL_S = 0.5
 
 
 class Builders:
-    """Threads with one session each. Each builds one index after another."""
+    """Threads, each with a session of its own that builds one index after another."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Builders:
         self._connections: list[Connection] = []
 
     def run(self) -> None:
-        """Build all indexes. Raises the first error after all threads have ended."""
+        """Build all indexes, and wait for that. Raises the first error of any thread after all threads have ended."""
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild") as pool,
@@ -190,6 +190,6 @@ class Builders:
     def _set_memory(self, connection: Connection, change: Change) -> None:
         method = change.record.get("method", "btree")
         table_bytes = self._sizes.get(change.relation_oid, 0)
-        workers = choose_workers(self._plan, share=find_share(change, self._changes, self._sizes))
+        workers = choose_workers(self._plan, share=cost_share(change, self._changes, self._sizes))
         memory_bytes, may_lower = choose_memory(self._plan, method=method, table_bytes=table_bytes, workers=workers)
         set_up_build(connection, memory_bytes=memory_bytes, may_lower=may_lower, workers=workers)

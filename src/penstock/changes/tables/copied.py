@@ -28,7 +28,7 @@ _TRIGGER = "SELECT tgfoid::bigint FROM pg_catalog.pg_trigger WHERE tgrelid = %s:
 
 
 def adopt_copied(connection: Connection, schema: str) -> list[PenstockError]:
-    """Replace the records that came with a dump by records of this database, each as its owner.
+    """Replace the records that came with a dump by records with this database's OIDs, each as the role that owns it.
 
     `repair` then restores their changes like any others. Return the errors of records that stay as they are.
     """
@@ -46,7 +46,7 @@ def adopt_copied(connection: Connection, schema: str) -> list[PenstockError]:
 
 
 def show_copied(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Return changes as they would be after `adopt_copied`. Changes nothing. Raises ServerError, TargetError."""
+    """Return changes with the OIDs that `adopt_copied` would give them. Raises ServerError, TargetError."""
     here = {id(change): found for change, found in _find_here(connection, changes)}
     return [here.get(id(change)) or change for change in changes]
 

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import ServerError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting
 from penstock.core.values.table import TableName
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     Table = tuple[str, str]
 
 
-@frozen
+@slotted
 class DdlTableRow:
-    """The row of ddl_table.sql."""
+    """The row of ddl_table.sql: the table itself, its owner, persistence, access method and tablespace."""
 
     oid: int = field(compare=False)
     name: str
@@ -43,9 +43,9 @@ class DdlTableRow:
     tablespace: str
 
 
-@frozen
+@slotted
 class IndexRow:
-    """The row of ddl_indexes.sql."""
+    """The row of ddl_indexes.sql: a valid index of the table, with the text that follows CREATE INDEX ... ON."""
 
     name: str
     is_unique: bool
@@ -65,9 +65,9 @@ class IndexRow:
         return self.is_clustered or self.is_replica_identity
 
 
-@frozen
+@slotted
 class ConstraintRow:
-    """The row of ddl_constraints.sql."""
+    """The row of ddl_constraints.sql: a constraint of the table, with the text behind ADD CONSTRAINT and its name."""
 
     name: str
     # pg_constraint.contype, 'n' for NOT NULL.
@@ -86,18 +86,18 @@ class ConstraintRow:
         return self.kind == "x" or self.is_temporal
 
 
-@frozen
+@slotted
 class PublicationRow:
-    """The row of ddl_publications.sql."""
+    """The row of ddl_publications.sql: a publication of the table, by its name or as one of all tables."""
 
     name: str
     # The statement that adds the table by its name. None for a publication of all tables or of a whole schema.
     statement: str | None
 
 
-@frozen
+@slotted
 class PartRow:
-    """The row of ddl_parts.sql."""
+    """The row of ddl_parts.sql: one index, constraint, trigger or other part of a table's definition."""
 
     part: str
     step: str
@@ -105,15 +105,15 @@ class PartRow:
     statement: str | None
 
 
-@frozen
+@slotted
 class HandoverRow:
-    """The row of ddl_handover.sql."""
+    """The row of ddl_handover.sql: a statement that gives a sequence, or a part's name, of the old table to the new."""
 
     step: str
     statement: str
 
 
-@frozen
+@slotted
 class DdlObstacle:
     """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
 
@@ -121,7 +121,7 @@ class DdlObstacle:
     description: str
 
 
-@frozen
+@slotted
 class TableDefinition:
     """Everything that defines a table, except its rows."""
 
@@ -150,7 +150,7 @@ class TableDefinition:
         return tuple(publication.name for publication in self.publications if publication.statement is None)
 
     def statements(self, step: str) -> list[str]:
-        """Return the statements that create the parts of this step."""
+        """Return the statements of the rows of ddl_parts.sql that have this step."""
         return [part.statement or "" for part in self.parts if part.step == step]
 
     def name_indexes(self, oid: int) -> dict[str, str]:
@@ -162,7 +162,7 @@ class TableDefinition:
 
 
 def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
-    """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ...
+    """Return the kinds of parts in which two definitions differ, such as indexes or triggers; empty if they are equal.
 
     `retyped` is the number of columns whose types differ on purpose. These differences are not reported.
     """
@@ -185,7 +185,7 @@ _INTERNAL_ERROR = "XX000"
 
 
 class UnreadDefinition(TargetError):
-    """A part of a definition could not be read, because it is unknown to penstock or was dropped while it was read."""
+    """A part of a table's definition could not be read: penstock does not know it, or it was dropped meanwhile."""
 
 
 def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:

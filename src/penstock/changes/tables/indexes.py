@@ -140,7 +140,7 @@ def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collect
 
 
 class IndexesAndKeys:
-    """Drops the indexes and keys that a load's plan names (loading/plan/indexes), and rebuilds them. A TableKind."""
+    """The kind of change that drops the indexes and keys that a load's plan names, and rebuilds them."""
 
     activity = "drop indexes"
     keeps_records = True

@@ -18,7 +18,7 @@ from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.changes.tables.look import State
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@frozen
+@slotted
 class TableRequest:
     """A table that a load is about to fill, and the options that decide what is changed while it is loaded."""
 
@@ -52,9 +52,13 @@ class TableRequest:
         )
 
 
-@frozen
+@slotted
 class TableSwitch:
-    """A kind of change of tables. It composes SQL that follows ALTER TABLE."""
+    """A kind of change that a load makes at tables and restores later, such as disabled triggers.
+
+    A record of the journal (`Change`) describes one change of an object. The kind finds the objects to change, composes
+    the actions of ALTER TABLE that change and restore one, and says whether an object is still as the load has set it.
+    """
 
     # The kind of change in records.
     name: str
@@ -76,7 +80,10 @@ class TableSwitch:
     words: Callable[[Change], str] = lambda change: change.kind
 
     def look(self, connection: Connection, change: Change) -> State:
-        """Return the state of the object of a record. Raises TargetError if the record is malformed, ServerError."""
+        """Return whether the object of a record is as the load has set it, as before, or gone.
+
+        Raises TargetError if the record is malformed, ServerError.
+        """
         if not self.is_whole(change):
             raise malformed_record(change)
         return self.state(connection, change)
@@ -141,7 +148,7 @@ class TableKind(Kind, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Switch(TableKind):
-    """The kind of change that a TableSwitch describes."""
+    """The kind of change of a TableSwitch, with the methods that the journal calls."""
 
     switch: TableSwitch
     # If the object is unchanged, the load that wrote the record was killed before it made the change. Somebody may have

@@ -15,7 +15,7 @@ from penstock.changes.tables.indexes import IndexesAndKeys
 from penstock.changes.tables.kind import Switch, TableKind, TableRequest, TableSwitch
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _DISABLED = "D"
 _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL("ENABLE ALWAYS")}
 
 
-@frozen
+@slotted
 class TriggerRow:
-    """The row of triggers.sql."""
+    """The row of triggers.sql: a user trigger of a table or a partition that fires on some of the given events."""
 
     relation_oid: int
     name: str
@@ -115,9 +115,9 @@ def _by_name(options: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in (option.partition("=") for option in options)}
 
 
-@frozen
+@slotted
 class OptionsRow:
-    """The row of autovacuum.sql."""
+    """The row of autovacuum.sql: the storage parameters of a table or a partition, and those of its TOAST table."""
 
     relation_oid: int
     options: list[str]

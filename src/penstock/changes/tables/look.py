@@ -37,7 +37,7 @@ State = Literal["gone", "there", "begun", "made", "absent"]
 
 
 def look_at(parts: TableParts | None, change: Change) -> State:
-    """Return the state of the object of a record.
+    """Return whether the object of a record exists, is half rebuilt, or is missing.
 
     `parts` are the parts of the object's table, None if the table does not exist. Raises TargetError if another object
     has the recorded name, if columns have changed, or if the record is malformed.
@@ -235,7 +235,7 @@ def group_attached(
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
-    """Return the records of parts that loads of a table have dropped and that are missing now.
+    """Return the records of a table's indexes and keys that loads have dropped and that do not exist now.
 
     Raises ServerError, TargetError.
     """
@@ -259,7 +259,7 @@ def _parent_id_of(change: Change) -> PartId | None:
 
 
 def describe_change(change: Change) -> str:
-    """Return what a change has changed, in words."""
+    """Return the object of a change in words, such as index "i" of table t."""
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
     # A foreign key that was added but not validated is enforced for new rows. Only its validity is missing.

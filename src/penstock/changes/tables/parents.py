@@ -33,16 +33,16 @@ from penstock.changes.tables.rebuild import (
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 
 if TYPE_CHECKING:
     from penstock.changes.values import Change
 
 
-@frozen
+@slotted
 class PartitionRow:
-    """The row of partitions.sql."""
+    """The row of partitions.sql: a direct partition of a table."""
 
     oid: int
     schema: str
@@ -50,9 +50,9 @@ class PartitionRow:
     is_foreign: bool
 
 
-@frozen
+@slotted
 class AttachedRow:
-    """The row of attached.sql."""
+    """The row of attached.sql: a partition's index or foreign key that is attached to one of the parent table."""
 
     relation_oid: int
     name: str

@@ -17,7 +17,7 @@ from penstock.changes.tables.definition import ConstraintRow, IndexRow, UnreadDe
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read_referring_columns(definition: object) -> list[str] | None:
 
 
 def is_one_clause(text: object, head: str) -> bool:
-    """Return whether a text begins with `head` and is a single clause.
+    """Return whether a text of the catalogue begins with `head` and is one clause, so that it hides no other statement.
 
     >>> is_one_clause("EXCLUDE USING gist (a WITH =, b WITH &&)", "EXCLUDE ")
     True
@@ -99,9 +99,9 @@ PartId = tuple[int, str]
 What = Literal["all", "indexes", "foreign keys"]
 
 
-@frozen
+@slotted
 class ShapeTable:
-    """The row of table.sql."""
+    """The row of table.sql: a table whose indexes and keys may be dropped, with its owner, rights and publications."""
 
     oid: int
     schema: str
@@ -122,9 +122,9 @@ class ShapeTable:
     lock_count: int
 
 
-@frozen
+@slotted
 class IndexFacts:
-    """The row of indexes.sql."""
+    """The row of indexes.sql: an index, whether it can be dropped, and what must exist to build it again."""
 
     relation_oid: int
     oid: int
@@ -148,9 +148,9 @@ class IndexFacts:
     dependents: list[str]
 
 
-@frozen
+@slotted
 class ForeignKey:
-    """The row of foreign_keys.sql."""
+    """The row of foreign_keys.sql: a foreign key of a table, or of another table that refers to it."""
 
     name: str
     relation_oid: int
@@ -194,7 +194,7 @@ class ForeignKey:
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
-        """Return what is recorded of the foreign key."""
+        """Return what the journal records of the foreign key, as JSON: enough to add it again."""
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
@@ -217,9 +217,9 @@ _FOREIGN_KEY_RECORD = (
 )
 
 
-@frozen
+@slotted
 class IndexPart:
-    """An index and its constraint, if any."""
+    """An index, and the constraint that it serves if there is one."""
 
     facts: IndexFacts
     # The definition of the index, None if the index is not valid, so that it cannot be rebuilt.
@@ -247,7 +247,7 @@ class IndexPart:
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
-        """Return what is recorded of the index."""
+        """Return what the journal records of the index, as JSON: enough to build it again with its constraint."""
         assert self.row is not None
         return {
             "index": asdict(self.row),
@@ -260,7 +260,7 @@ class IndexPart:
         } | _parent_record(self.parent_id)
 
 
-@frozen
+@slotted
 class TableParts:
     """The indexes and keys of a table."""
 
@@ -305,7 +305,10 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Return the parts of the table of a record's object: foreign keys if the object is one, otherwise indexes."""
+    """Return the parts of the table of a record's object: foreign keys if the object is one, otherwise indexes.
+
+    Raises TargetError, ServerError.
+    """
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
@@ -447,7 +450,10 @@ def part_id_of(change: Change) -> PartId:
 
 
 def parent_id_of(change: Change) -> PartId | None:
-    """Return the id of the parent to which a record's object was attached, or None. Raises TargetError."""
+    """Return the id of the parent to which a changed index or foreign key was attached, or None if it had no parent.
+
+    Raises TargetError if the change's record is malformed.
+    """
     parent = change.record.get("parent")
     if parent is None:
         return None
@@ -457,7 +463,7 @@ def parent_id_of(change: Change) -> PartId | None:
 
 
 def make_part_id(relation_oid: int | None, name: str | None) -> PartId | None:
-    """Return the id, or None if one of its two parts is None."""
+    """Return the id of an index or foreign key, None if the table's OID or the name is None."""
     return None if relation_oid is None or name is None else (relation_oid, name)
 
 

@@ -37,7 +37,7 @@ from penstock.changes.tables.parts import (
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ _log = logging.getLogger(__name__)
 _PASSING = ("57014", "55P03")
 
 
-@frozen
+@slotted
 class CastRow:
-    """The row of casts.sql."""
+    """The row of casts.sql: a cast that compares a foreign key's columns by a function of an ordinary role."""
 
     column: str
     owner: str
@@ -80,7 +80,7 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
 
 
 def complete_index(connection: Connection, schema: str, change: Change) -> None:
-    """Add the constraint and the other properties to an existing index, and remove the record.
+    """Add an index's constraint and its properties that CREATE INDEX cannot set, and remove the index's record.
 
     This locks the table for a moment, so call it within with_lock_retries. Raises TargetError, ServerError.
     """
@@ -201,7 +201,7 @@ def compose_rebuild(connection: Connection, change: Change) -> str:
 
 @contextmanager
 def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
-    """Run the block as the record's owner, in a transaction or a savepoint. Provide the present parts of the table."""
+    """Run the block as the owner of a record, in a transaction or a savepoint. Yield the present parts of its table."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
         with in_transaction(connection, what):
@@ -312,7 +312,7 @@ def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constr
 
 
 def execute_one(connection: Connection, statement: sql.Composed) -> None:
-    """Run a statement that was composed from a record."""
+    """Run a statement that was composed from a record. A text with a second statement fails."""
     # `binary` makes psycopg use the extended protocol, which refuses a text with a second statement.
     connection.execute(statement, binary=True)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _TEXT_TYPES = ("text", "character varying", "character", "citext", "name")
 _UNKNOWN_CPUS = 2
 
 
-@frozen
+@slotted
 class RebuildPlan:
     """How many sessions rebuild indexes at once, and with which means."""
 
@@ -85,7 +85,7 @@ def choose_workers(plan: RebuildPlan, *, share: float) -> int:
 
 
 def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
-    """Return the maintenance_work_mem for an index, and whether to lower a session's setting to it.
+    """Return the maintenance_work_mem for an index in bytes, and whether to lower a session's setting to it.
 
     To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. A build is fastest
     with the least memory with which one merge is enough, because so little memory fits best into the CPU's caches.
@@ -122,8 +122,8 @@ def chain_rivals(changes: Iterable[Change]) -> list[list[Change]]:
     return [sorted(chain, key=lambda change: change.record.get("oid", 0)) for chain in chains.values()]
 
 
-def find_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
-    """Return an index's share of the cost of all indexes. `sizes` are the bytes of their tables by OID."""
+def cost_share(change: Change, changes: Iterable[Change], sizes: Mapping[int, int]) -> float:
+    """Return an index's part of the cost of building all indexes, from 0 to 1. `sizes` are the tables' bytes by OID."""
     return _cost_of_table(change, sizes) / (sum(_cost_of_table(each, sizes) for each in changes) or 1.0)
 
 
@@ -132,7 +132,10 @@ def _cost_of_table(change: Change, sizes: Mapping[int, int] | None) -> float:
 
 
 def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
-    """Return each index after all indexes that are attached to it. `parents` has the id of the parent of each id."""
+    """Return indexes so that each comes after the partitions' indexes that are attached to it.
+
+    `parents` has the id of each index's parent, None if it is attached to none.
+    """
 
     def depth(change: Change) -> int:
         part_id: PartId | None = (change.relation_oid, change.name)
@@ -145,7 +148,7 @@ def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | 
 
 
 def estimate_cost(change: Change) -> float:
-    """Return the relative cost of an index for each row of its table."""
+    """Return the cost of an index for each row of its table, relative to that of other indexes."""
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
     # Add 16 bytes for the header and the line pointer of an index tuple.
     cost *= 16 + int(change.record.get("width_bytes", 8))

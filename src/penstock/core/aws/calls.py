@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from penstock.core.errors import AwsError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     # botocore creates the classes of its clients at run time, so there is no type to name here.
@@ -38,7 +38,7 @@ _FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
 _THREADS = 8
 
 
-@frozen
+@slotted
 class Gap:
     """A call to AWS that gave no answer."""
 
@@ -92,7 +92,7 @@ class Calls:
         return answer
 
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
-        """Add a gap, unless an equal one exists."""
+        """Add a gap, a call without an answer, unless an equal one exists. `is_denied`: AWS does not allow the call."""
         gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:

@@ -49,7 +49,7 @@ class AwsCredentials:
 
         try:
             session = self.open_session()
-            region = self.find_region()
+            region = self.read_region()
             endpoint = None
             if not session.get_config_variable("ignore_configured_endpoint_urls"):
                 endpoint = ConfiguredEndpointProvider(
@@ -62,7 +62,7 @@ class AwsCredentials:
         found = {"region": region, "endpoint": endpoint}
         return {name: str(value) for name, value in found.items() if value}
 
-    def find_region(self) -> str | None:
+    def read_region(self) -> str | None:
         """Return the name of the configured region, such as eu-west-1. Raises botocore's BotoCoreError.
 
         AWS_REGION comes first, as for AWS's command line and other SDKs, although botocore does not read it.

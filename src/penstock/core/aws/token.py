@@ -52,7 +52,7 @@ class RdsTokens:
 
     def _client(self, host: str) -> Any:
         """Return the client of the endpoint's region, which is the host name's region or the configured one."""
-        region = region_of(host) or self._credentials.find_region()
+        region = region_of(host) or self._credentials.read_region()
         if not region:
             raise UsageError(
                 f"the AWS region of {host} is not known",

@@ -13,13 +13,13 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.search_path import find_schemas
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, send_query, table_identifier
 from penstock.core.values.server import ServerFacts
 from penstock.core.values.table import Column, TableFacts, TableName
 
 
-@frozen
+@slotted
 class TableStorage:
     """Where a table is stored, and how large it is. The numbers are 0 for a table that does not exist yet."""
 
@@ -37,7 +37,7 @@ class TableStorage:
     wal_kept_for: str | None
 
 
-@frozen
+@slotted
 class SpaceNeed:
     """How many bytes a load is expected to add to the file system of a directory."""
 
@@ -47,7 +47,7 @@ class SpaceNeed:
     needed_bytes: int
 
 
-@frozen
+@slotted
 class DiskForecast:
     """How many bytes a load is expected to add to one file system, and how many are free there now."""
 
@@ -71,14 +71,14 @@ class DiskForecast:
         return self.needed_bytes * 2 > self.free_bytes
 
 
-@frozen
+@slotted
 class ReferenceRow:
-    """The row of references.sql."""
+    """The row of references.sql: a table that a foreign key of a table or of its partitions refers to."""
 
     oid: int
 
 
-@frozen
+@slotted
 class BlockedRow:
     """The row of blocked.sql: a backend of the load that waits for a lock."""
 
@@ -88,6 +88,8 @@ class BlockedRow:
     waits_for_own: bool
     # Descriptions of the sessions and prepared transactions outside the load that block this backend.
     others: list[str]
+    # The names of the prepared transactions among them.
+    gids: list[str]
 
 
 def find_references(connection: Connection, oid: int) -> frozenset[int]:
@@ -120,9 +122,9 @@ _UNLOADABLE_KINDS = {
 }
 
 
-@frozen
+@slotted
 class TableRow:
-    """The row of table.sql."""
+    """The row of table.sql: a relation with its columns, and what decides how a load stores rows in it."""
 
     oid: int
     schema: str

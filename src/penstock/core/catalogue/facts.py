@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from penstock.core.connect.connection import Connection, describe_connection
+from penstock.core.connect.connection import Connection, ConnectionFactory, describe_connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.route import is_loopback
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
 from penstock.core.values.server import Distributed, ServerFacts
 
 
-@frozen
+@slotted
 class ServerRow:
-    """The row of server.sql."""
+    """The row of server.sql: the server, the database, and how many more connections the role could open."""
 
     version_num: int
     version: str
@@ -39,6 +39,11 @@ def read_server_facts(connection: Connection) -> ServerFacts:
     Raises ServerError.
     """
     return ask_server_facts(connection)()
+
+
+def read_facts(connect: ConnectionFactory, connection: Connection) -> ServerFacts:
+    """Return the facts of a connection's server, and whether it is penstock's own. Raises ServerError."""
+    return replace(read_server_facts(connection), is_embedded=connect.is_embedded)
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
@@ -68,12 +73,12 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
 
 
 def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
-    """Return whether a server runs on this machine: a Unix socket, or loopback addresses at both ends of a connection.
+    """Return whether a server runs on this machine.
 
-    One loopback address proves nothing: a client connects to a tunnel at loopback, and the tunnel's far end may connect
-    to its server at loopback or by a socket. The connection also uses a tunnel if the given host name is not this
-    machine's name (`own_name`). A tunnel named localhost still looks local. `dialled_address` is empty for a socket, or
-    if libpq does not know it.
+    It does if the connection uses a Unix socket: then `server_address` is None and `dialled_address` empty. It also
+    does if both addresses are loopback addresses and the connection string names this machine (`named_host`,
+    `own_name`). One loopback address does not suffice, because either end of an SSH tunnel may have one. A tunnel that
+    is named localhost looks local.
     """
     if server_address is None:
         return not dialled_address

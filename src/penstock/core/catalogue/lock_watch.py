@@ -55,10 +55,10 @@ class _Wait:
 
 
 class LockWatch:
-    """Watches the sessions of a factory. Implements SessionWatch.
+    """Watches the sessions of a factory: reports what they wait for, and ends waits that last too long. A SessionWatch.
 
-    A wait for other sessions is reported to `notice`, and ends with LockWaitOver after `limit_s`. A wait for own
-    sessions only is neither reported nor ended.
+    A wait for other sessions is reported to `notice`, and ends with LockWaitOver after `limit_s` seconds. A wait for
+    sessions of the same factory is neither reported nor ended.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -73,12 +73,16 @@ class LockWatch:
         self._reported: tuple[str, ...] = ()
 
     def add(self, session: WatchedConnection[Any]) -> None:
-        """Count a session as an own one."""
+        """Count a session as one of the factory's own."""
         with self._lock:
             self._pids[session] = session.info.backend_pid
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at a session, unless it is the one that looks."""
+        """Begin to look at what a session waits for, until `end`. Does nothing in the thread of the watch.
+
+        The watch's thread calls `on_conflict`, possibly more than once, if another session of the same factory may
+        block this one for ever.
+        """
         if threading.current_thread() is self._thread:
             return
         with self._lock:
@@ -129,7 +133,7 @@ class LockWatch:
             pids = {session: pid for session, pid in self._pids.items() if not session.closed}
         rows = {row.pid: row for row in self._find_blocked([*pids.values()])}
         others: set[str] = set()
-        over: list[tuple[_Wait, Sequence[str]]] = []
+        over: list[tuple[_Wait, BlockedRow]] = []
         for wait in waits:
             row = rows.get(pids.get(wait.session, 0))
             wait.looks = 0 if row is None else wait.looks + 1
@@ -141,16 +145,16 @@ class LockWatch:
                 break
             others |= set(row.others)
             if row.others and time.monotonic() - wait.blocked_s >= self.limit_s:
-                over.append((wait, row.others))
+                over.append((wait, row))
         if others and (found := tuple(sorted(others))) != self._reported:
             self.notice(f"waiting for a lock of {'; '.join(found)}")
             self._reported = found
         # A wait ends after it is reported, so that its session does not end the command first.
-        for wait, holders in over:
-            self._end_wait(wait, holders)
+        for wait, row in over:
+            self._end_wait(wait, row)
 
-    def _end_wait(self, wait: _Wait, holders: Sequence[str]) -> None:
-        wait.session.wait_over = LockWaitOver(self.limit_s, holders)
+    def _end_wait(self, wait: _Wait, row: BlockedRow) -> None:
+        wait.session.wait_over = LockWaitOver(self.limit_s, row.others, row.gids)
         try:
             wait.session.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
         except psycopg.Error as error:
@@ -174,14 +178,14 @@ class LockWatch:
 
 
 def watch_locks(connect: ConnectionFactory) -> LockWatch:
-    """Return the watch of a factory. The first call creates it."""
+    """Return the LockWatch of a factory. The first call creates it."""
     if not isinstance(connect.watch, LockWatch):
         connect.watch = LockWatch(connect)
     return connect.watch
 
 
-def find_limit_s(session: psycopg.Connection[Any]) -> float:
-    """Return how long a session may wait for a lock of strangers."""
+def read_limit_s(session: psycopg.Connection[Any]) -> float:
+    """Return how many seconds a session may wait for locks of sessions that are not penstock's."""
     watch = session.watch if isinstance(session, WatchedConnection) else None
     return watch.limit_s if isinstance(watch, LockWatch) else DEFAULT_LIMIT_S
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 import psycopg
 
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import END_HOLDERS, in_transaction, translate_errors
+from penstock.core.connect.errors import explain_end, in_transaction, translate_errors
 from penstock.core.errors import PenstockError, ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_rows
 
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
 
-@frozen
+@slotted
 class Blocker:
     """The row of ddl_blockers.sql: a session or prepared transaction that holds or awaits a lock on a relation."""
 
@@ -107,6 +107,7 @@ def find_blockers(connection: Connection, relations: Sequence[int]) -> tuple[Blo
 
 def describe_blocker(blocker: Blocker) -> str:
     """Return a blocker in one line."""
+    # The application_name of a prepared transaction is its gid.
     who = "prepared transaction" if blocker.pid is None else f"pid {blocker.pid}"
     parts = [
         f"user {blocker.user}" if blocker.user else None,
@@ -119,7 +120,7 @@ def describe_blocker(blocker: Blocker) -> str:
 
 
 def in_ms(timeout_s: float) -> str:
-    """Return a timeout as the text of a setting."""
+    """Return a time in seconds as the text of a setting in milliseconds."""
     return f"{max(1, round(timeout_s * 1000))}ms"
 
 
@@ -137,6 +138,6 @@ def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
     return ServerError(
         f"could not get a lock within {deadline_s:g} s",
         detail="\n".join(lines),
-        hint=END_HOLDERS,
+        hint=explain_end(each.application_name or "" for each in blockers if each.pid is None and each.is_held),
         sqlstate=LOCK_NOT_AVAILABLE,
     )

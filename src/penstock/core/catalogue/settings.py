@@ -30,7 +30,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_many, fetch_one, fetch_rows
 from penstock.core.values.inspection import Archiver, Flavour, FlavourKind, Manager, Mark, Slot
 from penstock.core.values.server import ServerIdentity
@@ -114,7 +114,7 @@ Scope = Literal["server", "session"]
 Backend = Literal["alter-system", "parameter-group", "none"]
 
 
-@frozen
+@slotted
 class SettingState:
     """The row of settings_state.sql: one setting as in pg_settings."""
 
@@ -131,9 +131,9 @@ class SettingState:
     may_alter_system: bool
 
 
-@frozen
+@slotted
 class ProfileValue:
-    """One setting of a profile."""
+    """The value of one setting in a profile, and why."""
 
     name: str
     scope: Scope
@@ -150,9 +150,9 @@ class ProfileValue:
     goes_by_wal: bool = False
 
 
-@frozen
+@slotted
 class Profile:
-    """Settings that are changed together."""
+    """Settings that are changed together for a kind of work, such as bulk-load."""
 
     name: str
     summary: str
@@ -161,7 +161,7 @@ class Profile:
     values: tuple[ProfileValue, ...]
 
 
-@frozen
+@slotted
 class SettingsRights:
     """The row of settings_rights.sql: which rights the role has that a lease by ALTER SYSTEM needs."""
 
@@ -175,9 +175,9 @@ class SettingsRights:
     allows_alter_system: bool
 
 
-@frozen
+@slotted
 class AttachedGroup:
-    """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster."""
+    """The parameter group from which an instance of Amazon RDS, or a Multi-AZ DB cluster, has its settings."""
 
     name: str
     owner: Literal["instance", "cluster"]
@@ -193,9 +193,9 @@ class AttachedGroup:
     free_bytes: int | None = None
 
 
-@frozen
+@slotted
 class SettingsFacts:
-    """The facts that are read before settings are changed."""
+    """What is known of a server before settings are changed: the settings, who manages them, and the role's rights."""
 
     version_num: int
     is_in_recovery: bool
@@ -223,9 +223,9 @@ class SettingsFacts:
         return next((setting for setting in self.settings if setting.name == name), None)
 
 
-@frozen
+@slotted
 class SettingChange:
-    """A setting to be changed."""
+    """A setting that is to be changed, with its value before and the new one."""
 
     name: str
     scope: Scope
@@ -237,7 +237,7 @@ class SettingChange:
     reason: str
 
 
-@frozen
+@slotted
 class SettingSkip:
     """A setting of a profile that is not changed, and why."""
 
@@ -245,7 +245,7 @@ class SettingSkip:
     reason: str
 
 
-@frozen
+@slotted
 class SettingsDecision:
     """What a profile changes on one server. A pure function decides it, --plan shows it, a lease carries it out."""
 
@@ -262,11 +262,11 @@ class SettingsDecision:
 
     @property
     def leased(self) -> tuple[SettingChange, ...]:
-        """Return the changes that need a lease."""
+        """Return the changes that are made under a lease, so that they are restored when it ends."""
         return tuple(change for change in self.changes if change.scope == "server")
 
 
-@frozen
+@slotted
 class SettingResult:
     """One setting's value before and after, as SHOW prints it."""
 
@@ -277,7 +277,7 @@ class SettingResult:
     note: str | None = None
 
 
-@frozen
+@slotted
 class LeaseReport:
     """The result of taking or ending leases."""
 
@@ -289,7 +289,7 @@ class LeaseReport:
     lease_ids: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class LeasedSetting:
     """The values of one setting that a load changed, before, during and after the load, as SHOW prints them."""
 
@@ -307,9 +307,9 @@ _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 
 
-@frozen
+@slotted
 class FileLine:
-    """The row of settings_lines.sql."""
+    """The row of settings_lines.sql: a line of postgresql.auto.conf, or an invalid line of any configuration file."""
 
     # The setting's name, None for a line with an error.
     name: str | None

@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.core.values.names import MOST_COLUMNS
 from penstock.core.values.table import TableFacts, TableName
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 _SEQUENCE_CACHE = 1000
 
 
-@frozen
+@slotted
 class ColumnType:
-    """The row of landing_columns.sql."""
+    """The row of landing_columns.sql: a column, with what decides its values: type, modifier and collation."""
 
     name: str
     type_name: str
@@ -53,9 +53,9 @@ class ColumnType:
     collation: str | None
 
 
-@frozen
+@slotted
 class GrantRow:
-    """The row of landing_grants.sql."""
+    """The row of landing_grants.sql: a role that has privileges on a table, or on a sequence of its columns."""
 
     # pg_class.relkind.
     kind: str
@@ -65,7 +65,7 @@ class GrantRow:
     grantee: str | None
 
 
-@frozen
+@slotted
 class LandingTable:
     """The row of landing_table.sql: the relation that has the name of a staging table."""
 
@@ -108,7 +108,7 @@ def make_landing_table(
 def describe_landing_table(
     connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> str:
-    """Return make_landing_table's CREATE TABLE statement, for psql on a subscriber. Raises ServerError."""
+    """Return the CREATE TABLE of `make_landing_table`, to be run by psql on a subscriber. Raises ServerError."""
     with translate_errors(f"describing staging table {table}"):
         create = _compose_create(connection, table_identifier(table), target, columns, as_text=as_text)
         return create.as_string(connection) + ";"
@@ -162,7 +162,7 @@ def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: i
 
 
 def check_landing_columns(columns: Sequence[str], target: TableName) -> None:
-    """Raise TargetError if a staging table for a target cannot have these columns."""
+    """Raise TargetError if a column of the file has a name that staging tables use for the positions of records."""
     taken = [name for name in POSITION_COLUMNS if name in columns]
     if taken:
         raise TargetError(

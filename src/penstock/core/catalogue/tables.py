@@ -16,7 +16,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import OtherTableError, TableExistsError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import Column, TableName
 
@@ -28,9 +28,9 @@ _NAME_BYTES = 63
 _DROP_LOCK_TIMEOUT = "5s"
 
 
-@frozen
+@slotted
 class CreatedTable:
-    """A table that `create_table` created."""
+    """A table that `create_table` has created, and whether its schema was created too."""
 
     oid: int
     name: TableName
@@ -279,7 +279,7 @@ _LOOK = """
 
 
 class LoadedTable(NamedTuple):
-    """A table with its oid and columns as they were at the start of the load."""
+    """A table as it was when the load began: its name, OID and columns."""
 
     # The name with the schema.
     name: TableName
@@ -289,9 +289,9 @@ class LoadedTable(NamedTuple):
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for the OID of the table that has this name now, and for the numbers and types of its columns.
+    """Return the query that `check_look` needs: the OID of the table that has this name now, and its columns.
 
-    `check_look` compares the result with the table as it was when the load began.
+    Each column is returned as its number and its type.
     """
     name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))

@@ -37,7 +37,7 @@ from penstock.core.connect.endpoints import explain_refusal, is_rds_endpoint
 from penstock.core.connect.errors import (
     TOO_MANY_CONNECTIONS,
     describe_report,
-    find_hint,
+    hint_for,
     is_passing,
     read_report,
 )
@@ -54,7 +54,7 @@ from penstock.core.connect.search_path import OWN_PATH, TO_OWN_SETTINGS
 from penstock.core.connect.tls import compose_is_direct, find_roots, tls_defaults
 from penstock.core.connect.waiting import SessionWatch, WatchedConnection
 from penstock.core.errors import ServerError, UsageError
-from penstock.core.values.finding import Finding, refuse
+from penstock.core.values.diagnosis import Diagnosis, refuse
 from penstock.core.values.server import DateOrder, PoolerFacts
 
 if TYPE_CHECKING:
@@ -84,14 +84,14 @@ _SETTING_HINT = "Correct this setting in the connection string, the service file
 # the message can choose the hint. None of these messages means that the password is wrong.
 _NO_PLACE = r"too many c|remaining connection slots are reserved"
 _REFUSALS = (
-    (_NO_PLACE, find_hint(TOO_MANY_CONNECTIONS)),
-    (r"server is in hot standby mode", find_hint("25006")),
-    (r"session is read-only", find_hint("25006")),
-    (r'FATAL:  database ".*" does not exist', find_hint("3D000")),
+    (_NO_PLACE, hint_for(TOO_MANY_CONNECTIONS)),
+    (r"server is in hot standby mode", hint_for("25006")),
+    (r"session is read-only", hint_for("25006")),
+    (r'FATAL:  database ".*" does not exist', hint_for("3D000")),
     (r"FATAL:  permission denied for database", "Have the database's owner grant CONNECT on it to the user."),
     (r'FATAL:  database ".*" is not currently accepting', "Name another database: this one allows no connections."),
-    (r'FATAL:  role ".*" (does not exist|is not permitted)', find_hint("28000")),
-    (r"FATAL:  no pg_hba.conf entry|pg_hba.conf rejects", find_hint("28000")),
+    (r'FATAL:  role ".*" (does not exist|is not permitted)', hint_for("28000")),
+    (r"FATAL:  no pg_hba.conf entry|pg_hba.conf rejects", hint_for("28000")),
     (r"FATAL:  invalid (value for parameter|command-line)|FATAL:  unrecognized configuration", _SETTING_HINT),
     (r"invalid (\w+|integer) value[ :]|invalid port number|service .* not found", _SETTING_HINT),
 )
@@ -220,7 +220,7 @@ class ConnectionFactory:
 
     @property
     def date_order(self) -> DateOrder:
-        """Return which order of day, month and year the sessions read, and whether somebody chose it."""
+        """Return in which order the sessions read day, month and year, and whether a setting of the user's chose it."""
         style = "" if self._input_settings is None else self._input_settings.DateStyle
         return DateOrder(date_style=style, is_chosen=self._has_date_order)
 
@@ -233,17 +233,18 @@ class ConnectionFactory:
         """Raise ServerError if there is a pooler. `what` completes the message "cannot ... through a pooler"."""
         refuse(check_pooler(self._pooler, what), ServerError)
 
-    def find_refusal(self, what: str) -> Finding | None:
-        """Return the finding that this connection cannot write, or None if it can or nothing has connected yet.
+    def explain_unwritable(self, what: str) -> Diagnosis | None:
+        """Return why no row can be written by this connection, None if it can or if nothing has connected yet.
 
-        `what` is the refused action; it completes the message "cannot ...".
+        The reason is a pooler, a standby or read-only transactions. `what` is the refused action; it completes the
+        message "cannot ...".
         """
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise the finding of `find_refusal` as an error: ServerError for a pooler, otherwise TargetError."""
+        """Raise what `explain_unwritable` returns: as ServerError for a pooler, otherwise as TargetError."""
         self.refuse_pooler(what)
-        refuse(self.find_refusal(what), sqlstate="25006")
+        refuse(self.explain_unwritable(what), sqlstate="25006")
 
     def in_database(self, name: str) -> ConnectionFactory:
         """Return a factory for another database of the same server, with its own sessions. The caller closes it."""
@@ -490,7 +491,7 @@ class ConnectionFactory:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Return whether statements can be sent. This is false if a statement still runs, as may happen after Ctrl-C."""
+    """Return whether statements can be sent on a connection, which is false while a statement runs, as after Ctrl-C."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 

@@ -134,7 +134,11 @@ def has_connection_settings(environ: Mapping[str, str]) -> bool:
 
 
 def over_own_socket(conninfo: str) -> str:
-    """Return the conninfo for the embedded server, with the settings of _OVER_OWN_SOCKET that this libpq knows."""
+    """Return the connection string of the embedded server, with settings that its Unix socket needs.
+
+    They override PG* variables that would not work there, such as PGREQUIREPEER. Settings that this libpq does not know
+    are left out.
+    """
     # Older versions of libpq refuse the settings that they do not know.
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     return make_conninfo(conninfo, **{key: value for key, value in _OVER_OWN_SOCKET.items() if key in known})
@@ -212,7 +216,7 @@ def missing_defaults(
     if is_list and not allows_standby:
         # Of several primaries, choose one that is not read-only: after a move by logical replication, the old primary
         # may be read-only. A single host is not checked, because a role's own default_transaction_read_only would make
-        # the check fail too; find_refusal reports that case.
+        # the check fail too; explain_unwritable reports that case.
         defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 

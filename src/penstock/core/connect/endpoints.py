@@ -6,7 +6,7 @@ import json
 import re
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # "instance" is the endpoint of a DB instance; "writer", "reader" and "custom" are endpoints of a cluster; "proxy",
 # "global" and "shards" are RDS Proxy, the global writer endpoint of Aurora, and Limitless shard groups. The names of
@@ -42,7 +42,7 @@ _RDS = re.compile(
 _NO_REGION = "global"
 
 
-@frozen
+@slotted
 class RdsEndpoint:
     """The parts of a host name of RDS."""
 
@@ -129,7 +129,9 @@ _ACCOUNT = "ACCOUNT"
 
 
 def connect_arn(*, host: str, user: str) -> str:
-    """Return the ARN for which a policy must allow rds-db:connect. The user replaces the words in capitals.
+    """Return the ARN of `user` at a server of RDS, for which an IAM policy must allow rds-db:connect.
+
+    What the host name does not tell, such as the account, is in capitals, for the reader to replace.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'

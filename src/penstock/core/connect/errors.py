@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
+from penstock.core.values.names import quote_text
 
 # Classes of SQLSTATEs that a record causes: data exception (22, with 22P04 bad copy file format) and integrity
 # constraint violation (23).
@@ -44,7 +45,7 @@ _FILE_HINT = (
 )
 
 # The hint of an error that names the sessions which hold a lock.
-END_HOLDERS = "Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again."
+_END_HOLDERS = "Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again."
 
 # The hint for a missing privilege on an object for which no other hint is written, such as a function or a tablespace.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
@@ -85,7 +86,7 @@ _HINTS = {
 }
 
 
-@frozen
+@slotted
 class ServerReport:
     """An error as the server reported it. Every field except the message is None if the server did not send it."""
 
@@ -109,16 +110,32 @@ class LockWaitOver(psycopg.errors.QueryCanceled):
     It is no transient error: the time for which the user wants to wait is over.
     """
 
-    def __init__(self, limit_s: float, holders: Iterable[str]) -> None:
+    def __init__(self, limit_s: float, holders: Iterable[str], gids: Iterable[str] = ()) -> None:
         super().__init__(f"could not get a lock within {limit_s:g} s")
         self.detail = "\n".join(f"It is held by {holder}." for holder in holders)
+        self.hint = explain_end(gids)
+
+
+def explain_end(gids: Iterable[str]) -> str:
+    """Return the hint of an error that names who holds a lock: sessions, or the prepared transactions of these gids.
+
+    >>> explain_end(["tx1"]).partition(", or")[0]
+    "End the prepared transaction, in its database: ROLLBACK PREPARED 'tx1'"
+    """
+    ends = "; ".join(f"ROLLBACK PREPARED {quote_text(gid)}" for gid in sorted(set(gids)))
+    if not ends:
+        return _END_HOLDERS
+    return (
+        f"End the prepared transaction, in its database: {ends}, or COMMIT PREPARED if the other servers of its "
+        "transaction have committed. Then run the command again."
+    )
 
 
 def read_report(error: psycopg.Error) -> ServerReport:
     """Return the fields of the server's error, or libpq's own message if no server sent one."""
     diag = error.diag
     if isinstance(error, LockWaitOver):
-        return ServerReport(message=str(error), sqlstate=error.sqlstate, detail=error.detail, hint=END_HOLDERS)
+        return ServerReport(message=str(error), sqlstate=error.sqlstate, detail=error.detail, hint=error.hint)
     return ServerReport(
         message=diag.message_primary or " ".join(str(error).split()) or type(error).__name__,
         sqlstate=diag.sqlstate or error.sqlstate,
@@ -137,7 +154,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     """Return penstock's error for a server's error. `what` is the action that failed, such as "reading x"."""
     report = read_report(error)
-    hint = report.hint or hint_right(report) or find_hint(report.sqlstate)
+    hint = report.hint or hint_right(report) or hint_for(report.sqlstate)
     detail = describe_report(report, what)
     # Two sessions have created an object of one name at the same time. It exists when the statement is retried.
     is_race = report.sqlstate == "23505" and report.schema == "pg_catalog"
@@ -158,9 +175,9 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 
 
 def hint_right(report: ServerReport) -> str | None:
-    """Return the hint for a missing privilege on an object other than a table, None for any other error.
+    """Return the hint for a missing privilege on an object that is not a table; None for any other error.
 
-    Only English messages are recognised, but for what the file system refuses.
+    Only English messages are recognised, except refusals of the file system, which the server's source file shows.
     """
     if report.sqlstate == _INSUFFICIENT_PRIVILEGE and report.source_file in _FILE_SOURCES:
         return _FILE_HINT
@@ -256,7 +273,7 @@ def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
     return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
 
 
-def find_hint(sqlstate: str | None) -> str | None:
+def hint_for(sqlstate: str | None) -> str | None:
     """Return the hint for an SQLSTATE. If the code itself has no hint, return the hint for the code's class."""
     if sqlstate is None:
         return None
@@ -299,7 +316,7 @@ _COLUMNS = (
 _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)”|「(.*)」", re.DOTALL)
 
 
-@frozen
+@slotted
 class CopyContext:
     """A position in COPY's input. A part is None if the server did not report it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock.core.errors import ServerError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 _DEFAULT_PORT = 5432
 
@@ -24,7 +24,7 @@ class TokenMaker(Protocol):
         """Return a token for an endpoint and a user. Raises ServerError."""
 
 
-@frozen
+@slotted
 class Tunnel:
     """The near end of a tunnel, to which libpq connects instead of the server."""
 
@@ -35,9 +35,9 @@ class Tunnel:
         return f"{self.host}:{self.port}"
 
 
-@frozen
+@slotted
 class Route:
-    """One server to try."""
+    """How one server is tried: its own host and port, and libpq's settings to reach it."""
 
     # The server's own host, not the host of a tunnel.
     host: str

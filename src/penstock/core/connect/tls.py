@@ -14,10 +14,10 @@ from psycopg import pq, sql
 
 from penstock.core.connect.endpoints import is_rds_endpoint, is_rds_proxy, region_of
 from penstock.core.errors import ServerError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class RootCertificate:
     """One certificate of an authority.
 
@@ -46,7 +46,7 @@ class RootCertificate:
         return self.is_for_rds or self.is_public_amazon
 
 
-@frozen
+@slotted
 class RootFile:
     """A file of certificates."""
 
@@ -56,9 +56,9 @@ class RootFile:
     problem: str | None = None
 
 
-@frozen
+@slotted
 class RootSearch:
-    """The files that were searched for root certificates."""
+    """Which files were searched for root certificates, and which of them has the certificates."""
 
     # The files in the order of the search.
     files: tuple[RootFile, ...]
@@ -68,7 +68,7 @@ class RootSearch:
     is_given: bool = False
 
 
-@frozen
+@slotted
 class ServerCertificate:
     """The certificate that a server sent. The certificate has been verified, and the server's name in it too."""
 
@@ -200,7 +200,7 @@ def _describe(fields: dict[str, Any]) -> RootCertificate:
 
 
 def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return a certificate's name as a dictionary of its attributes. `name` is in the form of Python's ssl module."""
+    """Return a certificate's name by its attributes, such as commonName. `name` is as Python's ssl module has it."""
     return {key: value for part in name for key, value in part}
 
 

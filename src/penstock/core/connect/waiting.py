@@ -22,13 +22,13 @@ _Result = TypeVar("_Result")
 
 
 class SessionWatch(Protocol):
-    """Looks at sessions that wait. Methods are called by the thread that uses the session."""
+    """What looks at sessions that wait. The thread that uses a session calls the methods."""
 
     def add(self, session: WatchedConnection[Any]) -> None:
         """Add a session that was opened. The watch tells its own sessions from those of others."""
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at a session."""
+        """Begin to look at a session. `on_conflict` is called if another session of the watch may block it for ever."""
 
     def end(self, session: WatchedConnection[Any]) -> None:
         """End what `begin` began. The two may be nested."""

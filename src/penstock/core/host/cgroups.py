@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 _PROC = Path("/proc")
 
@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 _UNLIMITED_V1 = 1 << 62
 
 
-@frozen
+@slotted
 class Limits:
     """The limits that control groups set for a process. None means no limit."""
 

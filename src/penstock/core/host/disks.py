@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.core.frozen import frozen
 from penstock.core.host.process import read_head
+from penstock.core.slotted import slotted
 from penstock.core.values.device import Device, DeviceCounters, DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -167,9 +167,9 @@ def _read_model(disk: Path) -> str:
         return ""
 
 
-@frozen
+@slotted
 class Disk:
-    """A file system."""
+    """A file system: its device, its size, and the bytes that are free."""
 
     path: str
     # The mounted device.

@@ -12,9 +12,9 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.frozen import frozen
 from penstock.core.host.cgroups import read_limits
 from penstock.core.host.process import is_named, read_head
+from penstock.core.slotted import slotted
 
 
 def host_name() -> str:
@@ -65,7 +65,7 @@ def memory_bytes(server_pid: int | None = None) -> int:
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-@frozen
+@slotted
 class Machine:
     """The facts of one machine."""
 

@@ -15,7 +15,10 @@ SELECT l.pid,
        pg_catalog.bool_or(l.granted) AS is_held
   FROM pg_catalog.pg_locks AS l
   LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-  LEFT JOIN pg_catalog.pg_prepared_xacts AS p ON l.virtualtransaction = '-1/' || p.transaction::text
+  LEFT JOIN (
+           pg_catalog.pg_prepared_xacts AS p
+           JOIN pg_catalog.pg_locks AS own_id ON own_id.transactionid = p.transaction AND own_id.pid IS NULL
+       ) ON l.pid IS NULL AND own_id.virtualtransaction = l.virtualtransaction
  WHERE l.locktype = 'relation'
    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
    AND l.relation = ANY (:'relations'::oid[])

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
 
 
-@frozen
+@slotted
 class FileOutcome:
     """One object's rows and the seconds from its first block to its last."""
 
@@ -27,7 +27,7 @@ def describe_error(error: PenstockError) -> str:
     return error.message if error.detail is None else f"{error.message}: {error.detail}"
 
 
-@frozen
+@slotted
 class LoadDetails:
     """What a recording keeps of a load's plan and outcome. The plan and the steps are rows of cells."""
 
@@ -38,7 +38,7 @@ class LoadDetails:
     done: tuple[tuple[str, ...], ...] = ()
 
 
-@frozen
+@slotted
 class UnreadableObject:
     """An object that a load could not read to its end, so that it was not loaded."""
 
@@ -115,7 +115,7 @@ class ReaderSeconds:
     queueing_s: float = 0.0
 
 
-@frozen
+@slotted
 class BackendIo:
     """What the server counts of the sessions that send rows: I/O of tables and indexes, and WAL.
 
@@ -145,9 +145,9 @@ class BackendIo:
         return replace(self, **sums)
 
 
-@frozen
+@slotted
 class LoadAccounts:
-    """The counted times of one load."""
+    """What one load has counted: the seconds of its sessions, readers and steps, and the server's I/O."""
 
     # The time of the whole load.
     elapsed_s: float
@@ -174,7 +174,7 @@ class LoadAccounts:
     io: BackendIo | None = None
 
 
-@frozen
+@slotted
 class LoadConditions:
     """The properties of tables and sessions that cost time for each row of a load. Names are as SQL writes them."""
 
@@ -191,9 +191,9 @@ class LoadConditions:
     choices: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class LoadCounts:
-    """What a recording keeps of a load."""
+    """What a recording keeps of a load, so that it can be diagnosed later: its counts and its conditions."""
 
     accounts: LoadAccounts
     setting: LoadConditions
@@ -202,7 +202,7 @@ class LoadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of text, whose columns are aligned when they are shown."""
+    """Rows of cells, whose columns are aligned when they are shown."""
 
     rows: Sequence[Sequence[str]]
     # The alignment of each column: "<" for the left, ">" for the right.
@@ -219,7 +219,7 @@ class StepPart(Protocol):
 
 
 class PlanPart(StepPart, Protocol):
-    """A part of a plan. It may be a reason why the load would not begin."""
+    """The part of a plan that comes from one step. It may be a reason why the load would not begin."""
 
     @property
     def is_refusing(self) -> bool:
@@ -227,7 +227,7 @@ class PlanPart(StepPart, Protocol):
         return False
 
 
-@frozen
+@slotted
 class StepProgress:
     """The progress of one step after the last row, such as the build of an index."""
 

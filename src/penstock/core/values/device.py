@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # CloudWatch's metrics of local storage, in its order. Source: see DeviceRates.as_metrics.
 LOCAL_METRICS = (
@@ -21,7 +21,7 @@ LOCAL_METRICS = (
 DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 
-@frozen
+@slotted
 class Device:
     """The block device that stores a directory."""
 
@@ -36,7 +36,7 @@ class Device:
     kind: DeviceKind
 
 
-@frozen
+@slotted
 class VolumeLimits:
     """The limits of the storage of a data directory. A limit is None if it is not known."""
 
@@ -56,7 +56,7 @@ class VolumeLimits:
     io_bytes: int = 262_144
 
 
-@frozen
+@slotted
 class DeviceCounters:
     """The counters of a device at one moment."""
 
@@ -73,7 +73,7 @@ class DeviceCounters:
     queue_s: float
 
 
-@frozen
+@slotted
 class DeviceRates:
     """A device's rates between two readings."""
 
@@ -110,7 +110,7 @@ class DeviceRates:
 
 
 def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
-    """Return a device's rates between two readings. Raises ValueError if no time passed between them."""
+    """Return a device's rates a second between two readings. Raises ValueError if no time passed between them."""
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
         raise ValueError("no time between two readings of a device")
@@ -155,7 +155,7 @@ CounterRow: TypeAlias = Mapping[str, object]
 TIERED_CACHE = "aurora_stat_optimized_reads_cache"
 
 
-@frozen
+@slotted
 class TieredCache:
     """Aurora's cache of pages on the local storage of an instance with Optimized Reads."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.names import name_columns, snake_name
 from penstock.core.values.options import (
     CHARACTER,
@@ -29,7 +29,7 @@ FileFormat = Literal["csv", "text", "tsv", "jsonl", "parquet", "arrow"]
 Spelling = Literal["lower", "snake"]
 
 
-@frozen
+@slotted
 class Dialect:
     r"""The dialect of one file, with every option decided."""
 
@@ -59,7 +59,7 @@ _columns = options_in("Columns")
 _FOR_ALL_FORMATS = ("format", "names", "rename")
 
 
-@frozen
+@slotted
 class DialectOptions:
     """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
 
@@ -130,7 +130,7 @@ class DialectOptions:
         read_options(self)
 
     def spell(self, name: str) -> str:
-        """Return the table's name for a column of the file. The name is not yet in lower case."""
+        """Return the name that the table has for a column of the file, before it is folded to lower case."""
         renamed = self.rename.get(name.strip())
         return renamed if renamed is not None else snake_name(name) if self.names == "snake" else name
 
@@ -140,7 +140,7 @@ class DialectOptions:
 
     @property
     def text_format(self) -> TextFormat | None:
-        """Return the format if it is one of text."""
+        """Return the format that the user gave, None if it is columnar or if none was given."""
         return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
 
     def find_text_option(self) -> str | None:
@@ -151,5 +151,5 @@ class DialectOptions:
 
     @property
     def may_name_separator(self) -> bool:
-        """Whether a first line such as sep=; may name the delimiter. Otherwise that line is data."""
+        """Return whether a first line such as sep=; is read as the name of the delimiter, and not as data."""
         return self.delimiter is None and self.format in (None, "csv")

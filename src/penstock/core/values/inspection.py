@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
-from penstock.core.values.finding import Finding
+from penstock.core.slotted import slotted
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.server import Clock, LedgerRights, PoolerFacts, ServerFacts, Unread
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ FlavourKind = Literal[
 ]
 
 
-@frozen
+@slotted
 class Flavour:
     """The product of a server, such as Amazon RDS."""
 
@@ -29,7 +29,7 @@ class Flavour:
     told_by: str | None = None
 
 
-@frozen
+@slotted
 class Manager:
     """Software that also changes the server's settings."""
 
@@ -40,7 +40,7 @@ class Manager:
     change: str
 
 
-@frozen
+@slotted
 class Mark:
     """The row of inspect_marks.sql: an object or setting that exists only with one product or manager."""
 
@@ -48,7 +48,7 @@ class Mark:
     name: str
 
 
-@frozen
+@slotted
 class Rights:
     """The row of rights.sql: what the current role may do, by the server's own checks."""
 
@@ -71,9 +71,9 @@ class Rights:
     password_ends_in_s: float | None
 
 
-@frozen
+@slotted
 class Setting:
-    """The row of settings.sql, with the values of pg_settings."""
+    """The row of settings.sql: a setting as pg_settings has it, and whether the role may change it."""
 
     name: str
     value: str
@@ -87,7 +87,7 @@ class Setting:
     may_alter_system: bool
 
 
-@frozen
+@slotted
 class StandbyRow:
     """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
 
@@ -100,9 +100,9 @@ class StandbyRow:
     lag_s: float | None
 
 
-@frozen
+@slotted
 class Slot:
-    """The row of inspect_slots.sql, a replication slot."""
+    """The row of inspect_slots.sql: a replication slot, and how much WAL it keeps."""
 
     name: str
     kind: str
@@ -117,7 +117,7 @@ class Slot:
     safe_bytes: int | None
 
 
-@frozen
+@slotted
 class Receiver:
     """The row of receiver.sql: a standby's WAL receiver. A primary has none."""
 
@@ -129,9 +129,9 @@ class Receiver:
     delay_s: float | None
 
 
-@frozen
+@slotted
 class Archiver:
-    """The row of inspect_archiver.sql."""
+    """The row of inspect_archiver.sql: counts of archived and failed WAL segments, and how much WAL is not archived."""
 
     archived: int
     failed: int
@@ -147,7 +147,7 @@ class Archiver:
         return self.last_failed_at_s is not None and self.last_failed_at_s > (self.last_archived_at_s or 0.0)
 
 
-@frozen
+@slotted
 class Connections:
     """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
@@ -158,39 +158,39 @@ class Connections:
     database_limit: int | None
 
 
-@frozen
+@slotted
 class Publication:
-    """The row of publications.sql."""
+    """The row of publications.sql: a publication of this database."""
 
     name: str
     is_all_tables: bool
 
 
-@frozen
+@slotted
 class Tablespace:
-    """The row of tablespaces.sql."""
+    """The row of tablespaces.sql: a tablespace and its directory."""
 
     name: str
     # The tablespace's directory, empty for tablespaces in the data directory.
     location: str
 
 
-@frozen
+@slotted
 class LedgerState(LedgerRights):
     """Whether loads can be recorded in a schema."""
 
     schema: str
     exists: bool
     # If the ledger has an older version: the finding that a load upgrades the ledger, or why a load would be refused.
-    upgrade: Finding | None = None
+    upgrade: Diagnosis | None = None
     # Why the ledger would be refused, None if it would not.
-    distrust: Finding | None = None
+    distrust: Diagnosis | None = None
     # Why loads into a table are refused until `penstock repair` has restored it. Only the first such table, and only if
     # no table was asked for.
-    unrestored: Finding | None = None
+    unrestored: Diagnosis | None = None
 
 
-@frozen
+@slotted
 class FileSystem:
     """A file system with files of the server."""
 
@@ -203,7 +203,7 @@ class FileSystem:
     free_bytes: int
 
 
-@frozen
+@slotted
 class HostFacts:
     """Facts of this machine, if the server runs on it."""
 
@@ -213,9 +213,9 @@ class HostFacts:
     volumes: tuple[FileSystem, ...]
 
 
-@frozen
+@slotted
 class TableCosts:
-    """The row of table.sql: the indexes, triggers and so on that cost time for each row.
+    """The row of table.sql: the size of a table, and the indexes, keys and triggers that cost time for each row.
 
     Indexes and triggers that belong to a partition only are not counted.
     """
@@ -226,7 +226,7 @@ class TableCosts:
     size_bytes: int
 
 
-@frozen
+@slotted
 class TableInspection:
     """A table to load into, and what affects a load into it."""
 
@@ -236,10 +236,10 @@ class TableInspection:
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
     # Why COPY cannot load the table, None if it can.
-    refusal: Finding | None = None
+    refusal: Diagnosis | None = None
 
 
-@frozen
+@slotted
 class Encryption:
     """Whether a network connection is encrypted."""
 
@@ -248,7 +248,7 @@ class Encryption:
     sslmode: str
 
 
-@frozen
+@slotted
 class Inspection:
     """All facts about a server. A tuple is None if it could not be read."""
 

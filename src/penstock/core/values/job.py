@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
@@ -72,7 +72,7 @@ _after = options_in("After the load")
 _shown = options_in("What is done and shown")
 
 
-@frozen
+@slotted
 class Transform:
     """A user's statement that stores staged records."""
 
@@ -92,7 +92,7 @@ def _read_transform(value: object) -> Transform:
 _TRANSFORM = OptionKind(read=_read_transform, metavar="FILE.sql", hint="str | Path | Transform")
 
 
-@frozen
+@slotted
 class TargetJob:
     """One table to load, with its sources and options.
 
@@ -219,12 +219,12 @@ class TargetJob:
 
     @property
     def landing(self) -> Landing:
-        """Return how records get into the table."""
+        """Return how the mode of the target puts records into the table."""
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
 
     @property
     def merge_key(self) -> tuple[str, ...]:
-        """Return the columns by which records find their rows, none in modes that look for no rows."""
+        """Return the columns by which a record finds the row that it updates or deletes; none in other modes."""
         return self.key if self.landing.is_keyed else ()
 
     @property
@@ -233,7 +233,7 @@ class TargetJob:
         return self.keep if self.landing.updates else None
 
 
-@frozen
+@slotted
 class LoadRules:
     """How a load treats loaded objects, other loads, faults, bad records and the table, and what follows the load.
 
@@ -380,7 +380,7 @@ def refuse_without_rejects(option: str, rules: LoadRules) -> None:
         raise UsageError(f"{option} needs --on-error reject", hint="By default the first bad record ends the load.")
 
 
-@frozen
+@slotted
 class LoadJob:
     """One load of one or more targets by the same sessions; `sessions` None means auto. Raises UsageError."""
 
@@ -397,7 +397,7 @@ class LoadJob:
         read_options(self)
 
 
-@frozen
+@slotted
 class Access:
     """Which server to connect to, and how. `to` may contain a password. Raises UsageError."""
 
@@ -446,7 +446,7 @@ class Access:
             )
 
 
-@frozen
+@slotted
 class Housekeeping:
     """Where loads are recorded, and what is done before and after a load. Raises UsageError.
 
@@ -510,7 +510,7 @@ class Housekeeping:
             raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
 
 
-@frozen
+@slotted
 class Request:
     """A job, the server it loads into, and what is done before and after it. Raises UsageError."""
 

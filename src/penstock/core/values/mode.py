@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # How rows get into a table.
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
@@ -21,9 +21,9 @@ Where = Literal["table", "staging", "replacement"]
 TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
 
 
-@frozen
+@slotted
 class Landing:
-    """How records get into a table."""
+    """How records become rows of the table in one mode: where COPY writes, and what follows."""
 
     where: Where = "table"
     # The name of the statement that fills the table from a staging table.
@@ -49,7 +49,7 @@ class Landing:
 
     @property
     def alone(self) -> str:
-        """Return what hints advise for files that do not fit into one load. It never makes a load remove their rows."""
+        """Return what hints advise for files that cannot be loaded together. No advice has a load remove other rows."""
         if self.is_fresh or self.deletes:
             return "make the files alike, because a load of some of them would remove the rows of the others"
         return "load the files that differ separately"
@@ -85,9 +85,9 @@ Route = Literal["client", "server"]
 Via = Literal["client", "server", "auto"]
 
 
-@frozen
+@slotted
 class RoutePlan:
-    """The route of a load, and why it was chosen."""
+    """Who reads the objects of a load, penstock or the server, and why that was chosen."""
 
     via: Route = "client"
     reason: str = "as requested"
@@ -103,9 +103,9 @@ class RoutePlan:
 CLIENT_ROUTE = RoutePlan()
 
 
-@frozen
+@slotted
 class Link:
-    """The measured link to a server."""
+    """The network between this host and the server, as measured: seconds for a round trip, and bytes a second."""
 
     # The time of a round trip.
     round_trip_s: float
@@ -113,7 +113,7 @@ class Link:
     bytes_per_s: float
 
 
-@frozen
+@slotted
 class ImportRights:
     """The row of import_rights.sql: whether the role may call aws_s3.table_import_from_s3."""
 

@@ -33,6 +33,15 @@ _NO_WORD = re.compile(r"[\W_]+")
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+def quote_text(text: str) -> str:
+    """Return a text as a literal of SQL for a message. The server must have standard_conforming_strings on.
+
+    >>> quote_text("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 def parse_table_name(text: str) -> TableName:
     """Return the table that `text` names. Unquoted parts become lower case, quoted parts are kept. Raises UsageError.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # The codes of warnings, which stay the same between releases. docs/reference/warnings.md explains each of them.
 WarningCode = Literal[
@@ -18,6 +18,7 @@ WarningCode = Literal[
     "carriage-returns",
     "column-names",
     "control-bytes",
+    "differs",
     "disk-short",
     "empty",
     "empty-field",
@@ -54,6 +55,7 @@ WarningCode = Literal[
     "source-changed",
     "source-gone",
     "table-left",
+    "total-line",
     "triggers",
     "unclear-date",
     "unlogged",
@@ -67,17 +69,20 @@ WarningCode = Literal[
 ]
 
 
-@frozen
+@slotted
 class Notice:
     """A warning: what was found, where, and what to do."""
 
     code: WarningCode
     message: str
+    # The file, or the table if the warning is about stored rows.
     uri: str | None = None
     # The number of the line, counted from 1.
     line: int | None = None
     # The number of a field, counted from 1.
     column: int | None = None
+    # The first characters of the record, or of the stored row as text.
+    record: str | None = None
     hint: str | None = None
     # The options of the files that would prevent the warning, as fields of DialectOptions. None if no option would, or
     # if the user has to choose one of several.
@@ -98,4 +103,5 @@ class Notice:
 
     def as_item(self) -> dict[str, object]:
         """Return the warning as its entry in JSON."""
-        return {"code": self.code, "message": self.message, "hint": self.hint, "file": self.uri, "line": self.line}
+        where = {"file": self.uri, "line": self.line, "record": self.record}
+        return {"code": self.code, "message": self.message, "hint": self.hint, **where}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GB, MB
 from penstock.core.values.names import parse_table_name, quote_table
 from penstock.core.values.table import TableName
@@ -34,7 +34,7 @@ _PLAIN_TABLE = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?")
 _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 
-@frozen
+@slotted
 class OptionKind:
     """How values of one kind are read and shown."""
 
@@ -49,7 +49,7 @@ class OptionKind:
     is_list: bool = False
 
 
-@frozen
+@slotted
 class Option:
     """What an option has in addition to its field: a kind, a help text, and the panel of --help that lists it."""
 
@@ -90,18 +90,15 @@ def options_in(group: str) -> Callable[[Any, OptionKind, str], Any]:
     return option
 
 
-def find_option(field: Field[Any]) -> Option | None:
+def option_of(field: Field[Any]) -> Option | None:
     """Return the option that a field declares, None if the field is not an option."""
     found: Option | None = field.metadata.get(_KEY)
     return found
 
 
 def describe_value(field: Field[Any]) -> str:
-    """Return the help for the Python functions.
-
-    For a switch that is on by default, the help says what the value False does.
-    """
-    option = find_option(field)
+    """Return the help of an option in the terms of Python functions: what the value False does, if it is a switch."""
+    option = option_of(field)
     assert option is not None
     if option.kind.metavar is not None or field.default is not True:
         return option.help
@@ -110,7 +107,7 @@ def describe_value(field: Field[Any]) -> str:
 
 def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
     """Return the options that a dataclass declares, by name."""
-    return {field.name: field for field in fields(kind) if find_option(field) is not None}
+    return {field.name: field for field in fields(kind) if option_of(field) is not None}
 
 
 def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, A
 def read_options(instance: DataclassInstance) -> None:
     """Replace the given values of a frozen dataclass's options by the values read from them. Raises UsageError."""
     for name, declared in option_fields(type(instance)).items():
-        value, found = getattr(instance, name), find_option(declared)
+        value, found = getattr(instance, name), option_of(declared)
         if found is not None and value is not declared.default:
             try:
                 object.__setattr__(instance, name, found.kind.read(value))
@@ -133,7 +130,7 @@ def spell_options(instance: DataclassInstance) -> list[str]:
     """Return the command line's words for the options of a dataclass that do not have their default values."""
     words: list[str] = []
     for name, declared in option_fields(type(instance)).items():
-        value, found = getattr(instance, name), find_option(declared)
+        value, found = getattr(instance, name), option_of(declared)
         if found is not None and value not in (declared.default, None, (), {}):
             flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
             words += (
@@ -197,7 +194,7 @@ def words_by_column(known: Collection[str], what: str) -> OptionKind:
 
 
 def words(literal: Any) -> OptionKind:
-    """Return the kind of options whose value is one of the words of a Literal, or one of the keys of a dict."""
+    """Return the kind of options whose value is one of some words: those of a Literal, or the keys of a dict."""
     known: Collection[str] = get_args(literal) or literal
     *others, last = known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # Aurora DSQL, and Aurora PostgreSQL Limitless Database.
 Distributed = Literal["dsql", "limitless"]
@@ -12,7 +12,7 @@ Distributed = Literal["dsql", "limitless"]
 DSQL_LOADER = "Use AWS's own loader: github.com/aws-samples/aurora-dsql-loader."
 
 
-@frozen
+@slotted
 class ServerFacts:
     """The facts of a server that a load needs."""
 
@@ -50,7 +50,7 @@ class ServerFacts:
         return f"embedded PostgreSQL {self.major}" if self.is_embedded else f"PostgreSQL {self.major} at {self.host}"
 
 
-@frozen
+@slotted
 class DateOrder:
     """The DateStyle of the sessions."""
 
@@ -59,7 +59,7 @@ class DateOrder:
     is_chosen: bool = False
 
 
-@frozen
+@slotted
 class LedgerRights:
     """The row of ledger.sql: what the current role may do in the ledger's schema."""
 
@@ -75,9 +75,9 @@ class LedgerRights:
     may_upgrade: bool = False
 
 
-@frozen
+@slotted
 class PoolerFacts:
-    """The evidence of a pooler."""
+    """The evidence of a connection pooler: the backend that libpq was told of is not the one that answers."""
 
     # The backend pid that libpq received.
     told_pid: int
@@ -85,7 +85,7 @@ class PoolerFacts:
     backend_pid: int
 
 
-@frozen
+@slotted
 class ServerIdentity:
     """The row of server_identity.sql: the identity of a server, by which a failover is noticed.
 
@@ -118,7 +118,7 @@ class ServerIdentity:
         return f"the server at {place} (system {self.system_identifier}, timeline {self.timeline})"
 
 
-@frozen
+@slotted
 class Clock:
     """How far the server's clock is ahead of this host's clock."""
 
@@ -127,7 +127,7 @@ class Clock:
     error_s: float
 
 
-@frozen
+@slotted
 class Unread:
     """Something that could not be read, and the server's message."""
 
@@ -136,7 +136,7 @@ class Unread:
 
 
 def describe_server(server: str, database: str) -> str:
-    """Return the end of a result's first line: the server and the database.
+    """Return " on SERVER, DATABASE" for the end of a result's first line.
 
     >>> describe_server("embedded PostgreSQL 18", "postgres")
     ' on embedded PostgreSQL 18, database postgres'

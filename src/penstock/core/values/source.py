@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.notice import Notice
 
 # A half-open range [start, end) of an object's decompressed bytes, or of the rows of a columnar file.
@@ -17,9 +17,9 @@ Range = tuple[int, int]
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 
 
-@frozen
+@slotted
 class SourceObject:
-    """One object as it was listed."""
+    """One object of a source, such as a file, as it was listed: its URI, size and version."""
 
     # The name of the object. It is safe to show and store: it has no user, password or query string.
     uri: str
@@ -45,16 +45,16 @@ class SourceObject:
         return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"
 
 
-@frozen
+@slotted
 class ObjectHead:
-    """A store's answer to a HEAD request. A field that may be None is None if the answer does not contain it."""
+    """A store's answer to a HEAD request. A field is None if the answer does not contain it."""
 
     version: str | None
     size_bytes: int
     content_encoding: str | None
 
 
-@frozen
+@slotted
 class S3Bucket:
     """How a bucket is reached. `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 
@@ -63,9 +63,9 @@ class S3Bucket:
     endpoint: str | None
 
 
-@frozen
+@slotted
 class ObjectSample:
-    """The decompressed beginning of an object, which probing and planning read."""
+    """The decompressed beginning of an object, by which the dialect is probed and the load is planned."""
 
     source: SourceObject
     compression: Compression
@@ -87,7 +87,7 @@ class ObjectSample:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the object is text, and has none."""
+        """Return whether the object is text without a character."""
         return not self.head and self.format is None
 
 
@@ -128,7 +128,7 @@ ColumnarFormat = Literal["parquet", "arrow"]
 FORMAT_NAMES: dict[ColumnarFormat, str] = {"parquet": "Parquet", "arrow": "Arrow"}
 
 
-@frozen
+@slotted
 class ColumnarField:
     """One column of a columnar file."""
 
@@ -141,7 +141,7 @@ class ColumnarField:
     is_untold: bool = False
 
 
-@frozen
+@slotted
 class ColumnarSample:
     """The columns and the size of a columnar file, from its footer."""
 

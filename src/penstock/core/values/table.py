@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class TableName:
     """A table's name."""
 
@@ -19,7 +19,7 @@ class TableName:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
-@frozen
+@slotted
 class BaseType:
     """A type without its domains: its name, pg_type.oid and modifier."""
 
@@ -28,7 +28,7 @@ class BaseType:
     modifier: int
 
 
-@frozen
+@slotted
 class Column:
     """One column of a table."""
 
@@ -66,9 +66,9 @@ class Column:
         return BaseType(name=self.base_name, oid=self.base_oid, modifier=self.base_modifier)
 
 
-@frozen
+@slotted
 class TableFacts:
-    """The facts of a table that a load needs."""
+    """What a load needs to know of a table: its kind, columns, keys, triggers and the role's rights."""
 
     oid: int
     # The table's name, always with its schema.
@@ -104,9 +104,9 @@ class TableFacts:
         return next((column for column in self.columns if column.name == name), None)
 
 
-@frozen
+@slotted
 class ColumnMap:
-    """How a file's fields become a table's columns."""
+    """Which column of the table each field of a file fills, and which fields are skipped."""
 
     # The column list of the COPY command, in the order of the payload.
     columns: tuple[str, ...]

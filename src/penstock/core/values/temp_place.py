@@ -6,7 +6,8 @@ import re
 from typing import Literal, cast
 
 from penstock.core.errors import TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.names import fold_name, quote_name
 
 ScopeKind = Literal["server", "database", "role"]
@@ -20,7 +21,7 @@ TABLESPACE = "penstock_temp"
 _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re.DOTALL)
 
 
-@frozen
+@slotted
 class Scope:
     """The scope for which temp_tablespaces is set: the whole server, a database or a role."""
 
@@ -32,7 +33,7 @@ class Scope:
         return "the server" if self.name is None else f"{self.kind} {quote_name(self.name)}"
 
 
-@frozen
+@slotted
 class Placement:
     """The record of a temp place, which is written before anything is created."""
 
@@ -53,7 +54,7 @@ class Placement:
         return (self.location, self.scope, self.granted) == (other.location, other.scope, other.granted)
 
 
-@frozen
+@slotted
 class Occupant:
     """An object in a tablespace."""
 
@@ -62,15 +63,7 @@ class Occupant:
     move: str | None = None
 
 
-@frozen
-class TempPlaceProblem:
-    """What is wrong with a temp place, and how to correct it."""
-
-    what: str
-    remedy: str
-
-
-@frozen
+@slotted
 class PlaceReport:
     """A temp place with the statements that were or would be run for it."""
 
@@ -80,12 +73,12 @@ class PlaceReport:
     left: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class CheckReport:
-    """A temp place with its problems."""
+    """A temp place, and what is wrong with it."""
 
     placement: Placement
-    problems: tuple[TempPlaceProblem, ...]
+    problems: tuple[Diagnosis, ...]
     # What was corrected.
     mended: tuple[str, ...]
     # The free bytes of the disk, None if they are not known.

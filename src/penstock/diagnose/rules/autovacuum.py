@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count, format_duration
 from penstock.core.values.names import spell_name
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
 from penstock.diagnose.rules.host import BUSY
 from penstock.watch.holders import describe_old_holder, read_int
+from penstock.watch.rates import Increase
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
+    from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.host import Host
-    from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 
@@ -171,7 +172,9 @@ class Autovacuum:
             "table": table,
             "progress": _describe_progress(row, self._progress.get(table, [])),
             "pid": str(self._pids[table]),
-            "held": "" if freezes_at is None else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at),
+            "held": ""
+            if freezes_at is None
+            else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at, case.header.database),
             "set_delay": change_setting(case.header, "autovacuum_vacuum_cost_delay", "0"),
             "less": _less_to_do(table, row),
         }

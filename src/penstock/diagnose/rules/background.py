@@ -22,7 +22,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import RecordingHeader, Sample
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
@@ -247,7 +247,10 @@ class IoWaits:
         self._short = ActivityTally()
 
     def see(self, moments: Sequence[Moment]) -> None:
-        """Count the sessions of a sample that wait so. The rules see the sample afterwards."""
+        """Count the sessions of a sample that wait for I/O or WAL.
+
+        Call this before the rules see the same sample, because they read the sums.
+        """
         for moment in moments:
             if moment.wait.startswith(("io:datafile", "io:aio", "io:slru")) or moment.wait == "ipc:bufferio":
                 self.data.add(moment)

@@ -9,11 +9,12 @@ from dataclasses import replace
 from operator import mul
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import KIB, MB
+from penstock.core.values.diagnosis import Confidence, Diagnosis, Evidence
 from penstock.diagnose.batches import BULK_BYTES
 from penstock.diagnose.rules.advice import ADVICE
-from penstock.diagnose.values import Confidence, Diagnosis, Evidence, write_remedy
+from penstock.diagnose.values import write_remedy
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import BackendIo, LoadConditions
@@ -58,7 +59,7 @@ class Rule(Protocol):
         """Return the diagnoses from all samples; an empty list if this rule finds no limit."""
 
 
-@frozen
+@slotted
 class Case:
     """The sums of a whole recording."""
 
@@ -128,48 +129,6 @@ class Case:
             proof=advice.proof,
             source=advice.source,
         )
-
-
-class Increase:
-    """The increase of a counter since its first reading. After a reset, the counter counts from 0 again."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._before: int | None = None
-
-    def see(self, value: object) -> None:
-        """Take a reading. Anything but an integer is ignored."""
-        if isinstance(value, int):
-            if self._before is not None:
-                self.total += value - self._before if value >= self._before else value
-            self._before = value
-
-
-class DatabaseIncrease:
-    """The increase of a column of pg_stat_database, summed over the databases. Each of them may be dropped or reset."""
-
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._databases: dict[object, Increase] = {}
-        self._is_read = False
-
-    def see(self, sample: Sample) -> None:
-        """Add a sample's reading, if it has one."""
-        rows = sample.counters.get("pg_stat_database")
-        for row in rows or ():
-            name = row.get("datname")
-            if name not in self._databases:
-                self._databases[name] = Increase()
-                # The counters of a database that was created after the first reading began at 0.
-                if self._is_read:
-                    self._databases[name].see(0)
-            self._databases[name].see(row.get(self._column))
-        self._is_read = self._is_read or rows is not None
-
-    @property
-    def total(self) -> int:
-        """Return the sum of the increases."""
-        return sum(each.total for each in self._databases.values())
 
 
 def _who(part: ActivityTally) -> list[Evidence]:

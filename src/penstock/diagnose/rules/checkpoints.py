@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, KIB, MB
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, Increase, change_setting, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
+from penstock.watch.rates import Increase
 from penstock.watch.waits import ActivityTally
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.diagnose.rules.background import IoWaits
-    from penstock.diagnose.values import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.values.names import quote_name
-from penstock.diagnose.rules.case import Case, DatabaseIncrease, number
+from penstock.diagnose.rules.case import Case, number
+from penstock.watch.rates import DatabaseIncrease
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
     from penstock.watch.waits import Moment

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import KIB, MB, format_duration
 from penstock.core.values.device import (
     RDS_METRICS,
@@ -63,7 +63,7 @@ class Interval(NamedTuple):
     waited_s: float
 
 
-@frozen
+@slotted
 class Ceiling:
     """The limit that a device has reached."""
 

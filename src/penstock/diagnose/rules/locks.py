@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
-from penstock.diagnose.rules.case import Case, DatabaseIncrease, number, shorten
+from penstock.diagnose.rules.case import Case, number, shorten
+from penstock.watch.holders import describe_prepared, end_prepared
+from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
     ActivityTally,
     Moment,
@@ -19,7 +21,8 @@ from penstock.watch.waits import (
 )
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.device import CounterRow
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample, SessionSample
 
 # If less than this share of the active time is waits for locks, the waits are normal.
@@ -82,10 +85,15 @@ class LockWaits:
         self._holders: dict[int | None, SessionSample] = {}
         self._outlasts: dict[int | None, bool] = {}
         self._longest_s = 0.0
+        # The prepared transactions by gid, as last read, and the sessions that were seen to wait for one of them.
+        self._prepared: dict[str, CounterRow] = {}
+        self._behind_prepared: set[int] = set()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
         self._deadlocks.see(sample)
+        for row in sample.counters.get("prepared", ()):
+            self._see_prepared(row)
         sessions = {session.pid: session for session in sample.sessions}
         behind: dict[int, int] = {}
         circles: dict[str, float] = {}
@@ -94,6 +102,8 @@ class LockWaits:
             if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
                 continue
             chain = _follow(sessions, moment.session)
+            if chain[-1:] == [_PREPARED]:
+                self._behind_prepared.add(chain[-2] if len(chain) > 1 else moment.session.pid)
             gate = _find_gate(sessions, moment, chain)
             if (circle := _name_circle(sessions, chain)) is not None:
                 self._circling.add(moment)
@@ -109,6 +119,28 @@ class LockWaits:
                 self._see_holder(moment, head, sessions)
         for name, weight_s in circles.items():
             self._circles.add(name, weight_s)
+
+    def _see_prepared(self, row: CounterRow) -> None:
+        """Keep a row of prepared.sql, with the sessions that it blocked at any reading."""
+        gid = str(row.get("gid"))
+        self._prepared[gid] = {**row, "blocks": [*_read_pids(self._prepared.get(gid, {})), *_read_pids(row)]}
+
+    def _find_prepared(self) -> list[CounterRow]:
+        """Return the prepared transactions that sessions waited for; if no reading shows that, all of them."""
+        rows = self._prepared.values()
+        behind = [row for row in rows if any(pid in self._behind_prepared for pid in _read_pids(row))]
+        return behind or list(rows)
+
+    def _describe(self, pid: int | None, session: SessionSample | None) -> str:
+        """Return who holds a lock."""
+        if pid == _PREPARED and self._prepared:
+            return " or ".join(map(describe_prepared, self._find_prepared()))
+        return _describe_holder(pid, session)
+
+    def _end_prepared(self) -> str:
+        return " ".join(map(end_prepared, self._find_prepared())) or (
+            "Find it in pg_prepared_xacts, and end it in its database with ROLLBACK PREPARED, or COMMIT PREPARED."
+        )
 
     def _see_gate(
         self, session: SessionSample, head: int, sessions: Mapping[int, SessionSample], weight_s: float, behind: int
@@ -179,7 +211,9 @@ class LockWaits:
             if (gate.session.query_s or 0.0) > _LEAST_PATIENCE_S
             else ""
         )
-        name, holder = _describe_holder(gate.session.pid, gate.session), _describe_holder(gate.holder_pid, gate.holder)
+        if gate.holder_pid == _PREPARED:
+            cancel += f"What it waits for never ends by itself. {self._end_prepared()} "
+        name, holder = _describe_holder(gate.session.pid, gate.session), self._describe(gate.holder_pid, gate.holder)
         return case.conclude("lock-queue", self._queued, evidence, cancel=cancel, gate=name, holder=holder)
 
     def _conclude_holder(self, case: Case, worst: int | None) -> Diagnosis:
@@ -196,9 +230,15 @@ class LockWaits:
         evidence.append(number("of this, for the holder", 100 * share, "%"))
         if holder is not None and holder.transaction_s is not None:
             evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
-        described = f"{'most' if is_most else 'the largest part'} of it for {_describe_holder(worst, holder)}"
-        release = _release(worst, holder, outlasts=outlasts)
+        described = f"{'most' if is_most else 'the largest part'} of it for {self._describe(worst, holder)}"
+        release = self._end_prepared() if worst == _PREPARED else _release(worst, holder, outlasts=outlasts)
         return case.conclude("lock-wait", self._held, evidence, holder=described, release=release)
+
+
+def _read_pids(row: CounterRow) -> list[int]:
+    """Return the pids that a row of prepared.sql names as blocked."""
+    pids = row.get("blocks")
+    return [pid for pid in pids if isinstance(pid, int)] if isinstance(pids, list | tuple) else []
 
 
 def _follow(sessions: Mapping[int, SessionSample], waiting: SessionSample) -> list[int]:
@@ -209,10 +249,18 @@ def _follow(sessions: Mapping[int, SessionSample], waiting: SessionSample) -> li
     """
     passed: list[int] = []
     session: SessionSample | None = waiting
-    while session is not None and session.blocked_by and session.blocked_by[0] not in passed:
-        passed.append(session.blocked_by[0])
-        session = sessions.get(passed[-1])
+    while session is not None and session.blocked_by and (pid := _choose(sessions, session.blocked_by)) not in passed:
+        passed.append(pid)
+        session = sessions.get(pid)
     return passed
+
+
+def _choose(sessions: Mapping[int, SessionSample], pids: Sequence[int]) -> int:
+    """Return the blocker that lasts longest: a prepared transaction, else the oldest transaction that does not wait."""
+    if _PREPARED in pids:
+        return _PREPARED
+    ages = {pid: sessions[pid].transaction_s or 0.0 for pid in pids if pid in sessions and not sessions[pid].blocked_by}
+    return max(ages, key=lambda pid: ages[pid]) if ages else pids[0]
 
 
 def _name_circle(sessions: Mapping[int, SessionSample], chain: Sequence[int]) -> str | None:
@@ -258,8 +306,6 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
 
     `outlasts` is true if the holder's transaction is older than the waits, so that it probably still runs.
     """
-    if pid == _PREPARED:
-        return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and is_idle_in_transaction(session):
         now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
         return (

@@ -20,7 +20,7 @@ from penstock.watch.waits import (
 )
 
 if TYPE_CHECKING:
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample
 
 _CPU_WAIT = CPU.lower()

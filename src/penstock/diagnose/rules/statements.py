@@ -16,7 +16,7 @@ from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import Sample
 

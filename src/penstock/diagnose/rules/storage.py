@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, DatabaseIncrease, Increase, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_full
+from penstock.watch.rates import DatabaseIncrease, Increase
 from penstock.watch.waits import ActivityTally, Moment
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.background import IoWaits
-    from penstock.diagnose.values import Diagnosis, Evidence
     from penstock.watch.risks import RiskMeter
     from penstock.watch.values import RecordingHeader, Sample
 

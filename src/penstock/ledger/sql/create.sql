@@ -11,7 +11,8 @@
 -- `event` of a load is the number of the last of its events in the order of all loads' events: that it began, truncated a
 -- table, or is complete. `begin_event` is that of its beginning once `event` is another; null in a load that was complete
 -- before version 11. `created` are those of its tables that the load created. `failed_later` is a
--- later load of the role that failed before its first commit and was removed, and `failed_event` its beginning.
+-- later load of the role that was removed, as it failed before its first commit or by a command, and `failed_event` its
+-- beginning.
 --
 -- `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
 -- a part of them is committed.

@@ -5,7 +5,8 @@
 -- Any role that may connect can take any advisory lock. `is_stranger` is true if the backend's login could not write to
 -- the ledger, as penstock does, with the rights of any role that it is a member of. A prepared transaction has no pid.
 SELECT l.pid,
-       a.usename::text AS role,
+       p.gid,
+       COALESCE(a.usename::text, p.owner::text) AS role,
        NOT EXISTS (
            SELECT
              FROM pg_catalog.pg_roles AS r
@@ -18,6 +19,10 @@ SELECT l.pid,
        ) AS is_stranger
   FROM pg_catalog.pg_locks AS l
   LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+  LEFT JOIN (
+           pg_catalog.pg_prepared_xacts AS p
+           JOIN pg_catalog.pg_locks AS own_id ON own_id.transactionid = p.transaction AND own_id.pid IS NULL
+       ) ON l.pid IS NULL AND own_id.virtualtransaction = l.virtualtransaction
  WHERE l.locktype = 'advisory'
    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
    AND l.classid = :'high'::bigint::oid

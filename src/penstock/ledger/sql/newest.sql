@@ -1,4 +1,4 @@
--- newest.sql: this role's newest load, and the load that began after it and failed before its first commit
+-- newest.sql: this role's newest load, and the load that began after it and was removed
 -- returns (load_id, failed_later); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v resumable=true -f newest.sql
 --

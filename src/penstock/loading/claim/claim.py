@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, create_table
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import explain_end, in_transaction
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import PenstockError, TableExistsError, TakenOverError, TargetError
 from penstock.core.host.machine import host_name
@@ -34,8 +34,8 @@ from penstock.loading.claim.facts import (
     check_depth,
     check_importable,
     check_objects,
-    find_facts,
-    find_tables,
+    map_tables,
+    read_targets,
     warn_of_unpublished,
 )
 from penstock.loading.claim.member import JointMember, Member
@@ -59,7 +59,10 @@ _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 class Claimed(NamedTuple):
-    """What is left to load, and the session that holds the load's lock. The caller closes the session."""
+    """A load that this process has claimed, and the session that holds the load's lock.
+
+    The caller closes the session.
+    """
 
     load: ClaimedLoad
     connection: Connection
@@ -72,9 +75,11 @@ def claim_load(
     *,
     on_nothing: Callable[[NothingToDo, Connection], None],
 ) -> Claimed | NothingToDo:
-    """Claim a load for the first time. After a transient error, wait and retry for the time of --retry-for.
+    """Claim a load for the first time: take its lock, and record in the ledger what this process will load.
 
-    `on_nothing` is called if every row is loaded already. Raises PenstockError; then nothing was recorded.
+    Returns the claimed load, or NothingToDo if this process has nothing to load. In the second case, `on_nothing` is
+    called with the result and the session, which is then closed. After a transient error, waits and retries for the
+    time of --retry-for. Raises PenstockError; then nothing was recorded.
     """
     begun: str | None = None
     while True:
@@ -96,10 +101,11 @@ def claim_load(
 def claim_again(
     plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: ClaimedLoad, *, let_go: Callable[[Connection], None]
 ) -> Claimed | FinishedLoad:
-    """Claim a load again after this process has lost its sessions, and find what is missing.
+    """Claim a load again after this process has lost its sessions, and return what is left to load.
 
     The lost sessions may still be committing; the rows that they commit count as loaded. If the load is complete,
-    `let_go` is called with the new session. Raises PenstockError.
+    `let_go` is called with the new session, and the load's totals are returned. After a transient error, waits and
+    retries for the time of --retry-for. Raises PenstockError.
     """
     while True:
         try:
@@ -119,7 +125,7 @@ def claim_again(
 def _claim_left(
     plan: LoadPlan, tools: LoadTools, connection: Connection, before: ClaimedLoad, *, unreadable: Collection[int]
 ) -> ClaimedLoad | FinishedLoad:
-    if (finished := _confirm(tools, connection, before)) is not None:
+    if (finished := _confirm(plan, tools, connection, before)) is not None:
         return finished
     # Only this load may be resumed. If it was removed from the ledger meanwhile, a new load would store its rows twice.
     load_id = before.claim.load_id
@@ -127,24 +133,24 @@ def _claim_left(
         plan, tools, connection, created=before.created, resumes=load_id, begun=load_id, unreadable=unreadable
     )
     # Another process may have completed the load since the first call of `_confirm`.
-    return claimed if isinstance(claimed, ClaimedLoad) else _confirm(tools, connection, before) or _NOTHING
+    return claimed if isinstance(claimed, ClaimedLoad) else _confirm(plan, tools, connection, before) or _NOTHING
 
 
-def _confirm(tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
+def _confirm(plan: LoadPlan, tools: LoadTools, connection: Connection, before: ClaimedLoad) -> FinishedLoad | None:
     """Return the load's totals if it is complete, otherwise None.
 
     If another process has completed it, show a notice.
     """
     finished = confirm(tools.ledger, connection, before.claim)
-    if finished is not None and finished.is_others and not before.member.is_joint:
+    if finished is not None and finished.is_others and not plan.job.rules.join:
         tools.notice(f"load {before.claim.load_id} was completed by another process")
     return finished
 
 
 def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
-    """Return what a load would do with each object, given the present ledger. This changes nothing.
+    """Return what a load would do with each object if it ran now, according to the ledger. Nothing is changed.
 
-    Raises PenstockError if `claim_load` would.
+    Reads the beginning of each new or changed object. Raises PenstockError if `claim_load` would.
     """
     depth = check_depth(plan)
     if not foresee_opening(connection, tools.ledger.schema):
@@ -235,7 +241,9 @@ def _enter_alone(reader: FactsReader) -> Member:
             raise TargetError(
                 "another process is running this load",
                 detail=f"One of its sessions is {holder or 'just ended'}.",
-                hint="Wait for it, or end it with pg_terminate_backend.",
+                hint=explain_end([holder.gid])
+                if holder is not None and holder.gid is not None
+                else "Wait for it, or end it with pg_terminate_backend.",
             )
         looks += 1
         if looks >= _LOOKS_BEFORE_NOTICE and holder is not None and not is_shown:
@@ -298,7 +306,10 @@ def _lead(
 def _claim_objects(
     reader: FactsReader, member: Member, created: Mapping[TableName, CreatedTable], unreadable: Collection[int]
 ) -> ClaimedLoad | NothingToDo:
-    """Read, decide and write. Start again if another load with one of the objects has begun after the reading."""
+    """Read the facts, decide, and write the decisions.
+
+    Start again if another load has claimed one of the objects since the facts were read.
+    """
     plan, tools = reader.plan, reader.tools
     while True:
         facts = reader.read(created)
@@ -329,7 +340,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         # The load has ended since, or its lock now belongs to another load.
         raise _passing(member.waited_for)
     decision = decide_load(facts, replace(plan.job.rules, emptied="skip"), host=host_name())
-    tables = find_facts(plan, {}, connection)
+    tables = read_targets(plan, {}, connection)
     landings = _read_landings(reader, tables, load_id, group_objects(facts, decision))
     number = register(connection, schema, load_id, lock=member.process.lock, client=member.process.client)
     claim = Claim(load_id=load_id, epoch=0, is_resumed=True, member=number)
@@ -349,7 +360,7 @@ def _join(reader: FactsReader, member: Member) -> ClaimedLoad:
         left=decision.left,
         skipped=decision.skipped,
         landings=landings,
-        tables=find_tables(plan, tables, {}, landings),
+        tables=map_tables(plan, tables, {}, landings),
     )
 
 

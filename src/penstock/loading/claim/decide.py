@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LeftOutError, SourceError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-@frozen
+@slotted
 class ObjectDecision:
-    """What is done with one object."""
+    """What a load does with one object: add it to the load, resume it, skip it, or leave it to another load."""
 
     item: LedgerObject
     # "new": the object is added to the load. "resume": it is part of the load already. "skip": it is loaded already.
@@ -45,9 +45,9 @@ class ObjectDecision:
         return self.action in ("new", "resume")
 
 
-@frozen
+@slotted
 class ClaimFacts:
-    """The facts that decide what a load does."""
+    """What decides which objects a load loads: the objects as they are now, and what the ledger knows of them."""
 
     # The load's objects in the order of the job, and the same objects as the ledger records them.
     works: Sequence[PlannedObject]
@@ -62,7 +62,7 @@ class ClaimFacts:
     created: Mapping[TableName, CreatedTable]
 
 
-@frozen
+@slotted
 class LoadDecision:
     """What is done with each object of a load."""
 
@@ -73,7 +73,7 @@ class LoadDecision:
 
     @property
     def skipped(self) -> int:
-        """Return how many objects are loaded already."""
+        """Return the number of objects that are loaded already."""
         return sum(each.action == "skip" for each in self.objects)
 
     @property
@@ -83,7 +83,7 @@ class LoadDecision:
 
     @property
     def new(self) -> list[LedgerObject]:
-        """Return the objects to add to the load."""
+        """Return the objects to add to the load, each with its number in the load."""
         return [replace(each.item, number=each.number) for each in self.objects if each.action == "new"]
 
     @property
@@ -92,7 +92,7 @@ class LoadDecision:
         return tuple(each.item.uri for each in self.objects if each.action == "left")
 
 
-@frozen
+@slotted
 class NothingToDo:
     """The result if this process has nothing to load, and has recorded no load.
 
@@ -138,7 +138,10 @@ def decide_load(facts: ClaimFacts, rules: LoadRules, *, host: str = "") -> LoadD
 
 
 def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[int]]:
-    """Return the numbers of the load's objects by the target's number in the job."""
+    """Return the numbers of the load's objects in the ledger, grouped by the index of their target in the job.
+
+    Objects that are not part of the load are left out.
+    """
     objects: dict[int, list[int]] = {}
     for work, each in zip(facts.works, decision.objects, strict=True):
         if each.is_part:
@@ -147,7 +150,11 @@ def group_objects(facts: ClaimFacts, decision: LoadDecision) -> dict[int, list[i
 
 
 def refuse_unknown(works: Sequence[PlannedObject], items: Sequence[LedgerObject], known: Sequence[KnownObject]) -> None:
-    """Raise the error that the plan has found for a target, if no load has completed one of the target's objects."""
+    """Raise the error that the plan has stored for a target, unless every object of the target is known as loaded.
+
+    `items` are `works` as the ledger records them. An object is loaded if `known` has an entry of a complete load with
+    its URI and its table.
+    """
     complete = {(each.uri, each.target_oid) for each in known if each.state == "complete"}
     for work, item in zip(works, items, strict=True):
         if work.target.refusal is not None and (item.uri, item.target_oid) not in complete:
@@ -167,15 +174,20 @@ def decide_objects(
     updating: frozenset[int] = frozenset(),
     host: str = "",
 ) -> list[ObjectDecision]:
-    """Return a decision for each object of a load.
+    """Return a decision for each object of a load, in the order of `objects`.
 
-    `running` is the id of this load if it has begun, else None, and `next_number` is the number of its next object;
-    `emptied` has the oids of the targets that are empty although loads have stored rows in them. `landed`, `fresh`
-    and `updating` are indexes in `objects`. Records of `landed` objects get into the table only at the load's end.
-    `fresh` objects are loaded regardless of earlier loads. Records of `updating` objects update the rows of another
-    version of the object, so it counts as loaded only if its last load had the same version. With --join, a load that
-    has begun gets no more objects, and on every host each object must be the same as when the load began. Raises
-    TargetError if the user must decide first: an object has changed, its rows are gone, or another load has it.
+    `known` is what the ledger has recorded of these objects. `running` is the id of this load if it has begun, else
+    None, and `next_number` is the number of its next object. `emptied` has the oids of the targets that are empty
+    although loads have stored rows in them. `host` is the name of this host, for messages.
+
+    `landed`, `fresh` and `updating` contain values of `LedgerObject.number`. The records of `landed` objects are stored
+    in the target only at the load's end. `fresh` objects are loaded even if earlier loads have loaded them. The rows of
+    `updating` objects update the rows of an earlier version of the object. Such an object counts as loaded only if the
+    last load of it had the present version.
+
+    With --join, no object is added to a load that has begun, and every host must have the version of each object that
+    the load began with. Raises TargetError if the user must decide first: an object has changed, its rows are gone, or
+    another load that is not complete has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
@@ -249,10 +261,10 @@ def _is_loaded(
 def refuse_changed(
     items: Sequence[LedgerObject], known: Sequence[KnownObject], *, rules: LoadRules, is_updating: bool
 ) -> None:
-    """Raise TargetError if a loaded object has another size now, unless the rules say what to do with it.
+    """Raise TargetError if the size of a loaded object has changed and the job does not say what to do with it.
 
-    The sizes are known before anything is read. An object that still has its size may have its content too, which
-    `decide_objects` finds out when the load begins.
+    This is checked before any object is read. An object of the same size may still have other content: `decide_objects`
+    compares the versions when the load begins.
     """
     if rules.again or rules.changed != "error":
         return
@@ -350,7 +362,7 @@ def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
 
 
 def name_objects(uris: Sequence[str]) -> str:
-    """Return the names of objects as a part of a sentence.
+    """Return the quoted URIs, separated by commas. After the first ten, only the number of the others is given.
 
     >>> name_objects(["a.csv"])
     '"a.csv"'
@@ -363,7 +375,10 @@ def name_objects(uris: Sequence[str]) -> str:
 
 
 def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
-    """Return the error for a host if the load is complete without some of the host's objects."""
+    """Return the error for a host if a load by several hosts is complete without some of this host's objects.
+
+    `uris` are those objects, and `host` is the name of this host.
+    """
     error = LeftOutError(
         f"{name_objects(uris)} {'is' if len(uris) == 1 else 'are'} not loaded: not part of load {load_id}",
         detail=f"Load {load_id} is complete. It has the objects that it began with, and host {host} lists more.",
@@ -374,12 +389,15 @@ def left_out(uris: Sequence[str], load_id: str, *, host: str) -> LeftOutError:
 
 
 def describe_left(uris: Sequence[str], load_id: str) -> str:
-    """Return a sentence about objects that a complete load does not have, for the detail of another error."""
+    """Return a sentence that names the objects which are not part of a load, for the detail of another error."""
     return f"Not part of load {load_id}, and not loaded: {name_objects(uris)}."
 
 
 def not_seen(uris: Sequence[str], load_id: str, *, host: str) -> SourceError:
-    """Return the error for a load by several hosts if no host has the objects that are left."""
+    """Return the error for a load by several hosts if no host has the load's remaining objects among its sources.
+
+    `uris` are those objects, and `host` is the name of this host.
+    """
     return SourceError(
         f"no host has {name_objects(uris)}, which load {load_id} began with",
         detail=f"Host {host} has not found it among its sources, and no other host has loaded it.",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class FactsReader:
-    """Reads the facts of one load. If `resumes` is given, the load must be that one."""
+    """Reads what decides which objects one load loads. If `resumes` is given, the load must be the one with this id."""
 
     def __init__(self, plan: LoadPlan, tools: LoadTools, connection: Connection, *, resumes: str | None) -> None:
         self.plan = plan
@@ -52,7 +52,13 @@ class FactsReader:
         self.lock = digest(self._meaning([0] * len(plan.targets)))
 
     def read(self, created: Mapping[TableName, CreatedTable]) -> ClaimFacts:
-        """Return the facts, given the tables created for the load. Raises PenstockError."""
+        """Return the load's objects as they are now, and what the ledger knows of them.
+
+        `created` are the tables created for the load, by their names in the job. A local file whose version has changed
+        but not its size is read and compared with the checksums in the ledger. Raises the error that the plan has
+        stored for a target unless all its objects are loaded already, and TargetError if the load `resumes` cannot be
+        resumed or is another role's. Raises PenstockError if the ledger, a table or a file cannot be read.
+        """
         works = all_objects(self.plan.targets)
         items = self._items(works, created)
         meaning = self._meaning(target_oids(self.plan, created))
@@ -77,9 +83,9 @@ class FactsReader:
         )
 
     def job_text(self) -> str | None:
-        """Return the job as the ledger records it, with names that stay valid.
+        """Return the job as JSON for the ledger. Names of files in it do not depend on the current directory.
 
-        Returns None if its sources can be read only once.
+        Returns None if a source can be read only once, such as a pipe.
         """
         if not self.plan.is_repeatable:
             return None
@@ -90,7 +96,8 @@ class FactsReader:
     def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
         """Return the URIs of the objects that neither the complete load `load_id` nor an earlier load has loaded.
 
-        Without --join, no object is left to other loads, so the result is empty. Raises ServerError.
+        `created` are the tables created for the load, by their names in the job. Without --join, the result is empty,
+        because no object is left to another load. Raises ServerError.
         """
         if not self.plan.job.rules.join:
             return ()
@@ -162,12 +169,12 @@ class FactsReader:
 
 
 def target_oids(plan: LoadPlan, created: Mapping[TableName, CreatedTable]) -> list[int]:
-    """Return the oid of each target's table, including tables just created."""
+    """Return the oid of each target's table in the order of the job. Tables just created are looked up in `created`."""
     return [target.facts.oid if target.facts is not None else created[target.table].oid for target in plan.targets]
 
 
-def find_facts(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connection: Connection) -> list[TableFacts]:
-    """Return the facts of all targets, including tables just created."""
+def read_targets(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connection: Connection) -> list[TableFacts]:
+    """Return what the catalogue says of each target's table, in the order of the job, including tables just created."""
     facts = []
     for target in plan.targets:
         found = target.facts
@@ -180,13 +187,17 @@ def find_facts(plan: LoadPlan, created: Mapping[TableName, CreatedTable], connec
     return facts
 
 
-def find_tables(
+def map_tables(
     plan: LoadPlan,
     facts: Sequence[TableFacts],
     created: Mapping[TableName, CreatedTable],
     landings: Sequence[TargetLanding],
 ) -> dict[TableName, LoadedTable]:
-    """Return the table that each name in a COPY command means."""
+    """Return the tables that COPY fills, by the names that COPY commands use for them.
+
+    These are the targets, and the tables created for records that are stored in a target later. `facts` are the
+    targets' tables in the order of the job. `created` are the tables created for the load, by their names in the job.
+    """
     made = {table.oid: table.name for table in created.values()}
     tables = {
         made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
@@ -202,10 +213,11 @@ def find_tables(
 
 
 def is_unchanged(load_id: str, work: PlannedObject, tools: LoadTools, connection: Connection) -> bool | None:
-    """Return whether an object has the content that a complete load has recorded under its number.
+    """Return whether an object still has the content that a complete load has recorded of it.
 
-    The object is read and compared with the checksums in the ledger. Returns None if the ledger has none, because the
-    object had no records. Raises PenstockError.
+    `load_id` is that load, and `work.number` is the object's number in it. The object is read and compared with the
+    checksums in the ledger. Returns None if the ledger has no checksums, because the object had no records. Raises
+    PenstockError.
     """
     committed = read_ranges(connection, tools.ledger.schema, load_id, work.number)
     if not any(row.ranges for row in committed):
@@ -216,10 +228,15 @@ def is_unchanged(load_id: str, work: PlannedObject, tools: LoadTools, connection
 def check_objects(
     facts: ClaimFacts, decision: LoadDecision, plan: LoadPlan, tools: LoadTools, *, depth: Depth = "columns"
 ) -> None:
-    """Raise DataError if a new or changed object contradicts its target's dialect, and warn of renamed objects.
+    """Check the beginning of each object that is new or may have changed, and warn of renamed objects.
 
-    Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. Objects of a
-    resumed load are checked too, because the client's route may have begun the load.
+    An object is renamed if it seems to be one that was loaded into the same table under another name. Raises DataError
+    if an object has another dialect than the first object of its table. Raises TargetError or DataError if an object's
+    header does not fit the table. With depth "records", the first records are checked against the table, too. Raises
+    UsageError if an option names a column that no object has.
+
+    Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. All objects of
+    a resumed load are checked for this, because an earlier run may have sent their rows from the client instead.
     """
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
     works = list(compress(facts.works, unseen))
@@ -229,15 +246,15 @@ def check_objects(
 
 
 def check_depth(plan: LoadPlan) -> Depth:
-    """Return how much of each object's first block a plan checks.
+    """Return how much of each object's first block the plan checks: "records" if the load stops at a bad record.
 
-    If the load stops at the first bad record, a bad record in a first block is an error of the plan.
+    Otherwise it is "columns", because bad records are rejected and are no error of the plan.
     """
     return "records" if plan.job.rules.on_error == "stop" else "columns"
 
 
 def check_importable(plan: LoadPlan, works: Sequence[PlannedObject], tools: LoadTools) -> None:
-    """Raise SourceError or DataError if the server is to import objects, and cannot import one of them unchanged."""
+    """If the plan lets the server import objects, raise SourceError or DataError if it cannot import one unchanged."""
     if plan.route.is_import:
         route.check_importable(works, tools.sources)
 
@@ -261,7 +278,11 @@ def _warn_of_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools
 
 
 def warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | None = None) -> None:
-    """Warn of tables that are not replicated although others are, except tables that have been loaded before."""
+    """Warn of target tables that no publication publishes although other tables are published.
+
+    If `ledger` is given, it is a session in which the ledger is read. Tables that loads have filled before are not
+    warned of then.
+    """
     facts = {target.table: target.facts for target in plan.targets if target.facts is not None}
     found = {table: notice for table, each in facts.items() if (notice := unpublished_notice(each)) is not None}
     if found and ledger is not None:

@@ -1,7 +1,8 @@
 """This process as a member of a load: which objects it loads, and what it shares with other members.
 
 A load by one process has one member, which has all objects and needs no queries. A member of a load by several hosts
-has its own session, and claims objects in the ledger. Both classes have the same methods.
+has its own session, and claims objects in the ledger. Both classes have the same methods, and their callers do not ask
+which of them a member is: what else depends on it is asked of the load's rules (`LoadRules.join`).
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ _MOST_OBJECTS = 64
 
 
 class Member:
-    """The only member of a load. It has all objects, and the load's lock shows that the process is alive."""
+    """This process as the only member of a load. It has all objects.
 
-    # Whether other hosts may load objects of this load too.
-    is_joint = False
+    The load's lock shows that the process is alive.
+    """
+
     # Whether this process runs the steps before and after the rows.
     leads = True
     # The load that another process led, and that this process has waited for.
@@ -95,16 +97,17 @@ class Member:
         unseen: Sequence[OtherObject],  # noqa: ARG002
         left: Sequence[str],  # noqa: ARG002
     ) -> None:
-        """Record what was claimed. `objects` are the load's objects by number.
+        """Record what was claimed. `objects` are the load's objects that this host has, by their numbers in the ledger.
 
-        `work` are those that this process must still load; it is empty if members claim objects later. `unseen` are
-        those that this host does not have. `left` are this host's objects that are not in the load.
+        `work` are those that this process must still load; it is empty if members claim objects later. `unseen` are the
+        load's objects that this host does not have. `left` are the URIs of this host's objects that are not part of the
+        load.
         """
         self._work, self.size_bytes = work, total_size(each.source for each in work)
 
     @property
     def work(self) -> Sequence[PlannedObject]:
-        """Return the objects that this process loads, as far as they are known now."""
+        """Return the objects that this process loads in this round, as far as they are known now."""
         return self._work
 
     # ---------------------------------------------------------------- rounds
@@ -113,37 +116,52 @@ class Member:
         """Let other members claim the load's objects. All members together may have `limit` sessions."""
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what that is. A round of loading begins with "load"."""
+        """Wait until this member can do something, and return what it does next (see Turn).
+
+        "load" begins a round: the member loads the objects that it claims until no object is left to claim.
+        """
         self._rounds += 1
         return "load" if self._rounds == 1 else "end"
 
     def end_round(self, *, is_stopped: bool) -> bool:  # noqa: ARG002 (JointMember uses it)
-        """Return whether all that this member has claimed is committed.
+        """Return whether every object that this member has claimed is committed completely.
 
-        `is_stopped` is true if the user has interrupted the round. This class always returns true, because the end of
-        the load checks all objects.
+        `is_stopped` is true if the user has interrupted the round. The only member of a load always returns true,
+        because the end of the load checks all objects.
         """
         return True
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
-        """Return how many sessions this member may open."""
+        """Return the session plan, reduced to the sessions that this member may have."""
         return sessions
 
     def supply(self, feed: BlockFeed) -> None:
-        """Add objects to an open feed before they are needed."""
+        """Add objects to an open feed before they are needed.
+
+        The load's only member adds none, because its feed has all objects from the start.
+        """
 
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """Return the error that decides whether this process claims the load again after `error`."""
+        """Return the error with which an attempt ends.
+
+        It is `error`, or a transient copy of it if this process should join the load again.
+        """
         return error
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
-        """Return what this process has done of a complete load, None if it was alone."""
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:  # noqa: ARG002 (JointMember uses it)
+        """Return what this process has loaded of a complete load, or None if it was the load's only member.
+
+        `at_end` calls a function with a session in which the ledger is read.
+        """
         return None
 
     def leave(self) -> bool:
-        """End this member, so that others can take its objects. Return whether another member is alive."""
+        """End this member, so that others can claim its objects.
+
+        Return whether another live member continues the load.
+        """
         return False
 
     def close(self) -> None:
@@ -151,12 +169,11 @@ class Member:
 
 
 class JointMember(Member):
-    """One of several members. Its own session holds the lock that shows that the process is alive.
+    """This process as one of several members of a load. Its own session holds the lock that shows that it is alive.
 
-    Methods raise PenstockError: TakenOverError if another member has ended this one.
+    Methods raise PenstockError, among them TakenOverError if another member has ended this one.
     """
 
-    is_joint = True
     _claim: Claim
 
     def __init__(
@@ -192,7 +209,7 @@ class JointMember(Member):
         unseen: Sequence[OtherObject],
         left: Sequence[str],
     ) -> None:
-        """Join the load, and show which objects are left to others."""
+        """Record what was claimed, and show notices that name the objects left to other hosts or to another load."""
         self._claim, self._objects = claim, objects
         self._unseen = [each.number for each in unseen]
         if unseen:
@@ -208,14 +225,18 @@ class JointMember(Member):
             return tuple(self._taken)
 
     def open(self, *, limit: int) -> None:
-        """If this member leads, let all members claim the load's objects."""
+        """If this member leads, let all members claim the load's objects. Together they may have `limit` sessions."""
         if self.leads:
             open_claims(self._connection, self._schema, self._claim.load_id, limit=limit)
 
     # ---------------------------------------------------------------- objects
 
     def supply(self, feed: BlockFeed) -> None:
-        """Claim objects before they are needed, and leave other hosts their share of sessions."""
+        """Claim objects for the feed before they are needed. End the feed if no object is left to claim.
+
+        About once a second, also remove the claims of complete objects, and reduce the feed's sessions to this host's
+        share.
+        """
         wanted = feed.wanted_bytes()
         if wanted > 0 and self._may_take(feed.unsent):
             if found := self._take(length_bytes=wanted):
@@ -270,7 +291,10 @@ class JointMember(Member):
         return not unsent or unsent < -(-(seen.free + unsent) // (seen.others + 1))
 
     def end_round(self, *, is_stopped: bool) -> bool:
-        """Remove the claims of complete objects. Raises Interrupted if the user has interrupted the round."""
+        """Remove the claims of complete objects. Return whether no claimed object is left.
+
+        Raises Interrupted if the user has interrupted the round.
+        """
         if is_stopped:
             raise Interrupted("load interrupted")
         return self._finish_complete()
@@ -289,7 +313,7 @@ class JointMember(Member):
     # ---------------------------------------------------------------- other members
 
     def look(self) -> MembersState:
-        """Return the state of the load, after ending members that have died."""
+        """End members that have died, show which, and return the present state of the load and of its members."""
         for client in end_dead(self._connection, self._schema, self._claim):
             self._tools.notice(f"member {client} has ended without finishing: its objects are free")
         seen = look_at_members(self._connection, self._schema, self._claim, unseen=self._unseen)
@@ -311,10 +335,10 @@ class JointMember(Member):
                 self._tools.notice(f"waiting for sessions of member {number}, which has died; to end them: {calls}")
 
     def await_turn(self) -> Turn:
-        """Wait until this member can do something, and return what it does next.
+        """Wait until this member can do something, and return what it does next (see Turn).
 
-        Raises SourceError if no host has the objects that are left. The leading process raises the error last, because
-        this process then undoes the load's steps.
+        Raises SourceError if no host has the remaining objects among its sources. The leading process raises it only
+        when it is the last member, because it then undoes the load's steps.
         """
         is_shown, stuck_s = False, None
         while True:
@@ -345,7 +369,7 @@ class JointMember(Member):
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
-        """Return how many sessions this member may open: its share of the free sessions."""
+        """Return the session plan, reduced to this member's share of the sessions that all members may have."""
         seen = self._seen or self.look()
         if seen.session_limit is None:
             return sessions
@@ -354,9 +378,9 @@ class JointMember(Member):
     # ---------------------------------------------------------------- the end
 
     def outlive(self, error: PenstockError) -> PenstockError:
-        """Return a transient error if other members have ended this one because it seemed dead.
+        """Return a transient copy of `error` if other members have ended this one, otherwise `error`.
 
-        After that error, this process joins the load again.
+        They do so if this member seems dead. After a transient error, this process joins the load again.
         """
         if not isinstance(error, TakenOverError):
             return error
@@ -365,10 +389,11 @@ class JointMember(Member):
         again.is_transient = True
         return again
 
-    def find_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
-        """Return what this process has done in a complete load.
+    def read_share(self, load_id: str, at_end: AtEnd) -> LoadShare | None:
+        """Return how many rows and objects this process has loaded of a complete load.
 
-        If the ledger cannot be read, show a notice and return None.
+        The result also has the number of members that loaded rows. If the ledger cannot be read, show a notice and
+        return None.
         """
 
         def read(connection: Connection) -> LoadShare:
@@ -388,7 +413,11 @@ class JointMember(Member):
             return None
 
     def leave(self) -> bool:
-        """End this member, so that others can take its objects. Return whether another member is alive."""
+        """End this member, so that others can claim its objects.
+
+        Return whether another live member continues the load. If the server cannot be reached, the result is false, and
+        the other members end this one.
+        """
         seen = None
         try:
             with self._tools.connect.connect(label="end") as connection:

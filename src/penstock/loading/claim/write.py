@@ -16,14 +16,14 @@ from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.catalogue.staging import delete_landed
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, SourceError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import OtherObject, find_others, move_end, read_coverage, read_ranges
 from penstock.ledger.locks import find_workers
 from penstock.ledger.targets import drop_landing, drop_ranges, find_landings
 from penstock.ledger.values import Claim, Coverage
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, ObjectDecision, group_objects
-from penstock.loading.claim.facts import FactsReader, find_facts, find_tables
+from penstock.loading.claim.facts import FactsReader, map_tables, read_targets
 from penstock.loading.claim.member import Member
 from penstock.loading.formats import format_of
 from penstock.loading.imports.route import refuse_parts
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.tables import CreatedTable, LoadedTable
 
 
-@frozen
+@slotted
 class ClaimedLoad:
-    """A load that this process has claimed."""
+    """A load that this process has claimed: its objects, what is left to load, and the tables that COPY fills."""
 
     claim: Claim
     member: Member
@@ -64,9 +64,9 @@ class ClaimedLoad:
 
 
 class ClaimWriter:
-    """Writes what was decided about one load, with the session that holds its lock.
+    """Writes the decisions about one load into the ledger, in the session that holds the load's lock.
 
-    `unreadable` are the numbers of the objects that cannot be read to their end. Methods raise PenstockError.
+    `unreadable` are the ledger's numbers of the objects that cannot be read to their end. Methods raise PenstockError.
     """
 
     def __init__(
@@ -87,10 +87,14 @@ class ClaimWriter:
         self._identity = digest(facts.meaning)
 
     def write(self) -> ClaimedLoad | None:
-        """Claim the load. If a load that is not in the facts has one of its objects, return None: then decide again."""
+        """Begin or resume the load in the ledger, create the tables that COPY fills, and return what is left to load.
+
+        Returns None if another load has claimed one of the objects since the facts were read. The caller then reads the
+        facts and decides again.
+        """
         self._restore_replaced()
         self._check_landings()
-        tables = find_facts(self._plan, self._facts.created, self._connection)
+        tables = read_targets(self._plan, self._facts.created, self._connection)
         running = self._facts.found.running
         return self._begin(tables) if running is None else self._resume(running, tables)
 
@@ -148,7 +152,7 @@ class ClaimWriter:
         others = find_others(self._connection, self._ledger.schema, claim.load_id, numbers)
         landings = self._open_landings(claim, tables, others)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
-        if not self._member.is_joint:
+        if not self._plan.job.rules.join:
             self._drop_missing(claim, coverage, others)
         return self._describe(claim, tables, landings, coverage, others)
 
@@ -167,7 +171,7 @@ class ClaimWriter:
             self._connection,
             load_id,
             process=self._member.process,
-            is_joint=self._member.is_joint,
+            is_joint=self._plan.job.rules.join,
             job=self._reader.job_text(),
             is_own_job=self._tools.resumes is None,
         )
@@ -276,7 +280,7 @@ class ClaimWriter:
         connection, schema = self._connection, self._ledger.schema
         committed = read_ranges(connection, schema, claim.load_id, work.number)
         has_records = any(row.ranges for row in committed)
-        if self._member.is_joint:
+        if self._plan.job.rules.join:
             state = format_of(work.target).compare(work, committed, self._tools) if has_records else "same"
             if state == "changed" or (state == "grown" and work.coverage.has_end):
                 raise _changed(work, claim)
@@ -356,7 +360,7 @@ class ClaimWriter:
             rows_committed=sum(each.coverage.rows for each in objects.values()),
             created=facts.created,
             landings=landings,
-            tables=find_tables(plan, tables, facts.created, landings),
+            tables=map_tables(plan, tables, facts.created, landings),
             changed_by=facts.found.changed_by,
             server_holds=facts.found.server_holds,
         )

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MB, format_count, format_duration
 from penstock.core.words import shorten_left, visible
 from penstock.loading.command.meter import (
@@ -40,7 +40,7 @@ _BAR_CELLS = 40
 _FILES_SHOWN = 4
 
 
-@frozen
+@slotted
 class Bar:
     """One bar and the text after it."""
 

@@ -34,7 +34,7 @@ from penstock.cli.output import (
     write_result,
 )
 from penstock.core.errors import DataError, FileLocation, LeftOutError, SourceError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import Access, Housekeeping, Request
 from penstock.core.values.options import OptionError, pick, spell_options
 from penstock.loading.command.progress import showing_progress
@@ -174,7 +174,7 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
     return read_job_file(path, options)
 
 
-@frozen
+@slotted
 class LoadCommand:
     """One run of `penstock load`: runs, plans or checks the load, and prints the result."""
 
@@ -244,12 +244,12 @@ class LoadCommand:
         foreseen = loader.foresee(plan)
         warned = [*shown_warnings(), *foreseen.notices]
         if self.as_json:
-            write_result(plan_object(foreseen) | {"warnings": [notice.as_item() for notice in warned]})
+            write_result(plan_object(foreseen) | {"warnings": warned})
         else:
             write_result(describe_plan(foreseen))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
-        if any(part.is_refusing for part in foreseen.steps.values()) or connect.find_refusal("load") is not None:
+        if any(part.is_refusing for part in foreseen.steps.values()) or connect.explain_unwritable("load") is not None:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:
@@ -294,7 +294,7 @@ class LoadCommand:
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
         """Print a result. With --quiet, print it only if --json is given."""
         if self.as_json:
-            write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
+            write_result(as_object | {"warnings": shown_warnings()}, done=done)
         elif not self.messages.is_quiet:
             write_result(as_text, done=done)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WINDOW_S = 20.0
 
 
-@frozen
+@slotted
 class LoadRates:
     """A load's rates over the last seconds, in bytes per second."""
 
@@ -62,7 +62,7 @@ def is_all_sent(progress: LoadProgress) -> bool:
 
 
 def format_rows(count: int, progress: LoadProgress) -> str:
-    """Return the number of rows, or of staged records, in words."""
+    """Return the number of rows in words. They are called records while they are only staged."""
     return f"{format_count(count)} {'records staged' if progress.is_staged else 'rows'}"
 
 

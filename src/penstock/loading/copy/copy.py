@@ -104,7 +104,7 @@ class OtherTypes(Exception):
 
 
 class Superseded(Exception):
-    """Another process has taken over the load, so this session must not write anything."""
+    """Another process has taken over the load, so this session must not write."""
 
 
 def compose_table(spec: CopySpec) -> sql.Identifier:
@@ -382,7 +382,7 @@ class CopySession:
         self._savepoint = "broken"
 
     def seal(self, statement: sql.Composed | None) -> None:
-        """Run the transaction's last statement and the deferred checks, so that the commit can hardly fail.
+        """Run the transaction's last statement and the deferred checks before the commit, so that this can hardly fail.
 
         Deferred triggers run with the user's search_path.
         """

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap
 from penstock.loading.copy.payload import Encoder, find_kept_type
@@ -37,9 +37,9 @@ KINDS: Final = {
 }
 
 
-@frozen
+@slotted
 class GivingUp:
-    """When to send the rest of an object as text. A block that the encoder declines needs its own COPY command."""
+    """When to send the rest of an object as text, because each block that an encoder declines needs its own COPY."""
 
     declined_in_a_row: int = 3
     # The encoder gives up after `declined_in_a_row` declined blocks, if they follow each other, or if at least one in
@@ -48,7 +48,10 @@ class GivingUp:
 
 
 class EncodedBlocks:
-    """Encodes the blocks of one object until too many of them are declined. `spec` describes the COPY command.
+    """Encodes the blocks of one object in COPY's binary format, or as csv without quotes.
+
+    `spec` describes the COPY command of the encoded blocks. A block for which `encode` returns None must be sent
+    as text. After too many blocks that cannot be encoded, it returns None for all others (see GivingUp).
 
     Sessions share the encoder without a lock. A block may then be counted twice, or not at all. This only changes when
     the encoder gives up.
@@ -75,7 +78,7 @@ class EncodedBlocks:
 
     @property
     def is_expected(self) -> bool:
-        """Return whether the next block probably is encoded."""
+        """Return whether the next block will probably be encoded, and not declined."""
         return self.is_active and not self._awaited
 
     def encode(self, block: Block) -> bytes | None:
@@ -171,7 +174,7 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
             return f"{named}, has no binary encoder"
     obstacles = (
         *_find_common_obstacles(dialect, column_map),
-        ("columns of the files are skipped (--skip)", column_map.keep is not None),
+        ("columns of the files are skipped", column_map.keep is not None),
         ("an empty field behind the last one is dropped", column_map.ends_empty),
         ("there are several null strings (--null)", len(dialect.nulls) != 1),
         ("the null string is not \\N and has a backslash", _has_odd_null(dialect)),
@@ -203,13 +206,11 @@ def _has_odd_null(dialect: Dialect) -> bool:
     return dialect.format == "text" and "\\" in dialect.nulls[0] and dialect.nulls[0] != "\\N"
 
 
-@frozen
+@slotted
 class CellGains:
-    """What a value in the binary format saves, in ns: the server's time minus the encoder's time.
+    """What a value saves if it is sent in the binary format, in ns: the server's time minus the encoder's time.
 
-    A null saves nothing.
-
-    The figures depend on the machine's speed, but their signs hardly do.
+    A null saves nothing. The figures depend on the machine's speed, but their signs hardly do.
     """
 
     # The gain of each kind whose gain does not depend on the width.
@@ -266,7 +267,7 @@ GAINS: Final = {
 }
 
 
-def find_gains(major: int) -> CellGains:
+def gains_of(major: int) -> CellGains:
     """Return the gains on a server of a major version."""
     return GAINS[max(first for first in GAINS if first <= max(major, min(GAINS)))]
 

@@ -15,7 +15,7 @@ from typing import Final
 from penstock import _native
 from penstock.core.catalogue.staging import SENT_COLUMNS
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
@@ -47,7 +47,7 @@ _HEADER: Final = 4
 
 
 def find_kept_type(column: Column | None) -> KeptType:
-    """Return the Rust core's name and limit for a column's type, OTHER if the type changes no value.
+    """Return the Rust core's name for a column's type, with its length or scale; OTHER if it stores values unchanged.
 
     >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
     ('numeric', 2)
@@ -56,22 +56,22 @@ def find_kept_type(column: Column | None) -> KeptType:
         return OTHER
     name, modifier = _NAMES[column.base.oid], column.base.modifier
     if name == "numeric":
-        return name, _NO_SCALE if modifier < 0 else _find_scale(modifier)
+        return name, _NO_SCALE if modifier < 0 else _decode_scale(modifier)
     if name == "varchar":
         return (name, modifier - _HEADER) if modifier >= 0 else OTHER
     return name, modifier
 
 
 def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
-    """Return the Rust core's names and limits for the types of columns, () if none of them changes a value."""
+    """Return what `find_kept_type` returns for each column; () if all types store values unchanged."""
     found = tuple(map(find_kept_type, columns))
     return () if all(each == OTHER for each in found) else found
 
 
-def _find_scale(modifier: int) -> int:
+def _decode_scale(modifier: int) -> int:
     """Return the scale in a numeric's modifier, a signed number of 11 bits (numeric_typmod_scale in numeric.c).
 
-    >>> _find_scale((10 << 16 | 2) + 4), _find_scale((5 << 16 | (-3 & 0x7FF)) + 4)
+    >>> _decode_scale((10 << 16 | 2) + 4), _decode_scale((5 << 16 | (-3 & 0x7FF)) + 4)
     (2, -3)
     """
     return ((modifier - _HEADER & 0x7FF) ^ 1024) - 1024
@@ -80,7 +80,7 @@ def _find_scale(modifier: int) -> int:
 _TEXT_NULL = "\\N"
 
 
-@frozen
+@slotted
 class Encoder:
     """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
 
@@ -120,7 +120,7 @@ class Encoder:
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
-        """Return the values of a block that its columns would change, as column, bits, count, first line, value.
+        """Return the values of a block that a column would store differently: column, bits, count, first line, value.
 
         `payload` is the encoded block. With it, JSON is not read again unless a value changes.
         """
@@ -189,7 +189,7 @@ def python_codec(encoding: str) -> str:
 
 
 def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
-    """Return the encoder for an object with records of this form (see `make_encoder`)."""
+    """Return the encoder of an object whose records have this form. The other arguments are those of `make_encoder`."""
     return make_encoder(
         form.dialect,
         form.column_map,

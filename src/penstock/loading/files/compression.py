@@ -16,7 +16,7 @@ import lz4.frame
 from isal import igzip_lib
 
 from penstock.core.errors import SourceError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import KIB, MIB
 from penstock.core.values.source import Compression
 from penstock.core.zstd import zstd
@@ -64,7 +64,7 @@ class Decompressor(Protocol):
 _SKIPPABLE = bytes(range(0x50, 0x60))
 
 
-@frozen
+@slotted
 class _Codec:
     """A codec: how its decompressor is created, which errors the decompressor raises, and how a member begins.
 

@@ -230,7 +230,7 @@ def recorded_name(source: SourceObject) -> str:
 
 
 def lasting_version(source: SourceObject) -> str | None:
-    """Return an object's version without the parts that change although the content does not.
+    """Return an object's version without the parts that may change although the content does not.
 
     The device number of a local file depends on the host and may change with each mount. The time of change also
     changes if a file is renamed, linked, or given other permissions.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 
 from penstock.core.errors import SourceError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.source import Compression
 
 # Enough bytes for every signature: tar's signature is at offset 257 and has 8 bytes.
@@ -28,7 +28,7 @@ _TAR_NAME_BYTES = 100
 _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 
-@frozen
+@slotted
 class Signature:
     """How the files of a format that is not text begin.
 
@@ -51,7 +51,7 @@ class Signature:
         return self.is_whole_word and following not in _FIELD_ENDS
 
 
-@frozen
+@slotted
 class _Refused(Signature):
     """A format that cannot be loaded."""
 

@@ -18,7 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from penstock.core.errors import SourceError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
@@ -119,7 +119,7 @@ def _connect_http(url: str, options: ClientConfig, retry: RetryConfig) -> Object
         raise SourceError(f'"{shown}" is not a valid URL', hint="Write https://host/path, spaces as %20.") from None
 
 
-@frozen
+@slotted
 class Failure:
     """A failed request: the HTTP status if a server answered, and words that contain no secret."""
 

@@ -126,11 +126,11 @@ class SourceFormat(Protocol):
         """Return whether a sample of text must go on to the end of its first line."""
 
     def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
-        """Return the format's own value for an object of a binary format, given its first bytes."""
+        """Return what the format itself needs of an object of a binary format, given the object's first bytes."""
 
 
 class StoredObject(Protocol):
-    """An opened object that yields its bytes as they are stored."""
+    """An opened object that yields its bytes as they are stored, compressed or not."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the stored bytes in order, once."""

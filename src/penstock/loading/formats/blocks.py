@@ -241,7 +241,7 @@ class _Torn(Exception):
 
 
 class TornReader(BlockReader):
-    """A BlockReader that yields the first line of each torn record as a block with a fault.
+    """A BlockReader that does not end at a torn record: the record's first line is a block of its own, with a fault.
 
     Raises RecordFormError if a line is longer than `longest_line_bytes` and than `max_record_bytes`, or if data follows
     the end-of-data marker.

@@ -37,7 +37,7 @@ _NAMES: Final[dict[ColumnarFormat, str]] = {"parquet": "a Parquet file", "arrow"
 
 
 class Columnar(Format):
-    """Parquet and Arrow files. The sample's `own` is a ColumnarSample."""
+    """Parquet and Arrow files. The attribute `own` of a sample is a ColumnarSample."""
 
     name = "columnar"
     is_binary = True

@@ -55,7 +55,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
                 f'column "{name}" of --columns or --set {fault}', detail=f"It is to be created for {uri}."
             )
     named = zip(header, job.dialect.name_columns(header), strict=True)
-    columns = (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
+    columns = (*(name for field, name in named if not is_skipped(field, name, job, fields=header)), *job.set)
     if len(columns) > MOST_COLUMNS:
         raise TargetError(
             f'cannot create table "{job.into}": {len(columns)} columns are too many',
@@ -68,7 +68,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
 def find_loaded(names: Sequence[str], job: TargetJob) -> dict[str, int]:
     """Return the index of each field that is not skipped, by the name of the column to be created for it."""
     pairs = enumerate(zip(names, job.dialect.name_columns(names), strict=True))
-    return {created: index for index, (name, created) in pairs if not is_skipped(name, created, job)}
+    return {created: index for index, (name, created) in pairs if not is_skipped(name, created, job, fields=names)}
 
 
 def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
@@ -82,7 +82,7 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return how a file's header and its records differ by one field (see Edge), None if they do not.
+    """Return by which field at the edge a file's header and its records differ (see Edge), None if they do not.
 
     If the file has no header, the columns of `table` count as its header.
     """
@@ -103,7 +103,11 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
 
 
 def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
-    """Return a warning about a field that is dropped, or named by penstock."""
+    """Return a warning about the field by which the header and the records differ, None if `edge` is None.
+
+    Either the last field, which is empty, is dropped, or penstock names the column of the first field. `edge` is what
+    `find_edge` returns.
+    """
     if edge is None:
         return None
     if edge == "row names":
@@ -127,7 +131,7 @@ def naming_notice(header: Sequence[str] | None, field_count: int, job: TargetJob
     changed = [
         f'"{field.strip()}" is {name}'
         for field, name in pairs
-        if fold_name(options.spell(field).strip()) != name and not is_skipped(field, name, job)
+        if fold_name(options.spell(field).strip()) != name and not is_skipped(field, name, job, fields=header)
     ]
     if not changed:
         return None
@@ -135,9 +139,14 @@ def naming_notice(header: Sequence[str] | None, field_count: int, job: TargetJob
     return Notice(code="column-names", message=message, uri=uri, hint="Name the columns with --columns.")
 
 
-def is_skipped(field: str, name: str, job: TargetJob) -> bool:
-    """Return whether --skip names a field, or --only does not, by its name in the header or that of its column."""
-    names = {field, field.strip(), name}
+def is_skipped(field: str, name: str, job: TargetJob, *, fields: Sequence[str] = ()) -> bool:
+    """Return whether --skip names a field, or --only does not, by its name in the header or that of its column.
+
+    The name of its column does not count if another one of the `fields` has it.
+    """
+    names = {field, field.strip()}
+    if name not in (each.strip() for each in fields):
+        names.add(name)
     return not names.isdisjoint(job.skip) or (bool(job.only) and names.isdisjoint(job.only))
 
 
@@ -174,7 +183,8 @@ def map_columns(
             notations=_find_notations(columns, job=job, table=table),
         )
     if job.missing == "error":
-        refuse_absent(find_absent((*names, *folder_values), job), names, uri=uri)
+        absent = find_absent((*names, *folder_values), job)
+        refuse_absent(absent, names, uri=uri, is_all=job.sources == (uri,))
     _check_renames(job, table, names=(*names, *folder_values))
     found = _find_columns(names, job, table)
     unknown = [names[index] for index, column in found.items() if column is None]
@@ -335,7 +345,7 @@ def _find_columns(names: Sequence[str], job: TargetJob, table: TableFacts) -> di
     """
     found: dict[int, Column | None] = {}
     for index, (name, created) in enumerate(zip(names, job.dialect.name_columns(names), strict=True)):
-        if is_skipped(name, created, job):
+        if is_skipped(name, created, job, fields=names):
             continue
         column = _find_column(name, job, table)
         if column is None or column in found.values():
@@ -538,7 +548,7 @@ def refuse_absent(
         shown = list_names([f'"{each}"' if "," in each else each for each in names], quote="")
         hint = f"Perhaps you meant {_quote_in_list(near[alike[0]])}." if alike else None
         raise UsageError(
-            f'column "{name}" of {option} is not in {"any file of the load" if is_all else "the file"}',
+            f'column "{name}" of {option} is not in {"the file" if uri else "any file of the load"}',
             detail=f"{uri} has: {shown}." if uri else f"The files have: {shown}.",
             hint=hint if is_all or hint else "If another file of the load has it, use --missing default.",
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from isal import isal_zlib
 
 from penstock.core.errors import DataError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
 from penstock.core.values.source import ObjectSample, Range
 from penstock.core.words import list_names
@@ -68,7 +68,7 @@ class RangeSums:
 
     @property
     def edges(self) -> list[Range]:
-        """Return the ranges whose checksums are not complete."""
+        """Return the committed ranges whose checksums are not complete yet."""
         return [(start, end) for start, end, _ in self._parts]
 
     @property
@@ -157,7 +157,7 @@ class Edges:
             offset = end
 
     def contain(self, start: int, end: int) -> bool:
-        """Return whether a block is committed.
+        """Return whether a block, from `start` to `end`, is committed.
 
         >>> Edges([(10, 20)]).contain(12, 20), Edges([(10, 20)]).contain(20, 30)
         (True, False)
@@ -166,7 +166,7 @@ class Edges:
         return index >= 0 and end <= self._ends[index]
 
     def lie_within(self, start: int, end: int) -> bool:
-        """Return whether a committed range begins or ends inside a block. If so, the object has changed.
+        """Return whether a committed range begins or ends inside a block. Then the object has changed since.
 
         >>> Edges([(10, 20)]).lie_within(12, 20), Edges([(10, 20)]).lie_within(15, 21)
         (False, True)
@@ -181,7 +181,7 @@ Depth = Literal["dialect", "columns", "records"]
 _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 
-@frozen
+@slotted
 class ReadTools:
     """What is needed to open objects."""
 
@@ -220,7 +220,7 @@ Opened: TypeAlias = "tuple[ObjectReader, Iterable[Block], Encoder, RecordForm]"
 
 
 class Format(ABC):
-    """A format of files. Methods raise PenstockError."""
+    """A format of files: what a load needs to know that depends on it. Methods raise PenstockError."""
 
     # The name by which a plan names its format.
     name: str
@@ -257,7 +257,7 @@ class Format(ABC):
         """
 
     def is_cut(self, head: bytes) -> bool:
-        """Return whether a sample that is `head` must go on to the end of its first line."""
+        """Return whether a sample, of which `head` was read, must go on to the end of its first line."""
         return False
 
     def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
@@ -268,7 +268,7 @@ class Format(ABC):
         return None
 
     def title(self, own: object) -> str:
-        """Return the format's name in messages. `own` is the attribute of a sample."""
+        """Return the format's name in messages. `own` is what `read_own` has returned for the object."""
         return self.name
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:  # noqa: B027 (most need no check)
@@ -320,10 +320,12 @@ class Format(ABC):
             here = [name for name in column_map.columns if name not in others]
             first = [name for name in target.column_map.columns if name not in column_map.columns]
             pairs = ((f"{uri} alone fills", here), ("the first file alone fills", first))
+            merged = "With --add-columns, too, one statement stores the records of all files: "
+            how = merged if target.job.add_columns else "Skip columns with --skip, or "
             raise DataError(
                 "the file has different columns from the first one",
                 detail=f"{'; '.join(f'{who} {list_names(names)}' for who, names in pairs if names)}.",
-                hint=f"Skip columns with --skip, or {target.landing.alone}.",
+                hint=f"{how}{target.landing.alone}.",
             )
         return column_map
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
-    """Return the encoder for an object's blocks. The encoder knows the types of the columns that may change values."""
+    """Return the encoder for an object's blocks.
+
+    The encoder has the types of the columns if a type may change a value, as numeric(10,2) does by rounding. The types
+    of a table that the load creates change none.
+    """
     encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
     if work.target.facts is None:
         # The columns of a table that the load creates have types that keep all values, or type text.
@@ -34,7 +38,7 @@ def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
 
 
 def make_row_form(names: Sequence[str], column_map: ColumnMap, work: PlannedObject) -> RecordForm:
-    """Return the form in which rows with these fields are sent."""
+    """Return the dialect and columns in which rows with these fields are sent to the server."""
     escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
     target = work.target
     return RecordForm(

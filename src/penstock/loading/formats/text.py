@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.connect.errors import find_hint
+from penstock.core.connect.errors import hint_for
 from penstock.core.errors import DataError, FileLocation, TargetError
 from penstock.core.units import count_nouns
 from penstock.ledger.rejects import RecordForm
@@ -49,7 +49,7 @@ _WITHOUT_MULE_INTERNAL = 19
 
 
 class Textual(Format):
-    """A format of text, whose dialect says where records end."""
+    """The base class of the formats of text, whose blocks are parts of the file and whose dialect cuts the records."""
 
     unit: LedgerUnit = "bytes"
     sums = RangeSums
@@ -284,7 +284,7 @@ def _refuse_misfit(sample: ObjectSample, dialect: Dialect, column_map: ColumnMap
     raise DataError(
         f"a record has {count_nouns(count, 'field')}, and {field_count} are expected",
         detail=f"{location}.",
-        hint=hint or find_hint("22P04"),
+        hint=hint or hint_for("22P04"),
         location=location,
     )
 

@@ -35,7 +35,7 @@ def plan_route(
     description of the server; without it, the roles of an RDS instance are not checked. If the server cannot import an
     object as it is, --via auto chooses the client's route, and --via server fails later.
     """
-    instance, roles = find_roles(described)
+    instance, roles = roles_of(described)
     facts = RouteFacts(
         rights=read_import_rights(connection),
         region=AwsCredentials().s3_config().get("region"),
@@ -54,7 +54,7 @@ def plan_route(
     return chosen
 
 
-def find_roles(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:
+def roles_of(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:
     """Return the identifier and the roles of an RDS instance or its cluster; None if they are not known."""
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
     # Report no roles if the cluster may not be described, because it may have the role that the instance lacks.

@@ -36,7 +36,7 @@ def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], N
     return found
 
 
-def find_class(found: RdsDescription | None) -> InstanceClass | None:
+def class_of(found: RdsDescription | None) -> InstanceClass | None:
     """Return the class of the described instance, None if it is not known."""
     return None if found is None or found.instance is None else found.instance.instance_class
 

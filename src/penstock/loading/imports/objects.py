@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ImportedObject:
-    """One object of the load with the progress of its import. `bytes_read` counts stored bytes."""
+    """One object that the server imports, and how far it is. `bytes_read` counts stored bytes."""
 
     work: PlannedObject
     rows: int = 0
@@ -128,7 +128,7 @@ class ObjectFeed:
             return sum(each.bytes_read for each in self._objects)
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load. The arguments are values that the feed does not have."""
+        """Return the progress of the load. The arguments are what this queue does not know."""
         now_s = self._clock()
         with self._lock:
             begun = [each for each in self._objects if each.began_s is not None]
@@ -202,7 +202,7 @@ class ObjectSession:
 
     def _import(self, taken: ImportedObject) -> None:
         work, seconds = taken.work, self.totals.seconds
-        spec, place = import_spec(work), find_place(work.source.location, self._region)
+        spec, place = import_spec(work), parse_place(work.source.location, self._region)
         self._guarded(taken, self.session.begin)
         seconds.committing_s += self._watch.lap()
         self._check_version(work, "before")
@@ -280,10 +280,10 @@ def import_spec(work: PlannedObject) -> CopySpec:
     ).spec
 
 
-def find_place(location: str, region: str) -> S3Object:
-    """Return the bucket and key of an s3:// URL.
+def parse_place(location: str, region: str) -> S3Object:
+    """Return the bucket and the key of an s3:// URL, in a region.
 
-    >>> find_place("s3://bucket/a/b.csv", "eu-west-1")
+    >>> parse_place("s3://bucket/a/b.csv", "eu-west-1")
     S3Object(bucket='bucket', key='a/b.csv', region='eu-west-1')
     """
     bucket, _, key = location.removeprefix("s3://").partition("/")

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
-from penstock.core.values.finding import Finding, refusal, refuse
+from penstock.core.values.diagnosis import Diagnosis, refusal, refuse
 from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
 from penstock.core.values.names import quote_name
 from penstock.loading.files.encodings import normalize_encoding
@@ -38,7 +38,7 @@ _FEATURE = "s3Import"
 _TEXT_HEADER_MAJOR = 15
 
 
-@frozen
+@slotted
 class RouteFacts:
     """The facts from which the route is chosen."""
 
@@ -83,7 +83,7 @@ def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFa
     if obstacle is not None:
         return keep_client(f"the server cannot import with {obstacle.what}")
     if lack is not None:
-        return keep_client(lack.text)
+        return keep_client(lack.claim)
     objects = sum(len(target.objects) for target in targets)
     if (near := _why_near(facts.link, objects, sessions)) is not None:
         return keep_client(near)
@@ -181,7 +181,7 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[I
         yield ImportObstacle(f"encoding {dialect.encoding}", "PostgreSQL does not have that encoding.")
 
 
-def find_lack(facts: RouteFacts) -> Finding | None:
+def find_lack(facts: RouteFacts) -> Diagnosis | None:
     """Return what the server or AWS lacks for an import, with the command that corrects it, or None."""
     rights, subject = facts.rights, "import from S3"
     if not rights.exists:
@@ -210,7 +210,7 @@ def find_lack(facts: RouteFacts) -> Finding | None:
     return None if facts.roles is None else _find_role_lack(facts.roles, facts.instance)
 
 
-def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Finding | None:
+def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Diagnosis | None:
     found = [role for role in roles if role.feature == _FEATURE]
     if any(role.status == "ACTIVE" for role in found):
         return None

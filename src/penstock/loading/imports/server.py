@@ -19,7 +19,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, list_identifiers, run_query
 from penstock.core.values.mode import ImportRights, Link
 from penstock.loading.copy.copy import CopySession, compose_table, copy_options
@@ -73,7 +73,7 @@ _PROBE_BYTES = 2 * 1024 * 1024
 _ROUND_TRIPS = 5
 
 
-@frozen
+@slotted
 class ImportRow:
     """The progress of one backend's import."""
 
@@ -107,7 +107,10 @@ def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
 
 
 def measure_link(connection: Connection) -> Link:
-    """Return the shortest of a few round trips, and how fast a text of 2 MiB is sent. Raises ServerError."""
+    """Return the shortest of a few round trips in seconds, and the bytes a second at which a text of 2 MiB is sent.
+
+    Raises ServerError.
+    """
     with translate_errors("measuring the link to the server"):
         round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
         # The text is random, so that no tunnel can compress it.

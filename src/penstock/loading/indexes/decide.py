@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.changes.tables.parts import ForeignKey, IndexPart, PartId, TableParts, group_families
 from penstock.changes.values import IndexOrKey, IndexPlan
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.units import format_bytes
 from penstock.core.values.job import Indexes, TargetJob
@@ -25,9 +25,9 @@ _REJECTING = "keys stay in place with --on-error reject: each row is checked as 
 _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
 
 
-@frozen
+@slotted
 class IndexPlanFacts:
-    """The facts of a load and its table that decide what is dropped."""
+    """What decides which indexes and keys of a table a load drops: the rules, sizes, and whether the table is empty."""
 
     indexes: Indexes
     job: TargetJob
@@ -44,7 +44,7 @@ class IndexPlanFacts:
     tuning: LoadTuning = DEFAULT_TUNING
 
 
-@frozen
+@slotted
 class IndexDecision:
     """The indexes and foreign keys that a load drops of one table."""
 

@@ -16,7 +16,7 @@ from penstock.core.catalogue.staging import POSITION_COLUMNS
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_errors import NameRecord, find_position
@@ -64,9 +64,9 @@ _BELONGS: Final = """
 """
 
 
-@frozen
+@slotted
 class ForeignKeyRow:
-    """The row of foreign_keys_to.sql."""
+    """The row of foreign_keys_to.sql: a foreign key by which deleting rows is refused, or changes other rows."""
 
     name: str
     # pg_constraint.confdeltype.
@@ -95,7 +95,7 @@ class ForeignKeyRow:
 
     @property
     def deed(self) -> str:
-        """Return the action, as SQL writes it."""
+        """Return what ON DELETE does, as SQL writes it, such as SET NULL."""
         return _ACTIONS[self.action]
 
     def relation(self, *, is_referenced: bool) -> sql.Composed:
@@ -115,7 +115,7 @@ class ForeignKeyRow:
         return _AND.join(terms)
 
 
-@frozen
+@slotted
 class _TargetRecords:
     """The staged records of a target. `key` is None if they are only inserted."""
 

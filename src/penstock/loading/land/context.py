@@ -31,7 +31,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import ServerError, SourceError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
@@ -60,9 +60,9 @@ _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
-@frozen
+@slotted
 class LockableRow:
-    """The row of lockable.sql."""
+    """The row of lockable.sql: a table or view, and which locks this role may take on it."""
 
     oid: int
     schema: str
@@ -84,10 +84,11 @@ class LockableRow:
 
 
 class TableLocks:
-    """The locks that one transaction needs: the OID of each table with its mode.
+    """Takes the locks that one transaction needs. `wanted` has the mode of each table's lock, by the table's OID.
 
-    Tables that the role may not lock are locked by the statements that need them. If only one table is to be locked,
-    the first attempt leaves this to the statement too. Methods raise ServerError, TargetError.
+    A table for which the role may not use LOCK TABLE is not locked here, but by the transaction's later statements. If
+    `wanted` has only one table, the first call of `take` also leaves the lock to them. Methods raise ServerError,
+    TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
@@ -174,9 +175,9 @@ def _read_deadlock_timeout(connection: Connection) -> float:
 _log = logging.getLogger(__name__)
 
 
-@frozen
+@slotted
 class ReferencingRow:
-    """The row of truncate_referencing.sql."""
+    """The row of truncate_referencing.sql: a foreign key of another table that refers to the table or a partition."""
 
     name: str
     schema: str
@@ -237,9 +238,9 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
 _Result = TypeVar("_Result")
 
 
-@frozen
+@slotted
 class TargetLanding:
-    """One target that needs more than COPY into its table."""
+    """One target that needs more than COPY into its table, with the table that COPY fills in its place."""
 
     target: TargetPlan
     # The facts of the target's table.
@@ -267,9 +268,9 @@ class TargetLanding:
         return ((self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items()))
 
 
-@frozen
+@slotted
 class LandingContext:
-    """One load, and the session that holds its lock."""
+    """What storing records needs: the load's plan, claim and tools, and the session that holds its lock."""
 
     plan: LoadPlan
     tools: LoadTools
@@ -371,16 +372,17 @@ class LandingMethod:
         """Raise TargetError if a publication would publish the table that `open` creates. Change nothing."""
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
-        """Return the landing with the table that COPY fills. The table is created in the caller's transaction.
+        """Create the table that COPY fills, in the caller's transaction, and return `landing` with its name.
 
-        `suffix` ends the table's name. Raises TargetError or DataError if the statement at the end would fail.
+        This class returns `landing` unchanged: COPY fills the target itself. `suffix` ends the name of a created table.
+        Raises TargetError or DataError if the statement that stores its records at the end would fail.
         """
         return landing
 
     def finish(self) -> None:
-        """Do what can be done before the transaction that ends the load."""
+        """Do what needs not be in the transaction that ends the load, before it."""
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return the locks that `land` takes, by the oids of the tables."""
         return {}
 

@@ -71,7 +71,7 @@ _LATE_KEYS = (
 
 
 class Replacement(LandingMethod):
-    """The way of a target with --mode replace: a new table is filled, and replaces the old one at the load's end."""
+    """How targets with --mode replace are filled: COPY fills a new table, which replaces the old one at the end."""
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:  # noqa: ARG004
@@ -91,7 +91,10 @@ class Replacement(LandingMethod):
         )
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
-        """Return the landing with a table that has the old table's present definition. Raises TargetError."""
+        """Create a table with the old table's present definition, and return `landing` with its name.
+
+        Raises TargetError.
+        """
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
         # Check this after the definition is read. If a load has dropped a part, so that the definition lacks it, the
         # check finds the record of the part. If that load has restored the part since, the check before the swap finds
@@ -145,8 +148,8 @@ class Replacement(LandingMethod):
         for landing in self._landings:
             self._finish_replacement(landing)
 
-    def find_locks(self) -> dict[int, LockMode]:
-        """Return the locks of the tables to be replaced and of those they refer to. Dropping a key locks both."""
+    def list_locks(self) -> dict[int, LockMode]:
+        """Return the locks on the tables to be replaced and on those they refer to. Dropping a key locks both."""
         own = [landing.facts.oid for landing in self._landings]
         oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
@@ -199,7 +202,7 @@ class Replacement(LandingMethod):
 
     def _swap(self) -> list[LandedCounts]:
         """Swap all tables once all their locks are held. If a lock cannot be taken, swap none."""
-        wanted = self.find_locks()
+        wanted = self.list_locks()
         locks = TableLocks(self._connection, wanted)
 
         def swap() -> None:
@@ -394,14 +397,14 @@ def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways:
     """Take all locks of the last transaction first if it truncates a table, because readers wait until it ends."""
     if not any(landing.target.landing.truncates for landing in landed):
         return
-    wanted = {oid: mode for way in ways for oid, mode in way.find_locks().items()}
+    wanted = {oid: mode for way in ways for oid, mode in way.list_locks().items()}
     names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
     locks = TableLocks(context.connection, wanted)
     context.with_locks(locks.take, relations=list(wanted), what=f"lock {names}")
 
 
 def give_up_landings(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
-    """Drop the landing tables of a load. Raises TargetError, ServerError."""
+    """Drop the staging and replacement tables of a load. Raises TargetError, ServerError."""
     for landing in landings:
         if landing.record.oid is not None:
             context.with_locks(

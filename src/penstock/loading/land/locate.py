@@ -39,12 +39,12 @@ def find_records(
     rejected: Sequence[int],
     committed: Sequence[CommittedRange],
 ) -> tuple[RecordForm, Iterator[Reject]]:
-    """Return how the records of an object are read, and a reject for each of `records`, which are in file order.
+    """Return the form of an object's records, and a reject for each of `records`, which are in file order.
 
     `blocks` are the offsets of the records' blocks. `rejected` are the offsets of the object's records that were
-    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges.
-    Raises SourceError. The iterator raises DataError if the object has changed since it was staged. Then rejects that
-    it has already returned may be wrong.
+    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges. Raises
+    SourceError. The iterator raises DataError if the object has changed since it was staged. Then rejects that it has
+    already returned may be wrong.
     """
     sums = format_of(work.target).sums(committed)
     starts = frozenset(blocks)

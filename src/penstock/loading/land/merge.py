@@ -21,7 +21,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import to_penstock_error, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.job import Keep, Transform
 from penstock.core.values.table import TableFacts, TableName
@@ -40,7 +40,7 @@ _INPUTS = ("Outer", "Subquery")
 
 
 def hold_count(table: TableName, stored: int, *, records: int) -> None:
-    """Raise TargetError if a statement has not dealt with all records that were sent for it."""
+    """Raise TargetError if a statement has stored or skipped another number of records than were sent for it."""
     if stored != records:
         raise TargetError(
             f'{stored:,} of {records:,} records were stored in table "{table}"',
@@ -49,7 +49,7 @@ def hold_count(table: TableName, stored: int, *, records: int) -> None:
         )
 
 
-@frozen
+@slotted
 class PlanCounts:
     """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
 
@@ -63,9 +63,9 @@ class PlanCounts:
     stored: int
 
 
-@frozen
+@slotted
 class MergeParts:
-    """The parts of a merge."""
+    """The parts of the statement that merges a staging table into its target, and of its variants."""
 
     staging: TableName
     target: TableFacts
@@ -289,7 +289,7 @@ _EXPLAIN = "EXPLAIN (FORMAT JSON) "
 
 
 class CommandTag(NamedTuple):
-    """The server's command tag of a statement, and the row count in it."""
+    """The server's command tag of a statement, such as INSERT 0 5, and the row count in it."""
 
     text: str
     rows: int

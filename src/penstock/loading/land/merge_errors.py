@@ -12,7 +12,7 @@ from penstock.core.catalogue.staging import BLOCK_COLUMN, OBJECT_COLUMN, POSITIO
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import NOT_NULL_VIOLATION, to_penstock_error, translate_errors
 from penstock.core.errors import DataError, FileLocation, PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
 
@@ -28,7 +28,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
-@frozen
+@slotted
 class RecordPosition:
     """A record's position in the files."""
 
@@ -52,9 +52,10 @@ def is_policy_violation(diagnostic: Diagnostic) -> bool:
 def find_position(
     connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
 ) -> RecordPosition:
-    """Return the position of a record.
+    """Return the position in the files of a record in the staging table.
 
-    The record's number counts the staged records of its block, up to and including this record.
+    The arguments are the record's values in the columns of POSITION_COLUMNS. Only the number of the record in its block
+    is looked up. It counts the block's records in the staging table, from 1. Raises psycopg.Error.
     """
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         table_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))

@@ -15,7 +15,7 @@ from penstock.core.catalogue.staging import SEQUENCE_COLUMN
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, list_identifiers, table_identifier
 from penstock.core.values.options import quote_name
 from penstock.core.values.table import TableFacts
@@ -27,9 +27,9 @@ _COMMA = sql.SQL(", ")
 _STAGED = "penstock_staged"
 
 
-@frozen
+@slotted
 class UniqueIndex:
-    """The row of merge_keys.sql."""
+    """The row of merge_keys.sql: a unique index, and what keeps it from being the key of INSERT ... ON CONFLICT."""
 
     oid: int
     name: str
@@ -43,15 +43,15 @@ class UniqueIndex:
     columns: list[str | None]
 
 
-@frozen
+@slotted
 class PartitionColumn:
-    """The row of partition_columns.sql."""
+    """The row of partition_columns.sql: a column by which a table or one of its partitions is partitioned."""
 
     # The column's name, None if the table is partitioned by an expression.
     name: str | None
 
 
-@frozen
+@slotted
 class KeyColumn:
     """The row of merge_key_columns.sql: a column, and its collation, operator class, < and = in the index."""
 
@@ -67,18 +67,18 @@ class KeyColumn:
     equal: str
 
 
-@frozen
+@slotted
 class ColumnPrivileges:
-    """The row of merge_privileges.sql."""
+    """The row of merge_privileges.sql: what this role may do with one column."""
 
     name: str
     can_select: bool
     can_update: bool
 
 
-@frozen
+@slotted
 class Key:
-    """The unique index that decides conflicts."""
+    """The unique index by which a merge finds the row of a record."""
 
     index: str
     columns: tuple[KeyColumn, ...]

@@ -129,7 +129,7 @@ _numbers = count()
 
 
 class RefusedRecord(NamedTuple):
-    """A record that the merge refused."""
+    """A staged record that the table refused: its object, its position there, and the server's reason."""
 
     # The record's position in the files. In it, `record` counts only the staged records of the block, from 1.
     position: RecordPosition
@@ -186,11 +186,14 @@ class MergeSorter:
 
     @property
     def noted(self) -> int:
-        """Return how many records have been refused so far, not counting those that violate a foreign key."""
+        """Return how many records are refused so far, without those that a later merge may store (foreign keys)."""
         return self._sums["noted"]
 
     def merge(self, *, limit: int | None = None) -> None:
-        """Try to store all records for the first time. Stop if more than `limit` of them are refused for good."""
+        """Store the staged records that the table takes, and note the others with the server's reasons.
+
+        Stop when more than `limit` records are refused that no later merge can store.
+        """
         distinct, order = self._parts.compose_order(is_rejecting=True)
         with translate_errors(self._what):
             made = self._run(

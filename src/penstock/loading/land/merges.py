@@ -26,7 +26,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import TO_OWN_SETTINGS, users_settings
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import table_identifier
 from penstock.core.tuning import DEFAULT_TUNING
 from penstock.ledger.rejects import Correction, Reject, RejectStore
@@ -140,7 +140,7 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
     return found
 
 
-@frozen
+@slotted
 class StagedRecords:
     """The staged records of one target: its number in the job, and the staging table with its columns."""
 

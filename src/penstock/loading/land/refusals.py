@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.core.values.job import DELETE
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from penstock.core.values.table import TableFacts
 
 
-@frozen
+@slotted
 class RuleRow:
-    """The row of firing_rules.sql."""
+    """The row of firing_rules.sql: a rule that rewrites an INSERT, UPDATE or DELETE of this session."""
 
     name: str
     event: TriggerEvent
 
 
-@frozen
+@slotted
 class UnidentifiedRow:
     """The row of unidentified.sql: a table without a replica identity, and what its publications publish."""
 

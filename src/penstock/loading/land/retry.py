@@ -21,7 +21,7 @@ from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
 from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.ledger import commit_durably, taken_over
 from penstock.ledger.locks import try_lock
@@ -111,14 +111,14 @@ def retry_rejects(
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
-    tables = store.find_tables(connection)
+    tables = store.read_targets(connection)
     refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     return _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets).run(edited)
 
 
-@frozen
+@slotted
 class _RetriedTable:
     """A table, and how the rejected records of its objects are sent, by the object's number.
 
@@ -235,7 +235,12 @@ class _Retry:
         self._corrected: set[_Key] = set()
 
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
-        """Send all records, or only those in `edited`. The commit is the last act: its answer is what is reported."""
+        """Send the load's rejected records in one transaction, commit it, and return the outcome.
+
+        If `edited` is given, only its records are sent, with their new bytes. Its keys are an object's number and the
+        record's offset in the object. In either case, the records that violated a foreign key are then sent until no
+        more of them can be stored. Raises PenstockError.
+        """
         with self.committing():
             self._send_all(edited=edited)
             self.send_references()

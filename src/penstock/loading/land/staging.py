@@ -54,11 +54,14 @@ class _MergeConflict(Exception):
 
 
 class Staging(LandingMethod):
-    """The records are staged, and one statement for each target stores them at the load's end."""
+    """How targets are filled whose records are staged first: one statement for each stores them at the load's end."""
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if a staging table cannot have the columns, or if the table lacks what a merge needs."""
+        """Raise TargetError if no staging table can be created, or if the table lacks what the merge needs.
+
+        The role may lack a right on a type of a column, or a column may have a name that staging tables use.
+        """
         check_landing_columns(target.column_map.columns, target.table)
         if target.facts is not None and target.text_columns is None:
             check_types(connection, target.facts, target.column_map.columns)
@@ -80,7 +83,10 @@ class Staging(LandingMethod):
         )
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
-        """Return the landing with its table. Raises TargetError or DataError if its statement would fail."""
+        """Create the staging table, and return `landing` with its name.
+
+        Raises TargetError or DataError if the statement that stores its records would fail.
+        """
         columns = landing.target.column_map.columns
         # The name follows from the load's identity, so that the table can be created on subscribers before the load.
         made = landing.record.table or f"staging_{suffix}"
@@ -120,7 +126,7 @@ class Staging(LandingMethod):
             hint_missing_right(error, staging_hint(self._context.schema))
             raise
 
-    def find_locks(self) -> dict[int, LockMode]:
+    def list_locks(self) -> dict[int, LockMode]:
         """Return the locks of the tables, of those they refer to, and of the staging tables."""
         wanted: dict[int, LockMode] = {oid: "ROW SHARE" for each in self._landings for oid in each.facts.references}
         for each in self._landings:
@@ -130,7 +136,12 @@ class Staging(LandingMethod):
         return wanted
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:
-        """Store the staged rows in their tables, in the transaction that ends the load."""
+        """Merge the staged records into their tables, in the transaction that ends the load.
+
+        Return the counts of each target: the rows that were inserted, updated and deleted, and the records that were
+        skipped. `note_statement` is called after each statement. Raises DataError if a table refuses a record and the
+        load does not reject it, TargetError if a table was changed since the load began, ServerError.
+        """
         for landing in self._landings:
             self._lock(landing)
         truncate_due(self._context, [each for each in self._landings if each.target.landing.truncates])

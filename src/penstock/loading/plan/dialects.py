@@ -17,6 +17,7 @@ from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import find_absent, refuse_absent
 from penstock.loading.formats.format import ReadTools
 from penstock.loading.formats.probe.columnar import read_folder_values
+from penstock.loading.plan.strays import naming_strays
 from penstock.loading.values.plan import name_fields, table_after_creation
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def refuse_other_dialects(
     for index, of_target in groupby(works, key=lambda work: work.target_index):
         here = list(of_target)
         seen = [work for work in here if not _is_unseen(work)]
-        names = _look_at(seen, sources, warnings, depth=depth) if seen else {}
+        with naming_strays([work.source for work in here]):
+            names = _look_at(seen, sources, warnings, depth=depth) if seen else {}
         if index < len(targets):
             absent[index] = _find_absent(targets[index], here, names, sources)
     _refuse_absent(absent, targets, sources)

@@ -12,10 +12,10 @@ from penstock.core.catalogue.catalog import check_loadable, find_foreign_partiti
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.checks import check_server
 from penstock.core.errors import SourceError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import UnreadableObject, describe_error
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.finding import refuse
 from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_up
 from penstock.loading.formats import find_format
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 _INSUFFICIENT_PRIVILEGE = "42501"
 
 
-@frozen
+@slotted
 class Inputs:
-    """What was gathered for a plan."""
+    """What was gathered for a plan: the server, and of each target the objects, a sample and the table."""
 
     server: ServerFacts
     # The job without targets that have no objects, without tables to create whose files are all empty, and without
@@ -221,8 +221,8 @@ def _find_unknown(
     )
 
 
-def find_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
-    """Return the tables that exist, by oid, and the objects to be loaded into them. Pipes are not included."""
+def collect_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
+    """Return the tables of inputs that exist, by OID, and the objects to be loaded into them, without pipes."""
     found = [(each, each.facts) for each in inputs if each.facts is not None]
     items = [
         ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)

@@ -55,7 +55,7 @@ def describe_meaning(
 
 
 def digest(meaning: str) -> str:
-    """Return a load's identity: the SHA-256 of its meaning, in hexadecimal."""
+    """Return the identity of a load: the SHA-256 of its meaning, in hexadecimal. Loads with equal ones are the same."""
     return hashlib.sha256(meaning.encode()).hexdigest()
 
 

@@ -28,9 +28,9 @@ from penstock.loading.values.types import (
     TYPE_OIDS,
     ColumnChange,
     ColumnFindings,
-    find_notations,
     identify_type,
     is_zero_date,
+    list_notations,
     wider_types,
 )
 
@@ -121,7 +121,7 @@ def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[Sour
 
 
 def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
-    """Return how the records get into the table.
+    """Return how the records of a target become rows: by COPY into the table, by a staging table, or by a new table.
 
     COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. An atomic
     load that truncates needs one too, because its TRUNCATE would block readers during the whole load.
@@ -249,7 +249,7 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
     """
     name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
     fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | NOTATED)
-    if name == "text" or column.type_modifier != -1 or any(order in find_notations(fits) for order in ORDERS):
+    if name == "text" or column.type_modifier != -1 or any(order in list_notations(fits) for order in ORDERS):
         return None
     chosen = next((each for each in wider_types(name) if fits & KEPT.get(each, 0)), "text")
     return ColumnChange(column=column.name, number=column.number, type_name=chosen, was=name)

@@ -23,7 +23,7 @@ from penstock.loading.values.work import all_objects
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
-    """Return warnings about a table that loses its rows in a crash."""
+    """Return the warnings that a table would lose the rows in a crash, because it or a partition is unlogged."""
     notices = []
     if table.is_unlogged:
         notices.append(
@@ -62,7 +62,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
     """Return warnings about an untested version, and about wal_level minimal, with which nothing is replicated."""
     notices = []
     if (finding := warn_of_version(server)) is not None:
-        notices.append(Notice(code="untested-version", message=finding.text, hint=finding.remedy))
+        notices.append(Notice(code="untested-version", message=finding.claim, hint=finding.remedy))
     if server.wal_level == "minimal":
         notices.append(
             Notice(
@@ -116,14 +116,17 @@ def decide_vacuum(
     emptied: Collection[int] = (),
     tuning: LoadTuning = DEFAULT_TUNING,
 ) -> VacuumPlan:
-    """Return what to vacuum and to analyze after a load.
+    """Return the VACUUM and ANALYZE commands to run after a load, and which tables the role may not vacuum.
 
-    `relations` are the tables `filled` (oids) and their partitions. `before` has the same tables by oid, as they were
-    when the load began, as far as this is known. Partitions that the load did not change are skipped. `stored_bytes` is
-    the number of bytes that the load has copied: a table that is more than ten times larger is only analyzed. The
-    tables in `analyzed` (oids) were just analyzed, and are only vacuumed. The load has created, truncated or replaced
-    the tables in `emptied` (oids). These tables, and tables that had no pages before, are frozen, because the load
-    alone has filled them.
+    `filled` has the OIDs of the loaded tables. `relations` are these tables and their partitions, ordered by root_oid.
+    `before` has the same relations by OID, as they were when the load began, as far as this is known. Partitions that
+    the load did not change are skipped. `stored_bytes` is how much the load has copied. A table is only analyzed if it
+    is larger than ten times `stored_bytes` and larger than long_vacuum_bytes of `tuning`. `major` is the server's
+    version.
+
+    `analyzed` has the OIDs of tables that were just analyzed: they are only vacuumed. `emptied` has the OIDs of tables
+    that the load has created, truncated or replaced. VACUUM freezes these tables, and tables that had no pages before,
+    because the load alone has filled them.
     """
     steps: list[VacuumStep] = []
     forbidden: list[Relation] = []

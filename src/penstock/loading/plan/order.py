@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.notice import Notice
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import refuse_shared_tables
@@ -30,7 +30,7 @@ def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[Ta
     return [target.staged() for target in targets]
 
 
-@frozen
+@slotted
 class TargetOrder:
     """In which order, and in how many transactions, the rows of a load are stored."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import PlanPart
 from penstock.settings.decide import describe_decision
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingsDecision
 
 
-@frozen
+@slotted
 class LoadSettings(PlanPart):
     """What a load does with the server's settings. `choice` is auto or a profile's name.
 

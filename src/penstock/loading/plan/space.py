@@ -9,8 +9,8 @@ from pathlib import Path
 from penstock.core.catalogue.catalog import DiskForecast, SpaceNeed, TableStorage, read_table_storage
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk, measure_files
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.notice import Notice
@@ -24,6 +24,9 @@ from penstock.loading.values.work import PlannedObject
 _TABLE_FACTOR = 1.6
 _INDEX_FACTOR = 0.5
 _STAGING_FACTOR = 3.0
+
+# Enough lines for the lengths of columns.
+_SHARE_LINES = 100
 
 
 def estimate_needs(
@@ -72,7 +75,18 @@ def _estimate_targets(
         size_bytes = text_bytes(group)
         factor = _TABLE_FACTOR + _INDEX_FACTOR * storage.index_count
         factor += _STAGING_FACTOR if target.is_staged else 0
-        yield target, storage, None if size_bytes is None else round(size_bytes * factor)
+        yield target, storage, None if size_bytes is None else round(size_bytes * factor * _share_of_loaded(target))
+
+
+def _share_of_loaded(target: TargetPlan) -> float:
+    """Return the share of the text that is in loaded columns, by lines of the sample. Quotes are not looked at."""
+    keep = target.column_map.keep
+    if keep is None or not format_of(target).is_delimited:
+        return 1.0
+    delimiter = target.dialect.delimiter.encode()
+    lines = [line.split(delimiter) for line in target.sample.head.splitlines()[:_SHARE_LINES]]
+    loaded = sum(len(fields[index]) + 1 for fields in lines for index in keep if index < len(fields))
+    return loaded / sum(len(field) + 1 for fields in lines for field in fields) if loaded else 1.0
 
 
 def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
@@ -95,7 +109,7 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
     ]
 
 
-@frozen
+@slotted
 class DiskSpace(PlanPart):
     """What the load needs on each disk of the server. With `is_ignored`, it begins even if a disk may become full."""
 
@@ -145,7 +159,7 @@ def text_bytes(works: Sequence[PlannedObject]) -> float | None:
     return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
 
 
-@frozen
+@slotted
 class SpaceGuard:
     """Checks disk space. The server must run on this machine."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
-from penstock.core.values.finding import refuse
+from penstock.core.slotted import slotted
+from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import LoadRules, TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.server import ServerFacts
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.loading.formats.probe.probing import ProbeResult
 
 
-@frozen
+@slotted
 class TargetInput:
     """What was gathered for one target.
 

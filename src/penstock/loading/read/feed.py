@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
@@ -57,7 +57,7 @@ _READER_PATIENCE_S = 1.0
 
 
 class Abandoned(Exception):
-    """The load has failed in another thread. A thread that gets this exception stops."""
+    """The load has failed in another thread, so this thread stops."""
 
 
 class _Stopped(Exception):
@@ -68,9 +68,9 @@ class NothingReady(Exception):
     """No block was ready within `patience_s`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
-    """The encoder and the record form of an open object.
+    """What an open object is read with: the encoder and the form of its records.
 
     `encoded` encodes its blocks before they are sent, None if all of them are sent as text.
     """
@@ -82,7 +82,10 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class OpenObject:
-    """One object of the load, and its progress. `encoder` and `form` can be read once the object has a block."""
+    """One object that a reader thread reads, and its progress.
+
+    `encoder` and `form` can be read once the object has a block.
+    """
 
     work: PlannedObject
     reading: Reading | None = None
@@ -156,7 +159,7 @@ OpenBlocks: TypeAlias = "Callable[[PlannedObject], Opened]"
 OpenEncoded = Callable[[PlannedObject, Encoder, RecordForm], EncodedBlocks | None]
 
 
-@frozen
+@slotted
 class FeedPlan:
     """How a feed reads its objects and shares their blocks."""
 
@@ -306,7 +309,7 @@ class BlockFeed:
             self._retire(opened)
 
     def note_suppressed(self, opened: OpenObject, rows: int) -> None:
-        """Subtract rows that were sent but not stored, because a trigger suppressed them or they were rejected."""
+        """Subtract rows that were sent and not stored: a trigger suppressed them, or they were rejected."""
         with self._changed:
             opened.rows -= rows
             self.rows -= rows
@@ -355,7 +358,7 @@ class BlockFeed:
             thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load. The arguments are values that the feed does not have."""
+        """Return the progress of the load. The arguments are what the feed does not know."""
         with self._changed:
             return LoadProgress(
                 rows=self.rows,

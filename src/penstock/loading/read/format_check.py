@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_count
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.notice import Notice, WarningCode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _KINDS: Final = 7
 
 
-@frozen
+@slotted
 class _Kind:
     """One kind of contradiction, and its warning."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from penstock.core.connect.errors import find_hint
+from penstock.core.connect.errors import hint_for
 from penstock.core.errors import FileLocation, PenstockError, SourceError
 from penstock.core.host.process import Interrupts, holding_interrupts
 from penstock.core.values.table import TableName
@@ -213,5 +213,5 @@ def _problem(opened: OpenObject, reject: Reject, line: int) -> BadRecord:
         column=reason.column,
         message=reason.message,
         sqlstate=reason.sqlstate,
-        hint=find_hint(reason.sqlstate),
+        hint=hint_for(reason.sqlstate),
     )

@@ -14,7 +14,7 @@ from penstock.core.connect.errors import (
     NOT_DATA,
     ServerReport,
     choose_class,
-    find_hint,
+    hint_for,
     hint_right,
     is_passing,
 )
@@ -33,7 +33,7 @@ from penstock.loading.plan.modes import (
     suggest_change,
 )
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, find_notations, is_zero_date
+from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, is_zero_date, list_notations
 
 if TYPE_CHECKING:
     from penstock.loading.copy.copy import CopyFailed
@@ -122,7 +122,7 @@ def explain_failure(
         or report.hint
         or own
         or hint_right(report)
-        or find_hint(code or ("08006" if failure.is_disconnect else None)),
+        or hint_for(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
         location=replace(where, column=context.column) if isinstance(where, FileLocation) and not is_ended else None,
@@ -178,7 +178,7 @@ def _solve_word(column: str, word: str, target: TargetPlan) -> _Hint:
 def _explain_notation(name: str, value: str, target: TargetPlan) -> _Hint | None:
     """Return the hint for a number or a date in another notation, None for other values and columns."""
     column = table_after_creation(target).column(name)
-    notations = find_notations(_native.recognize(value.encode(), NOTATED)[0])
+    notations = list_notations(_native.recognize(value.encode(), NOTATED)[0])
     if column is None or not notations or not format_of(target).is_delimited:
         return None
     is_fit = column.base.oid in (DATE_OIDS if notations[0] in ORDERS else NUMBER_OIDS)

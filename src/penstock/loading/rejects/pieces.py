@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Origin:
-    """The object that the records of a piece come from, and how they are read and encoded."""
+    """The object that records come from, with what is needed to cut and encode them again."""
 
     number: int
     uri: str
@@ -70,7 +70,7 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
-    """Whole records of one object. Pieces that are cut from one piece share its bytes and its index."""
+    """Consecutive whole records of one object, as bytes. Pieces that are cut from one share its bytes and index."""
 
     origin: Origin
     block: Block
@@ -125,7 +125,7 @@ class Piece:
             raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
 
     def record_at(self, offset: int) -> int:
-        """Return the index of the record that contains the byte at `offset`, counted from the piece's first byte."""
+        """Return the number, from 0, of the record that contains the byte at `offset`, both within the piece."""
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
@@ -317,7 +317,7 @@ def find_line_end(raw: bytes) -> LineEnd | None:
 
 
 def form_to_json(form: RecordForm) -> str:
-    """Return a form as JSON that `form_from_json` reads."""
+    """Return how an object's records are read and sent (RecordForm) as JSON, which `form_from_json` reads."""
     fields = asdict(form)
     # The header has bytes of any encoding, so write it as hexadecimal digits, which every database can store.
     del fields["header"]
@@ -326,9 +326,9 @@ def form_to_json(form: RecordForm) -> str:
 
 
 def form_from_json(text: str) -> RecordForm:
-    """Return the form that `form_to_json` wrote.
+    """Return the RecordForm that `form_to_json` wrote.
 
-    Raises TargetError if another version of penstock wrote the form and this version does not know all of its parts.
+    Raises TargetError if another version of penstock wrote it and this version does not know all of its parts.
     """
     fields = json.loads(text)
     with reading_record("how rejected records are read"):

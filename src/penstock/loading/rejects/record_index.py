@@ -63,9 +63,10 @@ def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
 
 
 def knowing(line_end: LineEnd, make_cutter: MakeCutter) -> MakeCutter:
-    """Return a function that makes cutters in the state after a line end, as in the middle of an object.
+    """Return a function that makes the same cutters as `make_cutter`, but for data after an object's first record.
 
-    Before the first line end, lines inside a record are counted differently (copyfromparse.c, CopyReadLineText).
+    These cutters know from the start that lines end with `line_end`. A new cutter counts the lines inside the first
+    record differently, as the server does until it has seen a line end (copyfromparse.c, CopyReadLineText).
     """
 
     def make() -> _native.RecordCutter:

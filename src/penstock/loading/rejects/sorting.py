@@ -22,7 +22,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import NOT_DATA, hint_missing_right, translate_errors
 from penstock.core.connect.search_path import SETTINGS
 from penstock.core.errors import TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
@@ -237,28 +237,28 @@ _NOTHING: Final = sql.SQL("")
 _COMMA: Final = sql.SQL(", ")
 
 
-@frozen
+@slotted
 class SortingTarget:
-    """The row of sorting_target.sql."""
+    """The row of sorting_target.sql: whether INSERT stores rows in a relation as COPY does, one after another."""
 
     oid: int
     is_plain: bool
 
 
-@frozen
+@slotted
 class SortingColumn:
-    """The row of sorting_columns.sql."""
+    """The row of sorting_columns.sql: a column, and how to convert text to its values as COPY does."""
 
     name: str
     type_name: str
     reading: Literal["text", "cast", "record"]
 
 
-@frozen
+@slotted
 class SortedRows:
-    """How many rows of a stage were stored, and which were refused: the number of each, from 1, with the reason.
+    """How many rows of the temporary table were stored, and the numbers of those that were refused, with the reasons.
 
-    Triggers may have skipped other rows.
+    A number counts from 1. Triggers may have skipped the other rows.
     """
 
     stored: int

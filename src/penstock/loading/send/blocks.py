@@ -35,16 +35,16 @@ class BlockUnit:
         self._fence = tools.ledger.fence(sending.claimed.claim)
         self._reject_limit = self._make_limit(sending.first)
         self._member = member = sending.claimed.member
-        sessions = sending.given.sessions.initial
+        sessions, is_joint = sending.given.sessions.initial, plan.job.rules.join
         self.feed = BlockFeed(
             member.work,
             lambda item: open_blocks(item, tools, format_check=sending.format_check),
             FeedPlan(
-                reader_limit=reader_limit(None if member.is_joint else len(member.work), sessions=sessions),
+                reader_limit=reader_limit(None if is_joint else len(member.work), sessions=sessions),
                 sessions=sessions,
                 is_in_job_order=plan.is_in_job_order,
                 is_by_table=plan.batch.is_one_table,
-                is_open=member.is_joint,
+                is_open=is_joint,
                 least_claim_bytes=plan.tuning.least_claim_bytes,
             ),
             on_object_failed=self._leave_out if plan.job.rules.skips_unreadable else None,
@@ -75,7 +75,7 @@ class BlockUnit:
             # Do not seal batches if several hosts load: their sessions could then wait for each other unnoticed. Do not
             # seal a batch that is a whole table either, because other sessions wait for the table until the batch is
             # committed.
-            seals=not self._member.is_joint and not self._plan.batch.is_one_table,
+            seals=not self._plan.job.rules.join and not self._plan.batch.is_one_table,
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)

@@ -196,9 +196,9 @@ class Batch:
         return bool(self._shares)
 
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
-        """Add a block. If a block has no records, its object has none.
+        """Add a block of an object. `header` is the object's header record, None without one.
 
-        `header` is the object's header record.
+        Only the block of an object without records has none.
         """
         share = self._shares.get(object_number)
         if share is None:
@@ -232,7 +232,7 @@ class Batch:
         return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
 
     def committed_ranges(self) -> list[CommittedRange]:
-        """Return the batch's rows for the ledger's table ranges."""
+        """Return what the ledger's table "ranges" is to record of the batch: one row for each object."""
         return [
             CommittedRange(
                 object_number=number,

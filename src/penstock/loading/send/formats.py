@@ -14,10 +14,10 @@ from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.loading.copy.encoded import (
     EncodedBlocks,
-    find_gains,
     find_obstacle,
     find_plain_obstacle,
     gain_per_row,
+    gains_of,
     make_binary,
     make_native,
     make_plain,
@@ -41,7 +41,10 @@ _FAST_SCAN_MAJOR: Final = 19
 
 
 def choose_formats(targets: Sequence[TargetPlan], facts: RowFacts) -> list[TargetPlan]:
-    """Return the targets with the format of their rows. Raises UsageError, TargetError for --copy-format."""
+    """Return the targets with the format of COPY in which their rows are sent.
+
+    Raises UsageError or TargetError if --copy-format names a format that cannot be used.
+    """
     size_bytes = stored_size(targets)
     return [replace(target, copy=_choose(target, facts, size_bytes=size_bytes)) for target in targets]
 
@@ -130,7 +133,7 @@ def _weigh(target: TargetPlan, columns: Sequence[Column], *, major: int) -> Copy
         name = "" if index is None else f', column "{target.column_map.columns[index]}"'
         place = f"line {records[min(number, len(records) - 1)].line}{name}" if index is not None else "the sample"
         return CopyChoice(reason=f"{place} of the first file is not in a form that is encoded ({rule})")
-    gains = find_gains(major)
+    gains = gains_of(major)
     gain = gain_per_row([column.type_oid for column in columns], widths, records=count, gains=gains)
     if gain <= 0:
         return CopyChoice(reason="the binary format would not save time by the cost model")

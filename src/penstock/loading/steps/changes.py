@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_duration
 from penstock.core.values.accounts import Rows
 from penstock.loading.steps.changes_plan import ChangesPlan, describe_changes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
 
 
-@frozen
+@slotted
 class RebuiltIndexes:
     """The indexes and keys that were dropped and rebuilt, each with its own time. Together they took `seconds`.
 

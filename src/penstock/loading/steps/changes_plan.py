@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.changes.values import IndexOrKey, IndexPlan, name_with_attached
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_count
 from penstock.core.values.accounts import PlanPart, Rows
 from penstock.core.values.job import LoadRules
@@ -15,7 +15,7 @@ from penstock.loading.values.plan import LoadPlan, TargetPlan
 _FEW = 3
 
 
-@frozen
+@slotted
 class TableChangesPlan:
     """What is done with the triggers, autovacuum, indexes and keys of a table."""
 
@@ -25,7 +25,7 @@ class TableChangesPlan:
     indexes: IndexPlan
 
 
-@frozen
+@slotted
 class ChangesPlan(PlanPart):
     """What is done with each table."""
 

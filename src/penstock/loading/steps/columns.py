@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import Rows
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.catalogue.catalog import DiskForecast
 
 
-@frozen
+@slotted
 class ChangedTable:
     """A table, and the columns that the load adds to it or widens."""
 
@@ -32,7 +32,7 @@ class ChangedTable:
     changes: tuple[ColumnChange, ...]
 
 
-@frozen
+@slotted
 class ColumnChanges:
     """The tables whose columns the load changes before its first row."""
 
@@ -85,7 +85,11 @@ class RowCounts(Step):
             load.tally.set_file_rows({number: found.rows for number, found in coverage.items()})
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Count rejected records."""
+        """Return the outcome with the number of records that the load has rejected, according to the ledger.
+
+        The number is None, with a warning, if the ledger could not be read. The outcome is returned unchanged if no
+        record can have been rejected: without --on-error reject, unless the load was resumed.
+        """
         if load.plan.job.rules.on_error != "reject" and not load.claimed.claim.is_resumed:
             return outcome
         store = RejectStore(load.tools.ledger.schema, load.load_id)

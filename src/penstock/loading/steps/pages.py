@@ -9,7 +9,7 @@ from datetime import datetime
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 from penstock.core.units import format_bytes
 from penstock.ledger.targets import find_filled
@@ -20,7 +20,7 @@ from penstock.loading.values.outcome import LoadOutcome
 _SINCE_MAJOR = 16
 
 
-@frozen
+@slotted
 class ServerPages:
     """The row of server_pages.sql: what all processes of the server have read and written so far."""
 
@@ -35,7 +35,7 @@ class ServerPages:
     reset_at: datetime | None
 
 
-@frozen
+@slotted
 class WrittenPages:
     """What the server read and wrote from the load's beginning to the end of its VACUUM, other sessions included."""
 

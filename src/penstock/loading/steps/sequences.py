@@ -11,7 +11,7 @@ from psycopg import sql
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, table_identifier
 from penstock.core.values.table import Column, TableFacts
 from penstock.loading.claim.decide import NothingToDo
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 
-@frozen
+@slotted
 class SequenceRow:
-    """The row of sequence.sql."""
+    """The row of sequence.sql: the definition and the last value of a sequence, as far as this role may see them."""
 
     oid: int
     increment: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.changes.records import delete_holds, read_holds
 from penstock.changes.values import SERVER
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import Rows
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.outcome import LoadOutcome
 
 
-@frozen
+@slotted
 class ChangedSettings:
     """The server's settings that were changed during the load."""
 

@@ -26,9 +26,9 @@ _Result = TypeVar("_Result")
 When = Literal["sent", "stored"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlanFacts:
-    """The arguments of `Step.plan`: the plan, what earlier steps will do, and a session to read further facts."""
+    """What `Step.plan` is given: the plan, what earlier steps will do, and a session to read further facts."""
 
     plan: LoadPlan
     tools: LoadTools

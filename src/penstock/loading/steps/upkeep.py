@@ -16,7 +16,7 @@ from penstock.core.catalogue.locking import describe_blocker, find_blockers
 from penstock.core.connect.connection import Connection, is_usable
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.units import format_count, format_duration
 from penstock.core.values.accounts import PlanPart, Rows
@@ -91,7 +91,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"
 
 
-@frozen
+@slotted
 class UpkeepDone:
     """The tables that were vacuumed and analyzed, and the seconds of VACUUM and of the checkpoint (0 if none)."""
 
@@ -118,7 +118,7 @@ class UpkeepDone:
         return lines
 
 
-@frozen
+@slotted
 class UpkeepPlan(PlanPart):
     """Whether a VACUUM and a CHECKPOINT follow the load, each with the reason in words."""
 

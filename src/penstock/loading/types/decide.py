@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts
@@ -20,15 +20,18 @@ from penstock.loading.values.types import (
     DecidingValue,
     Position,
     TypedColumn,
-    find_notations,
     is_grouped,
     is_zero_date,
+    list_notations,
     may_override,
 )
 
+# A line of totals has at least as many records before it.
+_LEAST_BEFORE = 2
+
 
 def usable_types(*, server_encoding: str) -> int:
-    """Return the types that may be chosen, as bits. jsonb is included only if the database can store all characters."""
+    """Return the types that may be chosen, as bits of the Rust core. jsonb needs a database that stores all text."""
     return ALL_TYPES if server_encoding == "UTF8" else ALL_TYPES & ~(1 << TYPES.index("jsonb"))
 
 
@@ -48,21 +51,37 @@ def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
     type_name = TYPES[chosen] if chosen < len(TYPES) else "text"
     notations: tuple[str, ...] = ()
     if type_name == "text":
-        notations = find_notations(found.fits)
+        notations = list_notations(found.fits)
         notations = tuple(each for each in notations if all(may_override(each, other) for other in common))
     elif type_name == "numeric" and is_grouped(found.fits):
         notations = (GROUPED,)
     if found.word is not None and chosen < len(TYPES):
         type_name, decided = "text", found.word
     word = None if found.word is None else found.word[1]
+    misfit = misfit if type_name == "text" and not notations and word is None else None
+    is_total = type_name == "text" and not notations and word is None and misfit is None
     return TypedColumn(
         name=name,
         type_name=type_name,
         decided_by=decided[1],
         notations=notations,
         word=word,
-        misfit=misfit if type_name == "text" and not notations and word is None else None,
+        misfit=misfit,
+        total=_find_total(first, found.lost.values()) if is_total else None,
     )
+
+
+def _find_total(
+    first: tuple[Position, DecidingValue], lost: Iterable[tuple[Position, DecidingValue]]
+) -> DecidingValue | None:
+    """Return the value in the last line of a file if some type, or notation, is lost by it alone.
+
+    `first` is the column's first value. A code that no other value is like may stand in the last record, too. A line of
+    totals begins with a word, and follows records.
+    """
+    (number, line), seen = max(lost, key=lambda each: each[0], default=first)
+    follows = number == first[0][0] and line - first[0][1] >= _LEAST_BEFORE
+    return seen if follows and seen.is_last and seen.value[:1].isalpha() else None
 
 
 def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:
@@ -108,6 +127,20 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
         if type_name == "text" and seen is not None and seen.value:
             found.setdefault(seen.value, []).append((name, seen))
     return tuple(compose_word(target, word, columns) for word, columns in found.items())
+
+
+def total_notices(target: TargetPlan) -> Iterator[Notice]:
+    """Yield a warning for each column that is text only because of the last line of a file, such as one of totals."""
+    for each in target.typed:
+        if each.total is not None:
+            yield Notice(
+                code="total-line",
+                message=f'column "{each.name}" of table "{target.table}" is text only because of the last line of a '
+                f"file: {each.total.shown}",
+                uri=each.total.uri,
+                line=each.total.line,
+                hint="If it is no record, such as a line of totals, remove it and load again with --mode replace.",
+            )
 
 
 def zero_dates(changes: Sequence[ColumnChange]) -> list[tuple[ColumnChange, DecidingValue]]:

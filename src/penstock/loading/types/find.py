@@ -53,7 +53,7 @@ from penstock.loading.plan.modes import (
 from penstock.loading.plan.remedies import add_command
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
-from penstock.loading.types.decide import choose_type, null_notices, retype, usable_types, zero_dates
+from penstock.loading.types.decide import choose_type, null_notices, retype, total_notices, usable_types, zero_dates
 from penstock.loading.types.notations import notation_notices, unused_notices
 from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
@@ -69,7 +69,7 @@ from penstock.loading.values.types import (
     DecidingValue,
     Position,
     TypedColumn,
-    find_notations,
+    list_notations,
 )
 from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.loading.warned import WarningLog
@@ -156,7 +156,8 @@ class _Scan:
     def _see(self, block: Block, seen: _Seen) -> tuple[Position, DecidingValue]:
         line = block.first_line + seen[0]
         value = seen[1].decode(self._codec, errors="replace")
-        return (self._number, line), DecidingValue(uri=self._uri, line=line, value=value)
+        is_last = block.is_last and seen[0] == block.lines - 1
+        return (self._number, line), DecidingValue(uri=self._uri, line=line, value=value, is_last=is_last)
 
 
 class _NameScan(_Scan):
@@ -295,6 +296,7 @@ def find_columns(
         if found is not None:
             notices |= dict.fromkeys(notation_notices(group[0]))
             notices |= dict.fromkeys(null_notices(group[0]))
+            notices |= dict.fromkeys(total_notices(group[0]))
         notices |= dict.fromkeys(unused_notices(group[0]))
         for number, target in zip(numbers, group, strict=True):
             targets[number] = target
@@ -492,7 +494,7 @@ def _with_types(
         # The command has the options for the other columns, too.
         others = [error.options for error in refused[1:] if error.options]
         if format_of(target).is_delimited:
-            others += [solve_notation(each.column, find_notations(found[each.column].fits)) for each in widened]
+            others += [solve_notation(each.column, list_notations(found[each.column].fits)) for each in widened]
             others += [solve_null(seen.value, [each.column], target.dialect) for each, seen in zero_dates(widened)]
         add_options(refused[0], others)
         raise refused[0]

@@ -36,8 +36,8 @@ from penstock.loading.values.types import (
     PLAIN,
     DecidingValue,
     Misfit,
-    find_notations,
     is_grouped,
+    list_notations,
 )
 
 _COLUMNS_SHOWN = 3
@@ -66,7 +66,7 @@ def notation_notices(target: TargetPlan) -> Iterator[Notice]:
             and seen is not None
         ):
             fits, _ = _native.recognize(seen.value.encode(), NOTATED)
-            found[change.column] = ("becomes", seen, find_notations(fits))
+            found[change.column] = ("becomes", seen, list_notations(fits))
     for name, (verb, seen, notations) in found.items():
         if notations and seen is not None and (format_of(target).is_delimited or notations[0] in ORDERS):
             # If the notation is told, the command that has the options of all warnings replaces the table.
@@ -149,10 +149,10 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
 
     words: dict[str, list[tuple[str, DecidingValue]]] = {}
     given = _find_given(target)
-    has_commas = _has_commas(given, [find_notations(fits) for fits, _, _ in found])
+    has_commas = _has_commas(given, [list_notations(fits) for fits, _, _ in found])
     for column, (fits, _, lost) in zip(fed, found, strict=False):
         may_group = has_commas and is_grouped(fits) and column is not None and column.name not in given
-        notations = (GROUPED,) if may_group else find_notations(fits)
+        notations = (GROUPED,) if may_group else list_notations(fits)
         word = next((seen for bits, seen in lost if bits == NO_WORD and seen[1] and fits), None)
         if column is not None and column.base.oid in NUMBER_OIDS | DATE_OIDS and word is not None:
             seen = see(*word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 LineEnd = Literal["lf", "crlf", "cr"]
 
@@ -13,9 +13,9 @@ LineEnd = Literal["lf", "crlf", "cr"]
 Segment = tuple[bytes, int, int]
 
 
-@frozen
+@slotted
 class Block:
-    """Whole records of one object."""
+    """Whole records of one object, as bytes, with where they begin and end in it."""
 
     segments: tuple[Segment, ...]
     # The range of bytes in the decompressed object, or of row numbers from 0 (see `unit`).
@@ -50,7 +50,7 @@ class Block:
         return sum(end - start for _, start, end in self.segments)
 
 
-@frozen
+@slotted
 class CopySpec:
     """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
 

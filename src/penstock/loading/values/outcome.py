@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import MB, count_nouns, format_duration
 from penstock.core.values.server import describe_server
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.core.values.notice import Notice
-    from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftRejects
 
 
-@frozen
+@slotted
 class FileProgress:
     """The progress of one object."""
 
@@ -31,7 +31,7 @@ class FileProgress:
     is_done: bool
 
 
-@frozen
+@slotted
 class LoadProgress:
     """The progress of a running load."""
 
@@ -55,7 +55,7 @@ class LoadProgress:
     is_staged: bool = False
 
 
-@frozen
+@slotted
 class StatementOutcome:
     """What the server reported of a transform, the user's own statement."""
 
@@ -71,7 +71,7 @@ class StatementOutcome:
     rows: int
 
 
-@frozen
+@slotted
 class LoadShare:
     """What this process has done of a load by several hosts."""
 
@@ -82,7 +82,7 @@ class LoadShare:
     members: int
 
 
-@frozen
+@slotted
 class LoadOutcome:
     """A finished load. No count of rows includes those that a transform stored."""
 
@@ -174,7 +174,7 @@ class LoadOutcome:
         return replace(self, steps=self.steps | {step: part})
 
 
-@frozen
+@slotted
 class BadRecord:
     """One bad record that --check found."""
 
@@ -188,7 +188,7 @@ class BadRecord:
     hint: str | None = None
 
 
-@frozen
+@slotted
 class CheckOutcome:
     """What --check read, and the problems it found."""
 

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from penstock.changes.values import IndexPlan
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
 from penstock.core.values.mode import CLIENT_ROUTE, Landing, RoutePlan
 from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
@@ -32,7 +32,7 @@ Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
 
 
-@frozen
+@slotted
 class CopyChoice:
     """The format of COPY in which rows are sent, and why. `reason` is empty if the files are not text."""
 
@@ -42,7 +42,7 @@ class CopyChoice:
     is_plain: bool = False
 
 
-@frozen
+@slotted
 class FreezeChoice:
     """Whether COPY freezes the rows of the load, and why."""
 
@@ -50,9 +50,9 @@ class FreezeChoice:
     reason: str = ""
 
 
-@frozen
+@slotted
 class TargetPlan:
-    """What the load will do for one table."""
+    """What the load will do for one table: its objects, dialect, columns, indexes, and how records become rows."""
 
     job: TargetJob
     table: TableName
@@ -196,7 +196,7 @@ def total_size(sources: Iterable[SourceObject]) -> int | None:
     return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
 
-@frozen
+@slotted
 class SessionPlan:
     """How many COPY sessions the load starts with, how many `auto` may open, and why."""
 
@@ -208,7 +208,7 @@ class SessionPlan:
     connections: int = 0
 
 
-@frozen
+@slotted
 class RowFacts:
     """The facts of a load, beside its targets, that decide in which format and how frozen rows are sent."""
 
@@ -220,7 +220,7 @@ class RowFacts:
     tuning: LoadTuning
 
 
-@frozen
+@slotted
 class LoadPlan:
     """The plan of the whole load: plan_load makes it of its parts, --plan prints it, and the load runs it unchanged."""
 
@@ -278,7 +278,7 @@ class LoadPlan:
         return stored_size(self.targets)
 
 
-@frozen
+@slotted
 class ForeseenLoad:
     """What a load would do now: its plan, what its steps would do, and what it would do with each object."""
 
@@ -295,7 +295,7 @@ class ForeseenLoad:
         return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
 
-@frozen
+@slotted
 class Relation:
     """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
@@ -323,7 +323,7 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
 
-@frozen
+@slotted
 class VacuumStep:
     """One command: VACUUM, ANALYZE or both."""
 
@@ -336,7 +336,7 @@ class VacuumStep:
     is_only: bool = False
 
 
-@frozen
+@slotted
 class VacuumPlan:
     """The commands in their order."""
 
@@ -345,7 +345,7 @@ class VacuumPlan:
     left_out: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class CheckpointDecision:
     """Whether a CHECKPOINT follows the load, and why."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock import _native
 from penstock.core.errors import FileLocation
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.names import quote_name
 
 # The types in the order in which they are preferred. Type n is bit n of a set of types (rust/src/types.rs).
@@ -129,10 +129,12 @@ def is_grouped(fits: int) -> bool:
     return fits & (PLAIN | NOTATIONS[GROUPED] | NOTATIONS["1234,5"]) == PLAIN | NOTATIONS[GROUPED]
 
 
-def find_notations(fits: int) -> tuple[str, ...]:
-    """Return the notation in which all values of a column are written, or those that cannot be told apart.
+def list_notations(fits: int) -> tuple[str, ...]:
+    """Return the notation in which all values of a column are written, or several that they do not tell apart.
 
-    >>> find_notations(NOTATIONS["dmy"] | NOTATIONS["mdy"]), find_notations(NOTATIONS["1 234.5"] | NOTATIONS["1 234,5"])
+    `fits` has a bit for each type and notation that takes all values.
+
+    >>> list_notations(NOTATIONS["dmy"] | NOTATIONS["mdy"]), list_notations(NOTATIONS["1 234.5"] | NOTATIONS["1 234,5"])
     (('dmy', 'mdy'), ('1 234.5',))
     """
     found = () if fits & PLAIN else tuple(name for name, bit in NOTATIONS.items() if fits & bit)
@@ -166,7 +168,7 @@ def is_zero_date(value: str) -> bool:
     return _ZERO_DATE.fullmatch(value) is not None
 
 
-@frozen
+@slotted
 class DecidingValue:
     """A value that decided the type of its column."""
 
@@ -175,6 +177,8 @@ class DecidingValue:
     line: int | None
     # The first 60 bytes of the value.
     value: str
+    # Whether it is in the last line of the file.
+    is_last: bool = False
 
     @property
     def shown(self) -> str:
@@ -255,7 +259,7 @@ class ColumnFindings:
         return self.first is not None and bool(self.fits & kind) and not is_coded
 
 
-@frozen
+@slotted
 class Misfit:
     """The first value of a column that is not written in a notation that options give to all columns."""
 
@@ -263,7 +267,7 @@ class Misfit:
     seen: DecidingValue
 
 
-@frozen
+@slotted
 class ColumnChange:
     """A column that the load adds to a table, or changes to a wider type."""
 
@@ -288,20 +292,22 @@ class ColumnChange:
         return f"ALTER COLUMN {quote_name(self.column)} TYPE {self.type_name}"
 
 
-@frozen
+@slotted
 class TypedColumn:
     """A column with the type found for it. `decided_by` is the value that decided, None if all values are null."""
 
     name: str
     type_name: str
     decided_by: DecidingValue | None
-    # If the column is text, the notations in which its values may be written (`find_notations`). If it is numeric,
+    # If the column is text, the notations in which its values may be written (`list_notations`). If it is numeric,
     # GROUPED if its values may be written so (`is_grouped`).
     notations: tuple[str, ...] = ()
     # The word for null without which the column would have another type, or a notation.
     word: DecidingValue | None = None
     # If the column is text, the value because of which it is not read in a notation that is meant for all columns.
     misfit: Misfit | None = None
+    # If the column is text, the value in the last line without which the column would have another type.
+    total: DecidingValue | None = None
 
     @property
     def reason(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.source import SourceObject
 from penstock.core.values.table import TableName
 from penstock.ledger.values import Coverage, LedgerObject, LedgerUnit
@@ -13,9 +13,9 @@ from penstock.loading.files.listing import ctime_ns, lasting_version, recorded_n
 from penstock.loading.values.plan import TargetPlan
 
 
-@frozen
+@slotted
 class PlannedObject:
-    """An object to load."""
+    """One object of a load, with its target and what is committed of it."""
 
     target: TargetPlan
     source: SourceObject
@@ -36,9 +36,9 @@ class PlannedObject:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether earlier loads of the object do not matter.
+        """Return whether the object is loaded whatever earlier loads have done with it.
 
-        They never do for a pipe, which has no version, and for a landing that needs all objects of its sources.
+        That holds for a pipe, which has no version, and if the mode needs all objects of the sources, as replace does.
         """
         return self.target.landing.is_fresh or self.target.landing.deletes or self.source.is_pipe
 

@@ -13,8 +13,8 @@ from penstock.core.words import line_up
 
 if TYPE_CHECKING:
     from penstock.changes.values import Missing
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.core.values.server import ServerFacts
-    from penstock.diagnose.values import Diagnosis
     from penstock.ledger.values import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
     from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome
 

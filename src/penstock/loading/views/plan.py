@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_count
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.words import line_up
@@ -24,7 +24,7 @@ _OBJECTS_SHOWN = 20
 _ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 
-@frozen
+@slotted
 class FieldColumn:
     """The column into which a field of the files is loaded."""
 
@@ -36,7 +36,7 @@ class FieldColumn:
 
 
 def field_uses(target: TargetPlan) -> tuple[FieldColumn, ...]:
-    """Return the column of each field, in the file's order."""
+    """Return for each field of the files the column into which it is loaded, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
     if mapped.names is not None:
@@ -186,7 +186,7 @@ def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
             for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True)
         ],
         "steps": {name: asdict(part) for name, part in foreseen.steps.items()},
-        "warnings": [notice.as_item() for notice in foreseen.notices],
+        "warnings": foreseen.notices,
     }
 
 

@@ -10,6 +10,7 @@ from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, Json, takes
 from penstock.cli.output import WOULD_NOT_LOAD, write_drawn, write_result
 from penstock.core.errors import UsageError
 from penstock.loading.views.plan import describe_plan, plan_object
+from penstock.preflight.findings import describe_verdict
 from penstock.preflight.view import describe_facts
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         if found.described is not None:
             # An empty row separates the facts of AWS from those above. They are one table, so that the columns line up.
             facts += [("", ""), *describe_rds_facts(found.described)]
-        write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
+        write_drawn(render(facts, found.findings, verdict=describe_verdict(found.findings), plan=lines))
     if not found.would_load:
         raise typer.Exit(WOULD_NOT_LOAD)
 
@@ -70,7 +71,6 @@ def as_object(found: DoctorResult) -> dict[str, object]:
         "would_load": found.would_load,
         "findings": found.findings,
         "facts": found.inspection,
-        "risks": found.risks,
         "rds": None if found.described is None else description_object(found.described),
         "plan": None if planned is None else plan_object(planned.foreseen),
     }

@@ -1,64 +1,45 @@
-"""Draws the screen of doctor: facts, findings, verdict. The texts come from view.py and findings.py.
-
-This module imports rich, so import it only if the screen is shown.
-"""
+"""Writes the screen of doctor: facts, findings, verdict. The texts come from view.py and findings.py."""
 
 from __future__ import annotations
 
-import io
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
 from penstock.cli.output import shows_colours
-from penstock.core.words import visible, visible_lines
+from penstock.core.diagnoses import describe_diagnosis
+from penstock.core.words import WIDTH, hang, visible
+from penstock.watch.risks import stops_soon
 
 if TYPE_CHECKING:
-    from penstock.core.values.finding import Finding
+    from penstock.core.values.diagnosis import Diagnosis
 
-# The width of the screen if standard output is not a terminal. On a terminal it is the maximum width, because longer
-# lines are hard to read.
-_WIDTH = 110
-
-_STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "bold red"}
+_COLOURS = {"ok": "32", "note": "36", "warning": "1;33", "refusal": "1;31"}
 
 
 def render(
-    facts: Sequence[tuple[str, str]], findings: Sequence[Finding], *, goes: bool, plan: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]], findings: Sequence[Diagnosis], *, verdict: str, plan: Sequence[str] = ()
 ) -> str:
-    """Return the screen as text that is safe to print, with colours for a terminal. `plan` is shown last."""
-    is_coloured = shows_colours(sys.stdout)
-    sink = io.StringIO()
-    width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH
-    console = Console(file=sink, width=width, force_terminal=is_coloured, no_color=not is_coloured, highlight=False)
-    verdict = Text("Ready to load.", "bold green") if goes else Text("A load would be refused.", "bold red")
-    console.print(Group(_draw_facts(facts), Text(), _draw_findings(findings), Text(), verdict))
-    lines = [line.rstrip() for line in sink.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *([""] if plan else []), *map(visible, plan)])
+    """Return the screen as text that is safe to print, with colours if standard output is a terminal.
+
+    `facts` are pairs of a subject and a line about it. `plan` are the lines of the planned load, which are shown last.
+    """
+    width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    subjects, severities, codes = (
+        max(map(len, names), default=0)
+        for names in ([name for name, _ in facts], [f.severity for f in findings], [f.code for f in findings])
+    )
+    lines = [visible(line).rstrip() for name, text in facts for line in hang(f"{name:{subjects}}  ", text, width)]
+    lines.append("")
+    for found in findings:
+        first, *others = describe_diagnosis(found, f"{found.severity:{severities}}  {found.code:{codes}}  ", width)
+        severity, rest = first[: len(found.severity)], first[len(found.severity) :]
+        lines += [_colour(severity, _COLOURS[found.severity]) + visible(rest), *map(visible, others)]
+    is_refused = any(found.severity == "refusal" for found in findings)
+    coloured = _colour(verdict, "1;31" if is_refused else "1;33" if any(map(stops_soon, findings)) else "1;32")
+    return "\n".join([*lines, "", coloured, *([""] if plan else []), *map(visible, plan)])
 
 
-def _draw_facts(facts: Sequence[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for subject, line in facts:
-        grid.add_row(Text(subject, style="bold"), Text(visible(line)))
-    return grid
-
-
-def _draw_findings(findings: Sequence[Finding]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for finding in findings:
-        text = Text(visible_lines(". ".join(filter(None, [finding.text, finding.detail]))))
-        if finding.remedy is not None:
-            text.append("\n")
-            text.append(visible_lines(finding.remedy), style="bold")
-        grid.add_row(Text(finding.severity, style=_STYLES[finding.severity]), Text(finding.subject), text)
-    return grid
+def _colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if shows_colours(sys.stdout) else text

@@ -20,7 +20,7 @@ from penstock.changes.values import SERVER, Change, Hold, RepairAction
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import AwsError, PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
 from penstock.core.values.server import ServerIdentity
 from penstock.rds.s3_import.steps import (
@@ -113,7 +113,7 @@ class Aws(Protocol):
         """Close connections."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OwnerTags:
     """The tags of an instance or a cluster, as an implementation of Tags."""
 
@@ -134,7 +134,7 @@ class _OwnerTags:
         self.run([untag_call(self.owner, keys)])
 
 
-@frozen
+@slotted
 class _Wanted:
     """The steps that `prepare` will take, and the records that it will write first."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.rds.values import AssociatedRole
@@ -30,7 +30,7 @@ _LONGEST_KEY_BYTES = 1024
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-@frozen
+@slotted
 class S3Prefix:
     """A bucket, and the beginning of the keys in it that may be read."""
 
@@ -56,7 +56,7 @@ def parse_place(bucket: str, prefix: str | None) -> S3Prefix:
     return S3Prefix(bucket=bucket, prefix=prefix)
 
 
-@frozen
+@slotted
 class Owner:
     """The instance, or the cluster, that gets the role."""
 
@@ -88,7 +88,7 @@ class Owner:
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
 
-@frozen
+@slotted
 class RoleFacts:
     """An IAM role."""
 
@@ -103,7 +103,7 @@ class RoleFacts:
     inline: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class PolicyFacts:
     """An IAM policy."""
 
@@ -116,7 +116,7 @@ class PolicyFacts:
     other_versions: tuple[str, ...] = ()
 
 
-@frozen
+@slotted
 class BucketKey:
     """The KMS key of a bucket."""
 
@@ -126,7 +126,7 @@ class BucketKey:
     reason: str | None = None
 
 
-@frozen
+@slotted
 class ExtensionFacts:
     """The row that aws_extension.sql returns: extension aws_s3 in a database, and aws_commons, which it needs."""
 
@@ -139,7 +139,7 @@ class ExtensionFacts:
     schemas: list[str]
 
 
-@frozen
+@slotted
 class Found:
     """The objects of an import that already exist in AWS and on the server."""
 
@@ -151,7 +151,7 @@ class Found:
     extensions: tuple[ExtensionFacts, ...]
 
 
-@frozen
+@slotted
 class Call:
     """A call of AWS's API: botocore's names of service, method and parameters."""
 
@@ -162,7 +162,7 @@ class Call:
     done: str
 
 
-@frozen
+@slotted
 class SetupStatement:
     """A statement in a database of the server."""
 
@@ -172,7 +172,7 @@ class SetupStatement:
     done: str
 
 
-@frozen
+@slotted
 class Wait:
     """Waits until a role of the owner is active, or until it is removed from the owner."""
 
@@ -184,7 +184,7 @@ class Wait:
 Step = Call | SetupStatement | Wait
 
 
-@frozen
+@slotted
 class S3Route:
     """Whether the subnets of an instance have a route to S3."""
 
@@ -199,7 +199,7 @@ class S3Route:
     reason: str | None = None
 
 
-@frozen
+@slotted
 class S3ImportReport:
     """What was done to prepare an import. With --plan, the commands that would prepare it."""
 

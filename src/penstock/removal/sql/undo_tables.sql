@@ -13,6 +13,29 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
        s.oid::bigint,
        min(c.relkind::text) AS kind,
        s.is_here,
+       coalesce(
+           pg_catalog.has_table_privilege(s.oid, 'DELETE')
+           AND (pg_catalog.has_table_privilege(s.oid, 'SELECT') OR pg_catalog.has_any_column_privilege(s.oid, 'SELECT')),
+           false
+       ) AS may_delete,
+       ARRAY(
+           SELECT pg_catalog.format(
+                      '%s (%s): %s',
+                      k.conrelid::regclass,
+                      k.conname,
+                      CASE k.confdeltype
+                          WHEN 'c' THEN 'deletes its rows, too'
+                          WHEN 'n' THEN 'sets its columns to null'
+                          WHEN 'd' THEN 'sets its columns to their defaults'
+                          ELSE 'refuses to delete rows that it has'
+                      END
+                  )
+             FROM pg_catalog.pg_constraint AS k
+            WHERE k.contype = 'f'
+              AND k.confrelid = s.oid
+              AND k.conparentid = 0
+            ORDER BY 1
+       ) AS referrers,
        pg_catalog.sum(s.rows)::int8 AS rows,
        pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
        coalesce(

@@ -144,7 +144,7 @@ def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None) -> list[str]:
-    """Return what the user should know before temporary work is placed in the directory."""
+    """Return what the user should know before temporary work is placed in the directory, a sentence each."""
     remarks = []
     if found is None:
         remarks.append(

@@ -7,13 +7,13 @@ import stat
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, measure_disk
+from penstock.core.slotted import slotted
 
 _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@frozen
+@slotted
 class PartFacts:
     """A directory on the path to another directory. If it is a symbolic link, these are the facts of the link."""
 
@@ -23,7 +23,7 @@ class PartFacts:
     mode: int
 
 
-@frozen
+@slotted
 class DirectoryFacts:
     """The facts of a directory. A fact that this process may not see is None."""
 

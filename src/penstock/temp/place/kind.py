@@ -14,7 +14,7 @@ from penstock.core.catalogue.settings import reload
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, is_of_file_system, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, run_query
 from penstock.core.values.temp_place import (
     SETTING,
@@ -166,9 +166,9 @@ def make_change(placement: Placement, holder_id: str) -> Change:
 
 
 def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
-    """Return the placement of a record.
+    """Return the placement that a record describes.
 
-    Raises TargetError if no superuser wrote it, because its values go into statements.
+    Raises TargetError if the record was not written by a superuser, because its values become parts of statements.
     """
     if not is_superuser(connection, change.owner):
         raise TargetError(
@@ -188,9 +188,9 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
     )
 
 
-@frozen
+@slotted
 class RemovalFacts:
-    """The state of the server when a temp place is to be removed."""
+    """What the server has of a temp place that is to be removed: tablespace, setting, and what is in the tablespace."""
 
     # The tablespace, None if it is not at the location where it was created.
     tablespace: TablespaceRow | None

@@ -25,10 +25,10 @@ from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
 from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import measure_disk
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
-from penstock.core.values.finding import refuse
+from penstock.core.values.diagnosis import Diagnosis, refuse, warning
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import (
     SETTING,
@@ -37,7 +37,6 @@ from penstock.core.values.temp_place import (
     Placement,
     PlaceReport,
     Scope,
-    TempPlaceProblem,
     spell_setting,
 )
 from penstock.ledger.locks import try_lock
@@ -59,6 +58,9 @@ from penstock.temp.place.tablespaces import (
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
 
+# The code of what is wrong with a temp place.
+_CODE = "temp-place"
+
 # Report a disk as nearly full if less than this share of its size is free.
 _LEAST_FREE = 0.1
 
@@ -78,9 +80,7 @@ def check_placement(
     shared = _find_shared(placement, place) if is_local else ()
     if shared:
         what = f"{placement.location} is on the disk that has the data ({', '.join(shared)}): sorts go there"
-        problems.append(
-            TempPlaceProblem(what=what, remedy="If its own disk is not mounted, mount it, and check again.")
-        )
+        problems.append(warning(_CODE, what, "If its own disk is not mounted, mount it, and check again."))
     untrusted = _judge_path(found.location, place) if is_local and found is not None else None
     if untrusted is not None:
         problems.append(untrusted)
@@ -95,7 +95,7 @@ def check_placement(
                     else:
                         problems.append(_missing(found.location, folder))
             problems += [
-                TempPlaceProblem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
+                warning(_CODE, f"{each.what} would be lost with the disk", f"{each.move};")
                 for each in find_occupants(connect, control, found.oid)
                 if each.move is not None
             ]
@@ -107,7 +107,7 @@ def check_placement(
     disk = measure_disk(Path(placement.location)) if is_local else None
     if disk is not None and disk.free_bytes < _LEAST_FREE * disk.size_bytes:
         what = f"only {format_bytes(disk.free_bytes)} of {format_bytes(disk.size_bytes)} are free"
-        problems.append(TempPlaceProblem(what=what, remedy="Set temp_file_limit, or move other files from the disk."))
+        problems.append(warning(_CODE, what, "Set temp_file_limit, or move other files from the disk."))
     return CheckReport(
         placement=placement,
         problems=tuple(problems),
@@ -116,30 +116,26 @@ def check_placement(
     )
 
 
-def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[TempPlaceProblem]:
+def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[Diagnosis]:
     again = "Run penstock temp remove, then place again."
     if not placement.is_placed:
-        yield TempPlaceProblem(
-            what="placing or removing it was interrupted", remedy="Run penstock temp remove, or place again."
-        )
+        yield warning(_CODE, "placing or removing it was interrupted", "Run penstock temp remove, or place again.")
     if found is None:
-        yield TempPlaceProblem(what=f'tablespace "{TABLESPACE}" does not exist', remedy=again)
+        yield warning(_CODE, f'tablespace "{TABLESPACE}" does not exist', again)
     elif found.location != placement.location:
-        yield TempPlaceProblem(what=f'tablespace "{TABLESPACE}" lies in {found.location}', remedy=again)
+        yield warning(_CODE, f'tablespace "{TABLESPACE}" lies in {found.location}', again)
     current = read_setting(control, placement.scope)
     if current != (TABLESPACE,):
         what = f"{SETTING} of {placement.scope} is {spell_setting(current)}"
         if placement.scope.kind == "server" and read_server_facts(control).is_in_recovery:
             # ALTER SYSTEM is not replicated, but it is allowed on a standby.
             set_it = setting_statement(placement.scope, (TABLESPACE,))
-            yield TempPlaceProblem(
-                what=f"{what}, on this standby", remedy=f"{set_it}; SELECT pg_catalog.pg_reload_conf();"
-            )
+            yield warning(_CODE, f"{what}, on this standby", f"{set_it}; SELECT pg_catalog.pg_reload_conf();")
         else:
-            yield TempPlaceProblem(what=what, remedy=again)
+            yield warning(_CODE, what, again)
 
 
-def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[TempPlaceProblem]:
+def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Diagnosis]:
     """Yield the roles that may not create files in the tablespace.
 
     PostgreSQL silently writes the temporary files of such roles elsewhere.
@@ -148,24 +144,26 @@ def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[TempPl
     for role in found.excluded:
         if role in meant:
             grant = f"GRANT CREATE ON TABLESPACE {quote_name(TABLESPACE)} TO {quote_name(role)};"
-            yield TempPlaceProblem(what=f'role "{role}" may not create there, so its work goes elsewhere', remedy=grant)
+            yield warning(_CODE, f'role "{role}" may not create there, so its work goes elsewhere', grant)
 
 
-def _missing(location: str, folder: str) -> TempPlaceProblem:
-    return TempPlaceProblem(
-        what=f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
+def _missing(location: str, folder: str) -> Diagnosis:
+    return warning(
+        _CODE,
+        f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
         "tables fail",
-        remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
+        f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
     )
 
 
-def _unreadable(location: str, place: PlaceRow, error: PenstockError) -> TempPlaceProblem:
+def _unreadable(location: str, place: PlaceRow, error: PenstockError) -> Diagnosis:
     directory = shlex.quote(location)
     owner = "to the server's account" if place.data_directory is None else f"--reference={place.data_directory}"
-    return TempPlaceProblem(
-        what=f"the server may not read {location}, so work that spills fails: its owner or mode was changed "
+    return warning(
+        _CODE,
+        f"the server may not read {location}, so work that spills fails: its owner or mode was changed "
         f"({error.message})",
-        remedy=f"As root: chown {owner} {directory}; chmod 700 {directory}",
+        f"As root: chown {owner} {directory}; chmod 700 {directory}",
     )
 
 
@@ -181,7 +179,7 @@ def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
     return ()
 
 
-def _judge_path(location: str, place: PlaceRow) -> TempPlaceProblem | None:
+def _judge_path(location: str, place: PlaceRow) -> Diagnosis | None:
     """Return a problem if other users may read the temporary files or replace the directory, otherwise None."""
     with suppress(OSError):
         server_uid = Path(place.data_directory or "").stat().st_uid
@@ -193,7 +191,7 @@ def _judge_path(location: str, place: PlaceRow) -> TempPlaceProblem | None:
                 "Run penstock temp remove, then place again, below directories that only root and the server's account "
                 "may write to."
             )
-            return TempPlaceProblem(what=f"other users may read or replace temporary files: {why}", remedy=remedy)
+            return warning(_CODE, f"other users may read or replace temporary files: {why}", remedy)
     return None
 
 
@@ -211,9 +209,9 @@ def _mend(location: str, place: PlaceRow) -> bool:
     return False
 
 
-@frozen
+@slotted
 class PlaceRequest:
-    """The placement that the user requests."""
+    """What the user asks for: the directory, the scope, the roles, and whether the disk may be that of the data."""
 
     directory: str
     scope: Scope

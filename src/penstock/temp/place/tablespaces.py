@@ -8,16 +8,16 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_query
 from penstock.core.values.temp_place import SETTING, TABLESPACE, Occupant, Scope, parse_setting
 
 DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 
-@frozen
+@slotted
 class PlaceRow:
-    """The row that place.sql returns."""
+    """The row of place.sql: what decides whether temporary work can be placed on this server."""
 
     data_directory: str | None
     version_folder: str
@@ -26,9 +26,9 @@ class PlaceRow:
     receivers: list[str]
 
 
-@frozen
+@slotted
 class TablespaceRow:
-    """The row that tablespace.sql returns."""
+    """The row of tablespace.sql: a tablespace, its directory, and the login roles that may not create files there."""
 
     oid: int
     location: str
@@ -36,9 +36,9 @@ class TablespaceRow:
     excluded: list[str]
 
 
-@frozen
+@slotted
 class OccupantRow:
-    """A row that occupants.sql returns."""
+    """A row of occupants.sql: an object of one database in the tablespace."""
 
     # The kind of the object, as ALTER names it.
     kind: str
@@ -47,7 +47,7 @@ class OccupantRow:
 
 
 def read_place(connection: Connection) -> PlaceRow:
-    """Return the server's facts that decide where temporary work may be placed. Raises ServerError."""
+    """Return what decides where on a server temporary work may be placed. Raises ServerError."""
     with translate_errors("reading what decides about temporary work"):
         return fetch_rows(connection, "temp/place", PlaceRow)[0]
 

@@ -22,10 +22,10 @@ from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, read_counters
 from penstock.core.host.machine import memory_bytes
 from penstock.core.host.process import holding_interrupts
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.units import count_nouns
 from penstock.core.values.device import Device, rates
@@ -37,18 +37,18 @@ from penstock.temp.usage.usage import EXPLAIN, find_statements_schema
 from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
 
 
-@frozen
+@slotted
 class DirectoryRow:
-    """A row that directories.sql returns."""
+    """A row of directories.sql: a tablespace and its directory."""
 
     name: str
     # The directory of the tablespace, None if the role may not see it.
     directory: str | None
 
 
-@frozen
+@slotted
 class Explained:
-    """A statement that was run."""
+    """What one run of a statement took: its seconds, and the temporary files of its plan."""
 
     # The statement's time in seconds, as its session measured it.
     elapsed_s: float
@@ -56,7 +56,7 @@ class Explained:
     plan: dict[str, Any]
 
 
-@frozen
+@slotted
 class ReplayFacts:
     """The facts about a server that a replay needs: block size, memory, and the role's temp_tablespaces."""
 
@@ -115,7 +115,7 @@ class ReplaySession:
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
-    """Raise TargetError if temp_tablespaces cannot be set to a value: a tablespace is missing or not granted."""
+    """Raise TargetError if a tablespace of a value for temp_tablespaces is missing or not granted to the role."""
     with translate_errors("checking where temporary work is to go"):
         connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
 
@@ -189,9 +189,9 @@ _MEMORY_SHARE = 4
 _PROCESSES = 3
 
 
-@frozen
+@slotted
 class Place:
-    """A place for temporary work on a server: one or more tablespaces."""
+    """The tablespaces of one server to which a replay sends temporary work."""
 
     # The names of the tablespaces.
     names: tuple[str, ...]
@@ -205,13 +205,13 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return the names of the tablespaces as text."""
+        """Return the names of the tablespaces, separated by commas."""
         return ", ".join(self.names)
 
 
-@frozen
+@slotted
 class ReplayRequest:
-    """What to replay, with how many sessions, and how often."""
+    """Which statements to replay, in how many sessions at once, and in how many rounds."""
 
     statements: tuple[str, ...]
     concurrencies: tuple[int, ...]
@@ -223,7 +223,7 @@ class ReplayRequest:
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
-    """Return the place of a tablespace. None means the role's present temp_tablespaces.
+    """Return the Place of a tablespace; None stands for the role's present temp_tablespaces.
 
     Raises TargetError for a superuser, and for a name that the server refuses. Raises ServerError.
     """
@@ -337,7 +337,11 @@ class _Comparing:
         self._stack.close()
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Run all rounds, and return their comparison. A run at each place before the rounds is not counted."""
+        """Run the statement once at each place to warm up, then in all rounds, and return the comparison of the rounds.
+
+        `number` is the statement's position in the request, from 1. If a run fails, no other follows, and the
+        comparison has the error's message and the runs so far.
+        """
         try:
             for place in (0, 1):
                 self._run(place, statement)

@@ -170,7 +170,10 @@ _CSV_MESSAGE, _CSV_QUERY = 13, 19
 
 
 def find_logged(log: LogEnd, *, top: int) -> tuple[LoggedFiles, ...]:
-    """Return the statements with the most bytes in temporary files, by their text without literals."""
+    """Return the `top` statements with the most bytes in temporary files, as log_temp_files has logged them.
+
+    Statements that differ only in literals count as one.
+    """
     read = {"jsonlog": _read_json, "csvlog": _read_csv, "stderr": _read_stderr}[log.format]
     found: dict[str, list[int]] = {}
     for message, statement in read(log.text):

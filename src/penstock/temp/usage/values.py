@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 
-@frozen
+@slotted
 class UseCase:
     """What a statement uses temporary files for, according to its plan."""
 
@@ -24,7 +24,7 @@ class UseCase:
     remedy: str
 
 
-@frozen
+@slotted
 class SettingRow:
     """A row that settings.sql returns."""
 
@@ -35,7 +35,7 @@ class SettingRow:
     denied: list[str]
 
 
-@frozen
+@slotted
 class TempTablespaces:
     """The tablespaces of one scope's temporary work."""
 
@@ -46,7 +46,7 @@ class TempTablespaces:
     ignored: tuple[str, ...]
 
 
-@frozen
+@slotted
 class DeviceNow:
     """The device of a tablespace now."""
 
@@ -59,7 +59,7 @@ class DeviceNow:
     free_bytes: int | None
 
 
-@frozen
+@slotted
 class TablespaceDevice:
     """The device of a tablespace between two readings."""
 
@@ -73,7 +73,7 @@ class TablespaceDevice:
     temporary_iops: float | None
 
 
-@frozen
+@slotted
 class StatementUse:
     """A statement of pg_stat_statements. Times are None if the extension's version does not count them."""
 
@@ -105,7 +105,7 @@ class StatementUse:
         return self.temp_read_bytes + self.temp_written_bytes + self.local_read_bytes + self.local_written_bytes
 
 
-@frozen
+@slotted
 class DatabaseUse:
     """A row that databases.sql returns: spills of a database since its counters were reset."""
 
@@ -115,7 +115,7 @@ class DatabaseUse:
     reset_at: datetime | None = None
 
 
-@frozen
+@slotted
 class TablespaceUse:
     """A row that tablespaces_now.sql or tablespaces_named.sql returns: a tablespace now."""
 
@@ -128,7 +128,7 @@ class TablespaceUse:
     temp_bytes: int | None
 
 
-@frozen
+@slotted
 class IndexBuild:
     """A row that index_builds.sql returns: an index build. Name and size are None if it is in another database."""
 
@@ -139,7 +139,7 @@ class IndexBuild:
     table_bytes: int | None
 
 
-@frozen
+@slotted
 class LogEnd:
     """The end of the server's current log, in whole lines."""
 
@@ -148,7 +148,7 @@ class LogEnd:
     text: str
 
 
-@frozen
+@slotted
 class LoggedFiles:
     """Temporary files of one statement in the log. The log lists a file when the file is deleted."""
 
@@ -159,7 +159,7 @@ class LoggedFiles:
     largest_bytes: int
 
 
-@frozen
+@slotted
 class UsageReading:
     """What a server reports at one moment."""
 
@@ -177,7 +177,7 @@ class UsageReading:
     statements_reset_at: datetime | None = None
 
 
-@frozen
+@slotted
 class DatabaseRate:
     """What a database spilled between two readings."""
 
@@ -186,7 +186,7 @@ class DatabaseRate:
     bytes_per_s: float
 
 
-@frozen
+@slotted
 class UsageReport:
     """Temporary work of a server."""
 

@@ -12,7 +12,7 @@ from penstock.watch.sampler import Sampler, sample_on_clock
 
 if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
-    from penstock.watch.risks import Risk
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import RecordingHeader, Sample
 
 
@@ -33,7 +33,7 @@ class Watched:
     samples: tuple[Sample, ...] = ()
     count: int = 0
     failure: BaseException | None = None
-    risks: tuple[Risk, ...] = ()
+    risks: tuple[Diagnosis, ...] = ()
 
     @property
     def window_s(self) -> float:

@@ -1,4 +1,4 @@
--- tables.sql: the 200 tables with the most dead rows or rows read by sequential scans, and whether they are analyzed
+-- tables.sql: the 200 tables with the most dead rows or rows read by sequential scans, with their counters
 -- returns (counters); needs SELECT on a table to tell that it was never analyzed; PostgreSQL 14+
 -- psql -f tables.sql
 --
@@ -12,8 +12,15 @@ SELECT pg_catalog.jsonb_build_object(
            'seq_scan', t.seq_scan,
            'seq_tup_read', t.seq_tup_read,
            'idx_scan', coalesce(t.idx_scan, 0),
+           'idx_tup_fetch', coalesce(t.idx_tup_fetch, 0),
+           -- Blocks of the table that were read or found in shared buffers.
+           'heap_blks', pg_catalog.pg_stat_get_blocks_fetched(c.oid),
+           'n_tup_ins', t.n_tup_ins,
            'n_live_tup', t.n_live_tup,
            'n_dead_tup', t.n_dead_tup,
+           'n_mod_since_analyze', t.n_mod_since_analyze,
+           'relpages', c.relpages,
+           'has_index', c.relhasindex,
            'vacuumed_s', pg_catalog.date_part(
                'epoch', pg_catalog.clock_timestamp() - GREATEST(t.last_vacuum, t.last_autovacuum)
            ),
@@ -30,5 +37,6 @@ SELECT pg_catalog.jsonb_build_object(
   FROM pg_catalog.pg_stat_user_tables AS t
   JOIN pg_catalog.pg_class AS c ON c.oid = t.relid
  WHERE t.n_live_tup + t.n_dead_tup + t.seq_tup_read >= 10000
+    OR c.relpages >= 1000
  ORDER BY t.seq_tup_read + t.n_dead_tup DESC
  LIMIT 200;

@@ -2,22 +2,33 @@
 -- returns (counters); needs pg_read_all_stats for sessions of other roles; PostgreSQL 14+
 -- psql -f xmin_holders.sql
 --
--- A VACUUM command is no holder, because other VACUUM commands ignore it. A slot with only a catalog_xmin keeps only
+-- The oldest transaction id that is still running is the xmin of every snapshot that is taken meanwhile, and of the
+-- feedback of standbys. Only the transaction that owns this id holds it. So that id counts for its owner alone, and for
+-- a slot that nobody moves. The owner is known even if the role may not see it: the id is the xmin of this snapshot.
+--
+-- A VACUUM command is no holder, because other VACUUM commands ignore it. A parallel worker has the snapshot of its leader. A slot with only a catalog_xmin keeps only
 -- rows of the system's catalogs. A standby that sends feedback appears as its walsender's session.
-WITH holders AS (
+WITH running AS MATERIALIZED (
+    SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::xid AS oldest
+),
+holders AS (
     SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
            a.application_name AS name,
            a.pid,
            a.usename::text AS user_name,
            a.datname::text AS datname,
            a.state,
-           GREATEST(pg_catalog.age(a.backend_xid), pg_catalog.age(a.backend_xmin)) AS xid_age,
+           GREATEST(
+               pg_catalog.age(a.backend_xid),
+               CASE WHEN a.backend_xmin <> r.oldest THEN pg_catalog.age(a.backend_xmin) END
+           ) AS xid_age,
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS age_s,
-           false AS is_catalog
+           false AS is_catalog,
+           a.backend_xid IS NOT NULL AS is_owner
       FROM pg_catalog.pg_stat_activity AS a
+     CROSS JOIN running AS r
      WHERE a.pid <> pg_catalog.pg_backend_pid()
-       AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
-       AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+       AND (a.backend_type IN ('autovacuum worker', 'parallel worker')) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS v WHERE v.pid = a.pid)
     UNION ALL
     SELECT 'slot',
@@ -26,11 +37,15 @@ WITH holders AS (
            NULL,
            s.database::text,
            CASE WHEN s.active THEN 'active' ELSE 'inactive' END,
-           GREATEST(pg_catalog.age(s.xmin), pg_catalog.age(s.catalog_xmin)),
+           GREATEST(
+               CASE WHEN s.xmin <> r.oldest OR NOT s.active THEN pg_catalog.age(s.xmin) END,
+               CASE WHEN s.catalog_xmin <> r.oldest OR NOT s.active THEN pg_catalog.age(s.catalog_xmin) END
+           ),
            NULL,
-           s.xmin IS NULL
+           s.xmin IS NULL,
+           false
       FROM pg_catalog.pg_replication_slots AS s
-     WHERE s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL
+     CROSS JOIN running AS r
     UNION ALL
     SELECT 'prepared',
            p.gid,
@@ -40,10 +55,15 @@ WITH holders AS (
            NULL,
            pg_catalog.age(p.transaction),
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - p.prepared),
-           false
+           false,
+           true
       FROM pg_catalog.pg_prepared_xacts AS p
 )
 SELECT pg_catalog.to_jsonb(h) AS counters
   FROM holders AS h
- ORDER BY h.xid_age DESC
+ WHERE h.xid_age IS NOT NULL
+ ORDER BY h.xid_age DESC,
+          h.is_owner DESC,
+          h.kind = 'backend',
+          h.age_s DESC NULLS LAST
  LIMIT 20;

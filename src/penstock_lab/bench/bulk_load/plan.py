@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB, MIB
 from penstock.core.values.device import VolumeLimits
 from penstock.rds.volumes import parse_volume
@@ -59,7 +59,7 @@ Load = Literal[
 SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
 
 
-@frozen
+@slotted
 class BulkLoadStep:
     """One load of the article. The steps have the article's order."""
 
@@ -193,7 +193,7 @@ RECOVERY = "recovery of 10 minutes or more is possible with the settings"
 PRINCIPALS = "title.principals"
 
 
-@frozen
+@slotted
 class BulkLoadExperiment:
     """The size of the experiment."""
 
@@ -233,7 +233,7 @@ _LEAST_OWN = 2 / 3
 _ONE_SESSION = 1.5
 
 
-@frozen
+@slotted
 class BulkLoadMachine:
     """The article's machine, scaled down to this machine and these files."""
 
@@ -293,9 +293,10 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> B
 
 
 def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
-    """Return the article's steps. `volumes` replace the article's volumes.
+    """Return all steps on their own volumes, or steps on `volumes`, which are named as `lab up --volume` takes them.
 
-    In this case one file is loaded on each of them, and the seven files on the last one.
+    With `volumes`, a step on each of them loads one file with one psql. The steps that load seven files are all on the
+    last of them. Raises UsageError if a volume is malformed.
     """
     if volumes is None:
         return STEPS
@@ -315,7 +316,7 @@ def steps_without_volumes() -> tuple[BulkLoadStep, ...]:
     return (one, *rest)
 
 
-@frozen
+@slotted
 class BulkLoadRun:
     """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
 
@@ -338,7 +339,7 @@ class BulkLoadRun:
     cpu: float | None = None
 
 
-@frozen
+@slotted
 class Recovery:
     """A recovery after the server was killed at the end of a load."""
 
@@ -347,7 +348,7 @@ class Recovery:
     seconds: float
 
 
-@frozen
+@slotted
 class StepRuns:
     """The runs of one step, and its recoveries."""
 

@@ -21,8 +21,8 @@ from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.catalogue.settings import alter_system, reload
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.core.connect.conninfo import parse_conninfo
-from penstock.core.frozen import frozen
 from penstock.core.host.machine import Machine, read_machine
+from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.device import VolumeLimits, count_bytes, count_ios
 from penstock.diagnose.examination import examine
@@ -76,7 +76,7 @@ from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from penstock.core.values.accounts import LoadCounts
-    from penstock.diagnose.values import Diagnosis
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock_lab.topology.shapes import Shape
 
 # The intervals are short because a quick run of one file takes two seconds.
@@ -198,7 +198,7 @@ _LAB_SCHEMA = "staging"
 DEMO_DATABASE = "penstock_demo"
 
 
-@frozen
+@slotted
 class BulkLoadTargetResult:
     """One topology or server, and its steps in order."""
 
@@ -208,7 +208,7 @@ class BulkLoadTargetResult:
     steps: tuple[StepRuns, ...]
 
 
-@frozen
+@slotted
 class BulkLoadResult:
     """All measurements, and the machine."""
 
@@ -223,7 +223,7 @@ class BulkLoadResult:
     targets: tuple[BulkLoadTargetResult, ...]
 
 
-@frozen
+@slotted
 class Target:
     """A server to measure."""
 

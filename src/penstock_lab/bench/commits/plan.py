@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.watch.waits import COMMIT_WAITS, CPU
 
 SOURCE = (
@@ -44,7 +44,7 @@ SAMPLES = {
 ADVISED_OVER_BEST = 1.07
 
 
-@frozen
+@slotted
 class Sweep:
     """The size of the experiment."""
 
@@ -90,7 +90,7 @@ QUICK = Sweep(
 )
 
 
-@frozen
+@slotted
 class Size:
     """One batch size."""
 
@@ -115,7 +115,7 @@ class Size:
         return seconds * self.total_rows / self.rows
 
 
-@frozen
+@slotted
 class SizeResult:
     """The runs of one batch size in order.
 
@@ -195,7 +195,10 @@ def published_multiple(rows_per_commit: int, *, base: int | None = None) -> floa
 
 
 def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
-    """Return the article's shares of samples for a batch size, as `SizeResult.shares`; None if it has no such batch."""
+    """Return the article's shares of samples on CPU, writing WAL, and waiting for a commit at a batch size, 0 to 1.
+
+    Returns None if the article has no samples of this batch size.
+    """
     samples = SAMPLES.get(rows_per_commit)
     return None if samples is None else tuple(count / sum(samples) for count in samples)
 

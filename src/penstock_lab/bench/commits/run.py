@@ -22,8 +22,8 @@ from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, is_usable, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.frozen import frozen
 from penstock.core.host.machine import Machine, read_machine
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation
@@ -57,7 +57,7 @@ _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10
 
 
-@frozen
+@slotted
 class DatabaseCounters:
     """The row that database_counters.sql returns."""
 
@@ -71,7 +71,7 @@ class DatabaseCounters:
         )
 
 
-@frozen
+@slotted
 class CallResult:
     """One timed call of my_insert, and its effects."""
 
@@ -168,7 +168,7 @@ _PROBES = 3
 _SAMPLE_INTERVAL_S = 0.1
 
 
-@frozen
+@slotted
 class Check:
     """The article's check: compares what pg_stat_database counted with the rows and commits that were made."""
 
@@ -181,7 +181,7 @@ class Check:
     background_commits_per_s: float
 
 
-@frozen
+@slotted
 class CommitsTargetResult:
     """One topology or endpoint."""
 
@@ -192,7 +192,7 @@ class CommitsTargetResult:
     sizes: tuple[SizeResult, ...]
 
 
-@frozen
+@slotted
 class CommitsResult:
     """All measurements, and the machine that they were made on."""
 
@@ -220,7 +220,7 @@ class _SizeRuns:
     busy: list[tuple[float, float]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CommitsTarget:
     """A server to measure, its sampler, and the function to call after each run."""
 
@@ -230,7 +230,10 @@ class _CommitsTarget:
     after_run: Callable[[], None]
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
-        """Time one call and check its number of rows and commits. Raises ServerError."""
+        """Insert `rows` with one timed call of my_insert, and return the result.
+
+        Raises ServerError, also if the number of rows or commits is wrong.
+        """
         result = self.experiment.call(rows=rows, rows_per_commit=rows_per_commit)
         self.after_run()
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import GB, GIB, MIB
 from penstock.core.values.device import DeviceCounters, rates
 
@@ -68,7 +68,7 @@ QUERIES = (
 Side = Literal["volume", "local"]
 
 
-@frozen
+@slotted
 class ReadsExperiment:
     """The size of the experiment."""
 
@@ -104,7 +104,7 @@ _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
 
 
-@frozen
+@slotted
 class ReadsMachine:
     """The article's machine, scaled down: its server's memory, and its volume's rates and size."""
 
@@ -119,7 +119,7 @@ class ReadsMachine:
         return f"gp3:{-(-self.disk_bytes // GIB)}GiB:{self.iops}:{round(self.bytes_per_s / MIB)}"
 
 
-@frozen
+@slotted
 class Query:
     """One of the three queries."""
 
@@ -152,7 +152,7 @@ def queries(experiment: ReadsExperiment, *, schema: str) -> tuple[Query, ...]:
     )
 
 
-@frozen
+@slotted
 class QueryDeviceUse:
     """The I/O of a device during a query, as the mean over the rounds."""
 
@@ -163,9 +163,12 @@ class QueryDeviceUse:
     queue: float
 
 
-@frozen
+@slotted
 class QueryRuns:
-    """One query at a number of sessions. The use of a device is None if the server's device is not visible."""
+    """What was measured of one query that several sessions ran at once, in rounds, with temporary files on two disks.
+
+    The use of a device is None if this process cannot see the server's devices.
+    """
 
     query: str
     # The seconds of each round with temporary files on the volume.
@@ -185,7 +188,7 @@ class QueryRuns:
     below: QueryDeviceUse | None = None
 
 
-@frozen
+@slotted
 class ReadsStep:
     """All queries at one number of sessions."""
 

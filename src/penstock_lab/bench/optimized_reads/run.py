@@ -23,9 +23,9 @@ from psycopg import sql
 from penstock.core.catalogue.facts import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
-from penstock.core.frozen import frozen
 from penstock.core.host.disks import find_device, find_devices, read_counters
 from penstock.core.host.machine import Machine, read_machine
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 60
 
 
-@frozen
+@slotted
 class SpillRun:
     """One query in concurrent sessions. Bytes and workers are summed over all sessions."""
 
@@ -146,7 +146,7 @@ def _sum(plan: dict[str, Any], field: str) -> int:
 _LOCAL = "local_storage"
 
 
-@frozen
+@slotted
 class ReadsTargetResult:
     """One topology or a pair of endpoints."""
 
@@ -157,7 +157,7 @@ class ReadsTargetResult:
     local_devices: tuple[Device, ...] = ()
 
 
-@frozen
+@slotted
 class ReadsResult:
     """All measurements, and the machine."""
 
@@ -168,7 +168,7 @@ class ReadsResult:
     targets: tuple[ReadsTargetResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ReadsTarget:
     """A server to measure: for each side, where its queries run and in which tablespace they spill; and the devices."""
 

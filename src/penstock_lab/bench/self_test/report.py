@@ -12,7 +12,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Literal
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 # The settings on which the result of a step may depend. Their values are numbers, or words that PostgreSQL defines.
 _SETTINGS = (
@@ -33,7 +33,7 @@ _PUNCTUATION = ".,:;()[]"
 _NAMED_LAST = ("permission denied for ", "must be owner of ")
 
 
-@frozen
+@slotted
 class StepResult:
     """The result of one step."""
 
@@ -48,10 +48,11 @@ class StepResult:
 
 
 def hide_names(message: str, names: Iterable[str], *, sqlstate: str | None = None) -> str | None:
-    """Return a message in which dots replace all but plain words: quoted text, names, and words with a digit or sign.
+    """Return a message in which plain words are kept, and dots replace everything else.
 
-    `names` are those of the server, the role and this machine. Returns None for SQLSTATE class P0, because users write
-    these messages.
+    A plain word has only the letters A to Z, hyphens and apostrophes. It is not in quotes, and not part of a name.
+    `names` are those of the server, the role and this machine. Returns None if `sqlstate` is of class P0, because users
+    write these messages.
 
     >>> hide_names('role "ann" of db.example.com may not use table 7, shop', ["shop"])
     'role ... of ... may not use table ...'

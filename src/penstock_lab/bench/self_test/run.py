@@ -23,7 +23,7 @@ from penstock.changes.records import SERVER_DATABASE
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import PenstockError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one
 from penstock.core.values.mode import LANDINGS, Mode
 from penstock.ledger.schema import VERSION, look_for_ledger
@@ -96,7 +96,7 @@ class SelfTestFindings:
     steps: list[StepResult] = field(default_factory=list)
 
 
-@frozen
+@slotted
 class SelfTest:
     """The connections, options and files that the steps use."""
 

@@ -37,6 +37,7 @@ def reader() -> Iterator[SourceReader]:
         yield opened
 
 
+@pytest.mark.part("rest")
 def test_objects_of_a_prefix_are_loaded(s3: S3, database18: str) -> None:
     """Each by its own ranges, by two sessions."""
     for number in range(3):
@@ -57,6 +58,7 @@ def test_only_the_columns_that_are_needed_are_fetched(s3: S3, reader: SourceRead
     assert file.bytes_read < 500_000 < len(data)
 
 
+@pytest.mark.part("rest")
 def test_object_that_is_replaced_while_it_is_read_is_an_error(s3: S3, reader: SourceReader) -> None:
     """Its ETag pins it."""
     s3.put("a.parquet", _parquet())
@@ -67,6 +69,7 @@ def test_object_that_is_replaced_while_it_is_read_is_an_error(s3: S3, reader: So
             s3.put("a.parquet", _parquet(7))
 
 
+@pytest.mark.part("rest")
 def test_names_of_folders_in_keys_are_columns(s3: S3, database18: str) -> None:
     """As Hive writes them, percent-encoded; the key itself is used as it is."""
     s3.put("sales/year=2026/city=S%C3%A3o%20Paulo/a.parquet", _parquet())

@@ -43,6 +43,7 @@ def _read(reader: SourceReader, source: str) -> bytes:
         return b"".join(stream)
 
 
+@pytest.mark.part("rest")
 def test_large_object_is_read_in_parts_in_order(s3: S3, reader: SourceReader) -> None:
     """An object of many parts and an odd end arrives whole, and its stored bytes are counted."""
     body = _noise(7 * PART_BYTES + 12345)
@@ -52,6 +53,7 @@ def test_large_object_is_read_in_parts_in_order(s3: S3, reader: SourceReader) ->
     assert stream.bytes_read == len(body)
 
 
+@pytest.mark.part("rest")
 def test_multipart_upload_is_pinned_by_its_etag(s3: S3, reader: SourceReader) -> None:
     """The ETag of a multi-part object, which is no MD5, pins it all the same."""
     upload = s3.client.create_multipart_upload(Bucket="landing", Key="parts.gz")["UploadId"]
@@ -91,6 +93,7 @@ def test_prefix_and_wildcards_list_keys_in_order(s3: S3, reader: SourceReader) -
     assert _read(reader, f"{_ROOT}/d/empty.csv") == b""
 
 
+@pytest.mark.part("rest")
 def test_object_replaced_while_it_is_read_is_an_error(s3: S3, reader: SourceReader) -> None:
     """Parts asked for after the object was replaced are refused, and the error says so."""
     body = _noise((WINDOW_PARTS + 4) * PART_BYTES)
@@ -112,6 +115,7 @@ def test_object_deleted_after_listing_is_an_error(s3: S3, reader: SourceReader) 
         reader.open(source)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize(
     "cuts",
     [[700_000] * 6, [PART_BYTES - 1] * 4, [10, 300_001, 20, 1_000_003], [1_000_000, 200, 200, 200, 900_000]],
@@ -177,6 +181,7 @@ def test_copied_object_is_loaded_with_a_warning_that_names_the_other(s3: S3, dat
     assert notice.endswith("size and ETag are the same")
 
 
+@pytest.mark.part("rest")
 def test_closing_early_ends_the_requests(s3: S3, reader: SourceReader) -> None:
     """A stream can be closed before its end, and more than once.
 

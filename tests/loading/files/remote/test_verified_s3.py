@@ -42,6 +42,7 @@ def parquet() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("values", [False, True])
 def test_objects_of_a_prefix_are_verified(s3: S3, loads: Loads, values: bool) -> None:
     """Text and gzip; a row that is missing is named by its object's URL and line."""
@@ -52,10 +53,11 @@ def test_objects_of_a_prefix_are_verified(s3: S3, loads: Loads, values: bool) ->
     assert (outcome.problems, outcome.tables[0].rows) == ((), 202)
     assert outcome.tables[0].compared == (202 if values else None)
     loads.execute("DELETE FROM t WHERE a = 301")
-    problems = [(each.where, each.line) for each in verify(loads, load_id, values=values).problems]
+    problems = [(each.uri, each.line) for each in verify(loads, load_id, values=values).problems]
     assert problems == [("public.t", None), *([("s3://landing/d/two.csv.gz", 3)] if values else [])]
 
 
+@pytest.mark.part("rest")
 def test_columnar_object_is_verified(s3: S3, loads: Loads) -> None:
     """Its rows are read by ranges again."""
     s3.put("d/rows.parquet", parquet())
@@ -65,6 +67,7 @@ def test_columnar_object_is_verified(s3: S3, loads: Loads) -> None:
     assert said(verify(loads, load_id))[0] == ("is not in the table", 2)
 
 
+@pytest.mark.part("rest")
 def test_object_that_was_replaced_or_deleted_is_named(s3: S3, loads: Loads) -> None:
     """By its ETag: the same content is the same object; of a prefix the others are still held against the ledger."""
     s3.put("d/one.csv", _TEXT)
@@ -75,7 +78,7 @@ def test_object_that_was_replaced_or_deleted_is_named(s3: S3, loads: Loads) -> N
     assert verify(loads, load_id).problems == ()
     s3.put("d/one.csv", _TEXT.replace(b"40,", b"49,"))
     s3.client.delete_object(Bucket="landing", Key="d/two.csv")
-    found = {(each.where, each.message) for each in verify(loads, load_id).problems}
+    found = {(each.uri, each.message) for each in verify(loads, load_id).problems}
     assert found == {
         ("s3://landing/d/one.csv", "has changed since it was loaded"),
         ("s3://landing/d/two.csv", "is not among the load's sources any more"),

@@ -92,6 +92,7 @@ def test_columns_that_may_round_are_sent_as_text(
     assert written == []
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("file_format", ["parquet", "arrow"])
 def test_random_tables_are_the_same_as_by_text(
     loads: Loads,
@@ -177,6 +178,7 @@ def test_other_types_are_sent_as_text(
     assert bool(written) == (pa.types.is_uint64(column.type))
 
 
+@pytest.mark.part("rest")
 def test_no_infinity_is_made_of_a_number(loads: Loads, written: list[int], write_arrow: Callable[..., Path]) -> None:
     """The largest and least counts of a date or timestamp are PostgreSQL's infinities."""
     loads.execute("CREATE TABLE t (d date, s timestamp)")

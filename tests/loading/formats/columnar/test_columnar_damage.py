@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TEXTS = [f"text{number:04d}" for number in range(500)]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("file_format", ["parquet", rest("arrow")])
 def test_damaged_bytes_never_end_the_process(file_format: str) -> None:
     """Each of 400 files is read to its end, or refused."""
@@ -138,6 +139,7 @@ def test_footer_that_is_none_is_an_error_of_the_file(loads: Loads, tmp_path: Pat
         assert isinstance(loads.refuse(target(tmp_path / "f", create=True)), SourceError)
 
 
+@pytest.mark.part("rest")
 def test_long_footer_is_read_as_a_whole(loads: Loads, write_parquet: Callable[..., Path]) -> None:
     """It does not fit into the part of the file that is read first."""
     path = write_parquet({"id": range(2_000)}, row_group_size=1)

@@ -105,6 +105,7 @@ def test_arrow_batches_may_be_compressed(loads: Loads, tmp_path: Path, codec: st
     assert _rows(loads) == _ROWS
 
 
+@pytest.mark.part("rest")
 def test_files_of_polars_and_duckdb(loads: Loads, tmp_path: Path) -> None:
     """Their writers are not pyarrow's."""
     polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
@@ -118,6 +119,7 @@ def test_files_of_polars_and_duckdb(loads: Loads, tmp_path: Path) -> None:
         assert _rows(loads, table) == _ROWS
 
 
+@pytest.mark.part("rest")
 def test_row_groups_may_be_empty(loads: Loads, tmp_path: Path) -> None:
     """First, between others, and last."""
     path = tmp_path / "f.parquet"

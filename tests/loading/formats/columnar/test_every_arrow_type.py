@@ -220,6 +220,7 @@ def _named(leaves: list[Any]) -> dict[str, Any]:
     return {f"c{number} {name}"[:60]: array for number, (name, array, _) in enumerate(found)}
 
 
+@pytest.mark.part("rest")
 def test_files_and_tables_in_memory_store_the_same(
     loads: Loads, write_arrow: Callable[..., Path], write_parquet: Callable[..., Path]
 ) -> None:

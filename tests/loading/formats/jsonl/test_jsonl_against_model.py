@@ -203,6 +203,7 @@ def _model(connection: psycopg.Connection[Any], text: str) -> Counter[tuple[int,
     return refused
 
 
+@pytest.mark.part("rest")
 @EXAMPLES
 @given(file=_files())
 def test_loads_equal_the_model(database18: str, tmp_path: Path, file: File) -> None:

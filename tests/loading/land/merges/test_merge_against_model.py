@@ -188,6 +188,7 @@ def _fit(connection: Connection, case: Case) -> Case:
     return replace(case, has_equal_nulls=False)
 
 
+@pytest.mark.part("rest")
 @AGAINST_SERVER
 @given(drawn=_cases(), keep=st.sampled_from(["first", "last"]))
 def test_upsert_equals_the_model(connection: Connection, drawn: Case, keep: Keep) -> None:
@@ -217,6 +218,7 @@ def test_insert_new_equals_the_model(connection: Connection, drawn: Case) -> Non
     )
 
 
+@pytest.mark.part("rest")
 @AGAINST_SERVER
 @given(drawn=_cases())
 def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, drawn: Case) -> None:
@@ -258,6 +260,7 @@ def test_duplicates_are_found_as_the_model_finds_them(connection: Connection, dr
             assert _multiset(_rows(connection)) == _multiset(rows)
 
 
+@pytest.mark.part("rest")
 @AGAINST_SERVER
 @given(case=_cases())
 def test_insert_all_equals_the_model(connection: Connection, case: Case) -> None:

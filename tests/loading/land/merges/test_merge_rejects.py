@@ -231,6 +231,7 @@ def test_rows_that_a_policy_refuses_are_rejected(loads: Loads, tmp_path: Path) -
     loads.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+@pytest.mark.part("rest")
 def test_limit_ends_the_load_and_a_higher_one_goes_on(loads: Loads, tmp_path: Path) -> None:
     """Nothing has landed then, and the error quotes the first ones; COPY's rejects count too."""
     records = ["x,,ok,,,", *(f"{n},,no,,," for n in range(10)), *(f"{n},,ok,99,," for n in range(10, 13)), "20,,ok,,,"]
@@ -246,6 +247,7 @@ def test_limit_ends_the_load_and_a_higher_one_goes_on(loads: Loads, tmp_path: Pa
     assert find_sums(loads) == [(0, 15, 1, 0, 14)]
 
 
+@pytest.mark.part("rest")
 def test_object_that_was_changed_since_is_staged_anew(loads: Loads, tmp_path: Path) -> None:
     """Bytes that are not what was staged are no rejects; the load says so, and goes on with what is there."""
     path = write_records(tmp_path / "file", ["1,,ok,,,", "2,,no,,,", "3,,ok,,,"])

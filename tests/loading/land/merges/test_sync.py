@@ -367,6 +367,7 @@ def test_one_target_over_its_limit_stops_all(loads18: Loads, tmp_path: Path) -> 
 # ---------------------------------------------------------------- others
 
 
+@pytest.mark.part("rest")
 def test_readers_see_the_table_before_or_after(loads18: Loads, tmp_path: Path) -> None:
     """Never one that is merged, with its missing rows still there, and none that lacks rows."""
     seen: set[Any] = set()

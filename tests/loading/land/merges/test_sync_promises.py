@@ -42,6 +42,7 @@ _PARENT = "CREATE TABLE parent (k int PRIMARY KEY, v text); INSERT INTO parent V
 _CHILD = "CREATE TABLE child (k int PRIMARY KEY, p int DEFAULT 1 REFERENCES parent ON DELETE {}, v text);"
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("action", ["CASCADE", "SET NULL", "SET DEFAULT"])
 def test_record_that_refers_to_a_row_to_be_deleted_is_an_error(database: str, tmp_path: Path, action: str) -> None:
     """The error names the record, the row and the constraint; nothing is changed."""
@@ -61,6 +62,7 @@ def test_record_that_refers_to_a_row_to_be_deleted_is_an_error(database: str, tm
     assert loads.rows("e") == [(1, None, "new"), (3, 1, "new")]
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("mode", ["sync", "upsert", "insert-new"])
 def test_record_keeps_the_reference_that_the_file_does_not_name(database: str, tmp_path: Path, mode: str) -> None:
     """The row of the record refers to a row that is to be deleted, although the record does not."""
@@ -72,6 +74,7 @@ def test_record_keeps_the_reference_that_the_file_does_not_name(database: str, t
     assert (loads.count("parent"), loads.rows("child")) == (3, [(1, 2, None), (2, 3, None)])
 
 
+@pytest.mark.part("rest")
 def test_new_record_of_another_table_may_not_refer_to_a_row_to_be_deleted(database: str, tmp_path: Path) -> None:
     """Also if the other table has no key, and its records are only inserted."""
     loads = Loads(database, setup=_PARENT + _CHILD.format("CASCADE"))
@@ -86,6 +89,7 @@ def test_new_record_of_another_table_may_not_refer_to_a_row_to_be_deleted(databa
     assert (outcome.deleted, loads.count("child")) == (1, 2)
 
 
+@pytest.mark.part("rest")
 @pytest.mark.parametrize("by", ["default", "trigger"])
 def test_new_record_may_not_refer_to_a_row_to_be_deleted_by_what_the_table_adds(
     database: str, tmp_path: Path, by: str
@@ -149,6 +153,7 @@ def test_table_and_its_partition_are_not_filled_by_one_sync(
     assert loads.rows("whole") == [(1, "old")]
 
 
+@pytest.mark.part("rest")
 def test_chain_of_cascades_is_followed_to_the_record(database: str, tmp_path: Path) -> None:
     """Through a table that the load does not fill, and partitions; rows without a record are deleted with theirs."""
     loads = Loads(

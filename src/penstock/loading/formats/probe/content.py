@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock import _native
 from penstock.core.errors import SourceError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.source import Compression
 from penstock.loading.formats.probe.form import choose_form
@@ -48,10 +48,10 @@ _PROGRAMS: Final[dict[Compression, str]] = {
 
 
 class OtherContent(SourceError):
-    """The beginning of a file shows that it is neither delimited text nor JSON Lines."""
+    """A file begins like something that is neither delimited text nor JSON Lines, such as HTML."""
 
 
-@frozen
+@slotted
 class Content:
     """The content of a text that is not delimited, and how to load it."""
 

@@ -14,7 +14,7 @@ from typing import Final
 from penstock import _native
 from penstock._native import Form, Records
 from penstock.core.errors import DataError, FileLocation, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect, DialectOptions, TextFormat
 from penstock.core.values.source import ColumnarFormat
 from penstock.loading.files.encodings import decode
@@ -154,9 +154,9 @@ _MOST_TITLE_LINES: Final = 20
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
 
-@frozen
+@slotted
 class Choice:
-    """A format with its delimiter and quotes (a form), and why it was chosen."""
+    """The chosen form of a sample, which is its format, delimiter and quotes, and why it was chosen."""
 
     form: Form
     reason: str
@@ -166,7 +166,7 @@ class Choice:
     is_spelled: bool = False
 
 
-@frozen
+@slotted
 class _Trial:
     """The result of splitting the sample by a form."""
 
@@ -193,7 +193,7 @@ class _Trial:
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
-    """Return the form of the sample. What the options do not give is found from its first 32 KiB."""
+    """Return the format, delimiter and quotes of a sample. What no option gives is found from its first 32 KiB."""
     sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
     wanted = options.text_format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
@@ -218,7 +218,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
 
 
 def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions | Dialect) -> Form:
-    """Return the form of a format and a delimiter, with the quotes of the options or COPY's defaults."""
+    """Return how to cut records and fields with a delimiter: by the quotes of `options`, or those that COPY assumes."""
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
     quote = DEFAULT_QUOTE if options.quote is None else options.quote

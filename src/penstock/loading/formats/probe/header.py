@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from penstock.core.errors import DataError, FileLocation
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.loading.files.encodings import guess_utf16, show_bytes
 
 _LATIN: Final = "\u00aa\u00b0\u00ba\u00c0-\u024f\u1e00-\u1eff"
@@ -51,7 +51,7 @@ _MOST_SHOWN: Final = 3
 _READING_CHARACTERS: Final = 30
 
 
-@frozen
+@slotted
 class Suggestion:
     """An encoding that a text may have, and how a part of the text reads in it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import _native
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, TextFormat
 from penstock.core.values.notice import Notice, WarningCode
@@ -138,7 +138,7 @@ _ALIKE: Final = 3
 _COMPARED_RECORDS: Final = 100
 
 
-@frozen
+@slotted
 class RecordSample:
     """A sample, cut into records by the dialect it will be loaded with."""
 
@@ -184,7 +184,7 @@ class RecordSample:
 
 
 def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
-    """Return a notice for each kind of change, at its first line and column."""
+    """Return a notice for each kind of value that the dialect would change, at its first line and column."""
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))

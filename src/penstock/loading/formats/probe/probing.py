@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import DataError, FileLocation, UsageError
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect, DialectOptions
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import Compression
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 _COMPARED_RECORDS: Final = 100
 
 
-@frozen
+@slotted
 class ProbeResult:
-    """A file's dialect, and what else is known from its first block."""
+    """The dialect of a file, its header, and the warnings that its first block gives."""
 
     dialect: Dialect
     # The column names, None if the file has no header.
@@ -221,7 +221,7 @@ _FIELDS_SHOWN: Final = 4
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"})
 
 
-@frozen
+@slotted
 class Contradiction:
     """A line that two dialects read in different ways, where neither dialect is certain."""
 

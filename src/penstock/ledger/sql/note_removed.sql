@@ -1,6 +1,6 @@
--- note_failed.sql: record in a load of this role that a later one has failed before its first commit, and was removed
+-- note_removed.sql: record in a load of this role that a later one was removed
 -- returns nothing; needs the ledger; PostgreSQL 14+
--- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000002 -v event=2 -f note_failed.sql
+-- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000002 -v event=2 -f note_removed.sql
 --
 -- The row of a load that is being written is skipped, since nothing waits for a note. So is that of another login, whose
 -- name this one could not keep.
@@ -15,4 +15,5 @@ UPDATE ONLY :"ledger".loads AS l
             ORDER BY n.event DESC
             LIMIT 1
               FOR NO KEY UPDATE SKIP LOCKED
-       );
+       )
+   AND coalesce(l.failed_event, 0) < :'event';

@@ -1,4 +1,4 @@
-"""Tests that the classes of `frozen` behave as those of dataclass(frozen=True) do, but for assignments."""
+"""Tests that the classes of `slotted` behave as those of dataclass(frozen=True) do, but for assignments."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 import pytest
 
-from penstock.core.frozen import frozen
+from penstock.core.slotted import slotted
 
 
-@frozen
+@slotted
 class Point:
     """A class with each kind of field."""
 
@@ -22,7 +22,7 @@ class Point:
     cached: int = field(default=0, compare=False)
 
 
-@frozen
+@slotted
 class Named(Point):
     """A class that inherits fields, and has a method of its own in place of a shared one."""
 
@@ -32,7 +32,7 @@ class Named(Point):
         return f"<{self.name}>"
 
 
-@frozen
+@slotted
 class Empty:
     """A class without a field."""
 

@@ -1,0 +1,135 @@
+"""What later loads into a table have made of the records of earlier ones: loads are compared from the newest back.
+
+A later upsert has changed values of rows that an earlier load has stored. So the records of each upsert stay in a
+temporary table of the session, and the records of the loads before it are changed in the same way before they are
+compared. A file that a later load has loaded anew is not read for the earlier load.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from psycopg import sql
+
+from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.values.table import TableName
+from penstock.loading.land.merge_key import Key, same_key, same_lack
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from penstock.core.connect.connection import Connection, ConnectionFactory
+    from penstock.ledger.values import ObjectRecord
+
+# The column of sent records that says whether a later load has updated their row.
+UPDATED_COLUMN = "penstock_updated"
+
+
+@slotted
+class _Upsert:
+    """The records that a load has merged, in a temporary table."""
+
+    records: TableName
+    key: Key
+    columns: tuple[str, ...]
+
+
+class LaterLoads:
+    """The loads into a table that were compared so far. Loads are compared from the newest to the oldest."""
+
+    def __init__(self, connect: ConnectionFactory, *, counts_rows: bool = False) -> None:
+        self._connect = connect
+        self.counts_rows = counts_rows
+        self._closing = ExitStack()
+        self._connection: Connection | None = None
+        # The newest first.
+        self._upserts: list[_Upsert] = []
+        self._uris: dict[str, ObjectRecord] = {}
+        # The number of rows of each table, by its oid.
+        self.counted: dict[int, int] = {}
+        # The rows of the table that are records of files, if they are counted.
+        self.compared_rows = 0
+        # The id of a later load that has updated rows, and whose records are not known: earlier loads may lack records.
+        self.obstacle: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._closing.close()
+
+    def open(self) -> Connection:
+        """Return the session whose temporary tables have the records of later upserts. Raises ServerError."""
+        if self._connection is None or (self._connection.closed and not self._upserts):
+            self._connection = self._closing.enter_context(self._connect.connect(label="verify"))
+        return self._connection
+
+    def find_renewed(self, objects: Iterable[ObjectRecord]) -> list[ObjectRecord]:
+        """Return those of an earlier load's objects of which a later load has loaded another version."""
+        return [
+            each
+            for each in objects
+            if (later := self._uris.get(each.uri)) is not None
+            and (each.version, each.size_bytes, each.ctime_ns) != (later.version, later.size_bytes, later.ctime_ns)
+        ]
+
+    def note_objects(self, objects: Iterable[ObjectRecord]) -> None:
+        """Add the objects of the load that is compared now. For earlier loads they are objects of a later load."""
+        self._uris |= {each.uri: each for each in objects if each.uri not in self._uris}
+
+    def find_keyless(self, columns: Collection[str]) -> Iterator[str]:
+        """Yield a sentence for each key column of a later upsert that is not in `columns`.
+
+        Later upserts cannot be applied to the records of a load whose files lack such a column.
+        """
+        for name in dict.fromkeys(name for each in self._upserts for name in each.key.names):
+            if name not in columns:
+                yield f'A later load has updated rows by column "{name}", which its files lack.'
+
+    def change(self, sent: TableName, columns: Sequence[str], *, merged: sql.Composed | None, key: Key | None) -> None:
+        """Update the records in temporary table `sent` as later upserts have updated their rows. Raises psycopg.Error.
+
+        `columns` are the columns of the records. If the load is an upsert itself, `merged` is a query of the records
+        that it has merged by `key`. These are kept for the loads that are compared next.
+        """
+        connection, table = self.open(), table_identifier(sent)
+        flag = sql.Identifier(UPDATED_COLUMN)
+        connection.execute(sql.SQL("ALTER TABLE {} ADD {} bool NOT NULL DEFAULT false").format(table, flag))
+        # The oldest upsert is the first, because the newest one decides.
+        later = self._upserts[::-1]
+        if merged is not None and key is not None:
+            self._upserts.append(self._keep(merged, key, columns))
+        for each in later:
+            updated = [name for name in each.columns if name in columns and name not in each.key.names]
+            values = [sql.SQL("{name} = u.{name}").format(name=sql.Identifier(name)) for name in updated]
+            for is_same in filter(None, [same_key(each.key, "r", "u"), same_lack(each.key, "r", "u")]):
+                connection.execute(
+                    sql.SQL("UPDATE {} AS r SET {} FROM {} AS u WHERE {}").format(
+                        table,
+                        sql.SQL(", ").join([*values, sql.SQL("{} = true").format(flag)]),
+                        table_identifier(each.records),
+                        is_same,
+                    )
+                )
+
+    def _keep(self, merged: sql.Composed, key: Key, columns: Sequence[str]) -> _Upsert:
+        table = TableName(schema="pg_temp", name=f"penstock_upsert_{len(self._upserts)}")
+        create = sql.SQL("CREATE TABLE {} AS SELECT {} FROM ({}) AS c")
+        self.open().execute(create.format(table_identifier(table), list_identifiers(columns), merged))
+        return _Upsert(records=table, key=key, columns=tuple(columns))
+
+    def count_rows(self, sent: sql.Composed, rows: sql.Composed, columns: Sequence[str]) -> None:
+        """Add the number of rows that are equal to a record of a load in `columns` to `compared_rows`.
+
+        `sent` and `rows` are the SQL that follows FROM in a query of the records and of the table's rows. Records whose
+        rows a later load has updated do not count, because these rows were counted for the later load.
+        """
+        hashes = sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(list_identifiers(columns))
+        query = sql.SQL(
+            "SELECT coalesce(sum(least(s.number, t.number)), 0)::int8"
+            " FROM (SELECT {hash} AS hash, count(*) AS number FROM {sent} WHERE NOT {flag} GROUP BY 1) AS s"
+            " JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
+        ).format(hash=hashes, sent=sent, rows=rows, flag=sql.Identifier(UPDATED_COLUMN))
+        self.compared_rows += fetch_one(self.open(), query)[0]
