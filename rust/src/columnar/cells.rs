@@ -316,8 +316,7 @@ fn find_runs<'a, R: RunEndIndexType>(kind: &'a Kind, array: &'a dyn Array) -> Re
 /// Returns the type in which arrays of a type are decoded: texts as byte strings, which need not be UTF-8.
 #[must_use]
 pub fn as_bytes(data_type: &DataType) -> DataType {
-    let part =
-        |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(as_bytes(field.data_type())));
+    let part = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(as_bytes(field.data_type())));
     match data_type {
         DataType::Utf8 => DataType::Binary,
         DataType::LargeUtf8 => DataType::LargeBinary,

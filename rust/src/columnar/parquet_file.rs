@@ -148,6 +148,7 @@ fn decoded_type(data_type: &DataType) -> DataType {
         | DataType::LargeListView(item) => DataType::List(decoded(item)),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(decoded).collect()),
         DataType::Map(entries, is_sorted) => DataType::Map(decoded(entries), *is_sorted),
+        DataType::Decimal128(precision @ ..=18, scale) => DataType::Decimal64(*precision, *scale),
         other => other.clone(),
     }
 }
