@@ -52,21 +52,14 @@ pub enum Reason {
     TooLong,
 }
 
-/// The type as which values are sent.
+/// The form in which values are sent, if it is not that of their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
+    Plain,
     Int2,
     Int4,
     Int8,
-    Float4,
-    Float8,
-    Bool,
-    Date,
-    Timestamp,
-    Time,
-    Numeric,
     Uuid,
-    Bytes,
     Text,
     Jsonb,
 }
@@ -76,28 +69,25 @@ pub enum Wire {
 #[must_use]
 pub fn choose_wire(kind: &Kind, type_name: &str) -> Option<Wire> {
     let base = without_modifier(type_name);
-    let base = base.as_str();
-    let is_text = matches!(base, "text" | "character varying" | "character");
-    match (kind, base) {
-        (Kind::Null, _) => Some(Wire::Text),
-        (Kind::List(_) | Kind::Struct(_) | Kind::Map(..) | Kind::Text | Kind::Json, "json") => Some(Wire::Text),
-        (Kind::List(_) | Kind::Struct(_) | Kind::Map(..) | Kind::Text | Kind::Json, "jsonb") => Some(Wire::Jsonb),
-        (Kind::Text | Kind::Json, _) if is_text => Some(Wire::Text),
+    let may_be_json = kind.is_nested() || matches!(kind, Kind::Text | Kind::Json);
+    match (kind, base.as_str()) {
+        (Kind::Null, _) | (Kind::Text | Kind::Json, "text" | "character varying" | "character") => Some(Wire::Text),
+        (_, "json") if may_be_json => Some(Wire::Text),
+        (_, "jsonb") if may_be_json => Some(Wire::Jsonb),
         (Kind::Uuid | Kind::FixedBytes(16), "uuid") => Some(Wire::Uuid),
-        (Kind::Bytes | Kind::FixedBytes(_), "bytea") => Some(Wire::Bytes),
-        (Kind::Int { .. }, "numeric") => Some(Wire::Numeric),
-        (Kind::Int { bits: 64, is_signed: false }, _) => None,
+        (Kind::Int { bits: 64, is_signed: false }, "smallint" | "integer" | "bigint") => None,
         (Kind::Int { .. }, "smallint") => Some(Wire::Int2),
         (Kind::Int { .. }, "integer") => Some(Wire::Int4),
         (Kind::Int { .. }, "bigint") => Some(Wire::Int8),
-        (Kind::Decimal { precision: 0..=MOST_DIGITS, scale: 0.. }, "numeric") => Some(Wire::Numeric),
-        (Kind::Bool | Kind::Bool8, "boolean") => Some(Wire::Bool),
-        (Kind::Float { bits: 16 | 32 }, "real") => Some(Wire::Float4),
-        (Kind::Float { bits: 64 }, "double precision") => Some(Wire::Float8),
-        (Kind::Date32 | Kind::Date64, "date") => Some(Wire::Date),
-        (Kind::Time(_), "time without time zone") => Some(Wire::Time),
-        (Kind::Timestamp { is_zoned: true, .. }, "timestamp with time zone") => Some(Wire::Timestamp),
-        (Kind::Timestamp { is_zoned: false, .. } | Kind::Int96, "timestamp without time zone") => Some(Wire::Timestamp),
+        (Kind::Int { .. } | Kind::Decimal { precision: 0..=MOST_DIGITS, scale: 0.. }, "numeric")
+        | (Kind::Bytes | Kind::FixedBytes(_), "bytea")
+        | (Kind::Bool | Kind::Bool8, "boolean")
+        | (Kind::Float { bits: 16 | 32 }, "real")
+        | (Kind::Float { bits: 64 }, "double precision")
+        | (Kind::Date32 | Kind::Date64, "date")
+        | (Kind::Time(_), "time without time zone")
+        | (Kind::Timestamp { is_zoned: true, .. }, "timestamp with time zone")
+        | (Kind::Timestamp { is_zoned: false, .. } | Kind::Int96, "timestamp without time zone") => Some(Wire::Plain),
         _ => None,
     }
 }
@@ -116,7 +106,7 @@ pub(crate) fn without_modifier(type_name: &str) -> String {
 ///
 /// If the value's type cannot store it.
 #[inline]
-pub fn write(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> Result<(), Reason> {
+pub(crate) fn write(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> Result<(), Reason> {
     match cells.resolve(row) {
         None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
         Some((cells, row)) => write_value(cells, row, wire, out)?,

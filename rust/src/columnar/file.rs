@@ -33,6 +33,11 @@ pub struct Part {
 
 /// The arrays of some columns, for some rows that follow each other.
 pub type Batch = Vec<ArrayRef>;
+
+pub(crate) fn count_rows(batch: &Batch) -> u64 {
+    batch.first().map_or(0, |array| array.len() as u64)
+}
+
 pub type Batches = Box<dyn Iterator<Item = Result<Batch, FileError>> + Send>;
 
 /// What the two formats do differently.
@@ -100,7 +105,7 @@ impl File {
             }
             let found = guard(|| batches.next().transpose()).map_err(|error| file.place(&part, &columns, error));
             Some(found.and_then(|found| {
-                let rows = found.as_ref().and_then(|batch| batch.first()).map_or(0, |array| array.len() as u64);
+                let rows = found.as_ref().map_or(0, count_rows);
                 if rows == 0 || rows > left {
                     let name = file.name_part(&part);
                     return Err(FileError::Damaged(format!(

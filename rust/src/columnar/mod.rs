@@ -5,7 +5,7 @@
 //! `text` write them. Files come from outside, so an error or a panic of a decoder is an error of the file.
 
 pub mod binary;
-pub mod cells;
+mod cells;
 mod encrypted;
 pub mod file;
 mod ipc;
@@ -41,7 +41,8 @@ pub enum FileError {
 }
 
 impl FileError {
-    pub(crate) fn damaged(reason: impl ToString) -> Self {
+    #[allow(clippy::needless_pass_by_value)] // what map_err hands over
+    pub(crate) fn damaged(reason: impl std::fmt::Display) -> Self {
         Self::Damaged(reason.to_string())
     }
 }

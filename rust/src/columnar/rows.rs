@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow_array::Array;
-
 use super::binary::{self, Reason, Wire};
 use super::cells::Cells;
-use super::file::{Batch, Batches, File, Part};
+use super::file::{count_rows, Batch, Batches, File, Part};
 use super::kind::Kind;
 use super::text::{self, Target};
 use super::{guard, FileError};
@@ -107,11 +105,10 @@ impl Rows {
             if block.as_ref().is_some_and(|block| block.end != start) {
                 return Ok(block);
             }
-            let (part, first, rows) = match self.seek(start, block.is_some())? {
-                Some(found) => found,
-                None => return Ok(block),
+            let Some((part, first, rows)) = self.seek(start, block.is_some())? else {
+                return Ok(block);
             };
-            let last = end.min(first + rows as u64);
+            let last = end.min(first + rows);
             let name = self.file.name_part(&part);
             let block_now = block.get_or_insert_with(|| Block {
                 data: Vec::with_capacity(self.block_bytes + SLACK_BYTES),
@@ -142,16 +139,15 @@ impl Rows {
 
     /// Finds the batch that has a row. Returns its part, its first row and its length. If `stays` is set, None if the
     /// row is in a part that is not open.
-    fn seek(&mut self, row: u64, stays: bool) -> Result<Option<(Part, u64, usize)>, RowError> {
+    fn seek(&mut self, row: u64, stays: bool) -> Result<Option<(Part, u64, u64)>, RowError> {
         loop {
             if let (Some((part, _)), Some((first, batch))) = (&self.open, &self.batch) {
-                let rows = batch.first().map_or(0, |array| array.len());
-                if row < first + rows as u64 {
+                let rows = count_rows(batch);
+                if row < first + rows {
                     return Ok(Some((*part, *first, rows)));
                 }
             }
-            let next =
-                self.batch.take().map(|(first, batch)| first + batch.first().map_or(0, |array| array.len()) as u64);
+            let next = self.batch.take().map(|(first, batch)| first + count_rows(&batch));
             if let Some((part, batches)) = &mut self.open {
                 let first = next.unwrap_or(part.start);
                 if row < part.start + part.rows {
