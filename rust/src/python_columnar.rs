@@ -59,12 +59,12 @@ impl PythonSource {
 type Wanted = (usize, bool, Option<String>, Option<String>);
 
 #[pyclass(frozen, module = "penstock._native")]
-pub struct ColumnarFile {
+pub struct ColumnarDecoder {
     file: Arc<File>,
     source: Arc<PythonSource>,
 }
 
-impl ColumnarFile {
+impl ColumnarDecoder {
     fn column(&self, index: usize) -> PyResult<&Column> {
         self.file.columns.get(index).ok_or_else(|| PyIndexError::new_err("no such column"))
     }
@@ -77,7 +77,7 @@ impl ColumnarFile {
 
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
 #[pymethods]
-impl ColumnarFile {
+impl ColumnarDecoder {
     #[new]
     #[pyo3(signature = (read_at, *, size_bytes, is_parquet))]
     fn new(py: Python<'_>, read_at: Py<PyAny>, size_bytes: u64, is_parquet: bool) -> PyResult<Self> {
@@ -193,7 +193,7 @@ pub fn write_stream(py: Python<'_>, capsule: Bound<'_, PyCapsule>, path: PathBuf
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ColumnarError", module.py().get_type::<ColumnarError>())?;
     module.add("EncryptedError", module.py().get_type::<EncryptedError>())?;
-    module.add_class::<ColumnarFile>()?;
+    module.add_class::<ColumnarDecoder>()?;
     module.add_class::<ColumnarRows>()?;
     module.add_function(wrap_pyfunction!(write_stream, module)?)
 }

@@ -345,7 +345,7 @@ Wanted: TypeAlias = tuple[int, bool, str | None, str | None]
 FoundRows: TypeAlias = tuple[bytes, int, int, str, tuple[int, str] | None]
 
 @final
-class ColumnarFile:
+class ColumnarDecoder:
     """An open Parquet or Arrow file.
 
     `read_at` returns the bytes from a place of the file, of a length. Methods raise what it raises, and ColumnarError.

@@ -18,7 +18,7 @@ from penstock import _native
 from penstock.core.errors import DataError, FileLocation
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
-from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, Rows, SentColumn
+from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, SentColumn, SentRows
 from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
@@ -59,7 +59,7 @@ class RowStream:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def time(self, found: Iterator[Rows]) -> Iterator[Rows]:
+    def time(self, found: Iterator[SentRows]) -> Iterator[SentRows]:
         """Yield rows, and add the time of decoding them to `text_s`."""
         began_s = self._clock()
         for rows in found:
@@ -134,7 +134,7 @@ def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, 
     return [part for part in pairwise(cuts) if not loaded.contain(*part)]
 
 
-def _make_blocks(opened: ColumnarFile, found: Iterator[Rows], names: Sequence[str], *, uri: str) -> Iterator[Block]:
+def _make_blocks(opened: ColumnarFile, found: Iterator[SentRows], names: Sequence[str], *, uri: str) -> Iterator[Block]:
     """Yield the blocks of rows. For a file without rows, yield one empty block. Raises DataError."""
     if not opened.rows:
         yield make_row_block(b"", 0, 0, is_last=True)

@@ -73,7 +73,7 @@ class SentColumn(NamedTuple):
     base_name: str | None
 
 
-class Rows(NamedTuple):
+class SentRows(NamedTuple):
     """Some rows as COPY takes them: those with the numbers from `start` up to but not including `end`."""
 
     data: bytes
@@ -95,7 +95,7 @@ class ColumnarFile:
         self._as_text: frozenset[int] = frozenset()
         with self._explaining():
             is_parquet = file_format == "parquet"
-            self._opened = _native.ColumnarFile(file.read_at, size_bytes=file.size_bytes, is_parquet=is_parquet)
+            self._opened = _native.ColumnarDecoder(file.read_at, size_bytes=file.size_bytes, is_parquet=is_parquet)
         self._numbers = {column[0]: number for number, column in enumerate(self._opened.columns)}
         self.rows = self._opened.rows
 
@@ -143,7 +143,7 @@ class ColumnarFile:
 
     def read(
         self, columns: Sequence[SentColumn], ranges: Sequence[Range], *, is_binary: bool, rejects: bool
-    ) -> Iterator[Rows]:
+    ) -> Iterator[SentRows]:
         """Yield the rows within ascending ranges of row numbers, in COPY's binary format or as text.
 
         With `rejects`, a row with a value that cannot be sent is yielded by itself. Without, RecordError is raised,
@@ -156,7 +156,7 @@ class ColumnarFile:
         with self._explaining():
             found = self._opened.read(wanted, ranges, is_binary=is_binary, rejects=rejects, block_bytes=_BLOCK_BYTES)
             for rows in found:
-                yield Rows(*rows)
+                yield SentRows(*rows)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
