@@ -51,7 +51,9 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     parser.add_argument("--tspc", type=Path, help="timescaledb-parallel-copy's binary; without it, it is left out")
     parser.add_argument("--baseline", type=Path, help="another penstock's command, for ledger_overhead")
     parser.add_argument("--pollock", type=Path, help="a checkout of Pollock; without it, it is left out")
-    parser.add_argument("--peers", type=Path, help="python of an environment with the other tools, for parquet")
+    parser.add_argument(
+        "--peers", type=Path, help="python of an environment with the other tools, for parquet and new_tables"
+    )
     parser.add_argument("--packages", type=Path, help="a site-packages folder, for real_types; see there")
     parser.add_argument("--pg-bin", type=Path, action="append", default=[], help="another PostgreSQL, for copy_format")
     parser.add_argument("--record", type=Path, help="compute a record again from its runs; measure nothing")

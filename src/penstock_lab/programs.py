@@ -55,7 +55,10 @@ class Child:
         self._process.wait()
 
     def wait(self, *, timeout_s: float) -> tuple[int, str]:
-        """Return the exit code and the standard output of the program. Raises LabError if it takes longer."""
+        """Wait until the program ends, and return its exit code and standard output.
+
+        Raises LabError if it takes longer than `timeout_s` seconds.
+        """
         try:
             out, _ = self._process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -71,7 +74,7 @@ _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 @slotted
 class Psql:
-    """A psql and its server."""
+    """A psql program, and the server to which it connects."""
 
     program: str
     # The connection string. It contains no password, because other users of the machine can see a command line.
@@ -82,9 +85,9 @@ class Psql:
     is_users: bool = False
 
     def copy(self, path: Path, statement: str) -> int:
-        """Pipe a gzip file to `statement`, a COPY FROM STDIN, and return the row count that psql reports.
+        """Pipe a gzip file, decompressed, to psql with `statement`, a COPY FROM STDIN.
 
-        The load is one session: gzip and psql, connected by a pipe. Raises LabError.
+        Return the rows that psql reports. The load is one session: gzip and psql, connected by a pipe. Raises LabError.
         """
         gzip = shutil.which("gzip")
         if gzip is None:

@@ -42,7 +42,8 @@ _DEVICES = {"qemu-storage-daemon": "/dev/fuse", "mount": "/dev/loop-control"}
 def check_machine(options: str, programs: Iterable[str]) -> None:
     """Raise LabError unless this is Linux, this process runs as root, and `programs` and their devices exist.
 
-    `programs` are keys of PACKAGES. The messages say that `options` need them, such as "--volume and --memory".
+    `programs` are keys of PACKAGES. `options` is the text that messages name as needing them, such as "--volume and
+    --memory".
     """
     if not Path("/proc/mounts").exists():
         raise LabError(f"{options} works on Linux only")
@@ -74,7 +75,7 @@ _GET_FREE = 0x4C82
 
 
 def attach_loop(path: Path) -> Path:
-    """Return a new loop device on a file, without direct I/O. Raises OSError.
+    """Return a new loop device whose backing file is `path`, without direct I/O. Raises OSError.
 
     Read-ahead of the backing file is off, because it would take a quarter of a throttled volume's throughput.
     """
@@ -109,7 +110,7 @@ def detach_loop(device: Path) -> None:
 
 
 def loops_below(folder: Path) -> list[Path]:
-    """Return the loop devices whose file is below a folder."""
+    """Return the loop devices whose backing files are below a directory."""
     top, found = folder.resolve(), []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
@@ -131,9 +132,9 @@ MONITOR_ARGV = ("--chardev", f"socket,id=monitor,path={_SOCKET},server=on,wait=o
 
 
 def set_limits(folder: Path, groups: Mapping[str, Mapping[str, int]]) -> None:
-    """Set the limits of the throttle groups of the daemon with files in `folder`. Raises LabError.
+    """Change the limits of a volume while its daemon runs. The daemon's files are in `folder`.
 
-    `groups` has the limits of each group by its name.
+    `groups` maps the names of the daemon's throttle groups to their limits, by qemu's names. Raises LabError.
     """
     commands: list[Mapping[str, object]] = [{"execute": "qmp_capabilities"}]
     for group, limits in groups.items():
@@ -185,7 +186,7 @@ _INODES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class VolumeFiles:
-    """The paths of one volume of a lab."""
+    """The paths of the files and directories of one volume of a lab."""
 
     lab: Path
     name: str
@@ -197,22 +198,22 @@ class VolumeFiles:
 
     @property
     def image(self) -> Path:
-        """Return the sparse file that holds the volume's blocks."""
+        """Return the path of the sparse file that has the volume's blocks."""
         return self.folder / "image.raw"
 
     @property
     def mirror(self) -> Path:
-        """Return the second copy of the volume's blocks."""
+        """Return the path of the file that has a second copy of the volume's blocks."""
         return self.folder / "mirror.raw"
 
     @property
     def export(self) -> Path:
-        """Return the exported file, whose I/O is throttled."""
+        """Return the path of the file that the daemon exports, and whose I/O it throttles."""
         return self.folder / "export.raw"
 
     @property
     def mount_point(self) -> Path:
-        """Return the mount point."""
+        """Return the directory where the volume is mounted."""
         return self.lab / self.name
 
     def is_exported(self) -> bool:
@@ -244,7 +245,10 @@ def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = Fal
 
 
 def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool) -> list[str]:
-    """Return the command that exports a volume. Each copy of a mirrored volume has its own throttle."""
+    """Return the words of the command that exports a volume with its limits.
+
+    Each copy of a mirrored volume has its own throttle. `throttle` is None for a volume without limits.
+    """
     images = [files.image, files.mirror] if is_mirrored else [files.image]
     argv = [find_program("qemu-storage-daemon", package=PACKAGES["qemu-storage-daemon"]), *MONITOR_ARGV]
     for number, image in enumerate(images):
@@ -315,7 +319,10 @@ def _unmount(lab: Path, mount: Path) -> None:
 
 
 def change_throttle(files: VolumeFiles, throttle: Throttle, *, is_mirrored: bool) -> None:
-    """Change the limits of a volume that is in use and has limits. Its burst bucket is full then. Raises LabError."""
+    """Change the limits of a volume that is in use and has limits. After that, its burst bucket is full.
+
+    Raises LabError.
+    """
     set_limits(files.folder, {f"group{number}": _limits(throttle) for number in range(2 if is_mirrored else 1)})
 
 

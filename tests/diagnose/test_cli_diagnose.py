@@ -60,7 +60,8 @@ def test_object_has_all_findings(penstock: Callable[..., Finished], tmp_path: Pa
     assert [each["code"] for each in found["diagnoses"]] == ["commit-local-flush", "commit-standby", "lock-wait"]
     first = found["diagnoses"][0]
     assert set(first) == {
-        "code", "claim", "severity", "detail", "share", "evidence", "samples", "confidence", "remedy", "proof", "source"
+        "code", "claim", "severity", "detail", "share", "bound", "evidence", "samples", "confidence", "remedy", "proof",
+        "source",
     }  # fmt: skip
     assert {"name": "commits", "value": 100.0, "unit": "/s"} in first["evidence"]
     assert found["is_whole"] is True

@@ -106,6 +106,34 @@ def test_load_that_has_not_ended_or_whose_file_is_gone_is_a_problem(loads: Loads
     assert (outcome.expected, outcome.agrees, outcome.is_verified) == (None, False, False)
 
 
+def test_column_that_later_json_lines_have_added_is_null_in_the_rows_before(loads: Loads, tmp_path: Path) -> None:
+    """The earlier files are still compared, and their rows have nothing there."""
+    loads.execute("CREATE TABLE n (a int, b text)")
+    for number, text in enumerate(['{"a":1,"b":"x"}\n', '{"a":2,"b":"y","c":3}\n']):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text(text)
+        load(loads, replace(target(path, into="n"), add_columns=True, types="widen"))
+    assert verify(loads).is_verified
+    loads.execute("UPDATE n SET c = 4 WHERE a = 1")
+    assert [each.line for each in verify(loads).problems] == [1]
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_equal_records_of_two_loads_need_a_row_each(loads: Loads, tmp_path: Path, *, has_key: bool) -> None:
+    """Though each load by itself has all its rows, and the table as many as it should. A key keeps them unequal."""
+    loads.execute("CREATE TABLE n (a int, b text)" if not has_key else "CREATE TABLE n (a int PRIMARY KEY, b text)")
+    load(loads, mode_target(write_csv(tmp_path / "1.csv", ["1,x", "2,y"]), "truncate", into="n"))
+    load(loads, target(write_csv(tmp_path / "2.csv", ["4,x" if has_key else "1,x", "3,z"]), into="n"))
+    assert verify(loads).is_verified
+    if not has_key:
+        loads.execute("DELETE FROM n WHERE ctid = '(0,1)'; INSERT INTO n VALUES (9, 'other')")
+        outcome = verify(loads)
+        assert (outcome.is_verified, [each.message for each in outcome.problems]) == (
+            False,
+            ["lacks 1 row, because records of several loads are equal to one row"],
+        )
+
+
 def upsert(loads: Loads, path: Path, records: list[str], *, header: str = "a,b") -> None:
     """Write a file and merge it into table t, also if another version of it was loaded."""
     job = target(write_csv(path, records, header=header), format="csv")

@@ -178,6 +178,34 @@ def test_rows_that_were_changed_since_are_told_and_only_partial_removes_the_rest
     assert loads.rows() == sorted([*OLD, *left], key=repr)
 
 
+def test_load_of_which_no_row_is_as_it_was_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Its files would count as not loaded, and all rows be stored again: as after ALTER TABLE has written the table."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute("ALTER TABLE t ALTER a TYPE bigint")
+    error = refuse(loads, load_id, "no row of it", partial=True)
+    assert "--keep-rows" in str(error.hint)
+
+
+def test_table_that_was_dropped_has_no_rows_to_remove(loads: Loads, tmp_path: Path) -> None:
+    """Those of the other tables of the load go, if so asked."""
+    loads.execute("CREATE TABLE u (a int, b text)")
+    jobs = [target(write(tmp_path / into, range(300)), into=into) for into in ("t", "u")]
+    load_id = str(loads.run(*jobs).load_id)
+    loads.execute("DROP TABLE u")
+    assert "partial=True" in str(refuse(loads, load_id, "does not exist any more").hint)
+    assert penstock.undo(load_id, to=loads.conninfo, partial=True).rows == 300
+    assert loads.rows() == sorted(OLD, key=repr)
+
+
+def test_files_that_another_load_has_loaded_too_are_counted(loads: Loads, tmp_path: Path) -> None:
+    """They still count as loaded."""
+    path = write(tmp_path / "a", range(300))
+    run(loads, path)
+    again = loads.run(target(path), rules=replace(IMPATIENT, again=True)).load_id
+    assert penstock.undo(str(again), to=loads.conninfo).shared == 1
+    assert loads.run(target(path)).rows == 0
+
+
 def test_row_that_moved_to_another_partition_is_told(loads: Loads, tmp_path: Path) -> None:
     """Others of all partitions go."""
     loads.execute(

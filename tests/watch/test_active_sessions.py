@@ -14,7 +14,7 @@ from support.made_samples import sample, session
         ({}, 1),
         ({"state": "fastpath function call"}, 1),
         ({"backend_type": "parallel worker"}, 1),
-        ({"backend_type": "autovacuum worker"}, 1),
+        ({"backend_type": "autovacuum worker"}, 0),
         ({"backend_type": "background worker"}, 1),
         ({"backend_type": "walsender"}, 0),
         ({"state": "idle in transaction"}, 0),

@@ -13,12 +13,11 @@ from penstock.core.values.job import Access
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:
-    """Return the factory of connections to a server.
+    """Return the factory that opens sessions on a server.
 
-    `to` is a connection string of libpq. If it is None, connect to the server that the PG* variables or a service file
-    name. If these name no server, connect to the embedded server, which is started if it is not running. `options` are
-    those of Access. If `allows_standby` is true, connect to a standby if no primary can be reached. Raises UsageError,
-    LabError.
+    `to` is a connection string of libpq. If it is None, the server is the one that the PG* variables or a service file
+    name. If these name no server, it is the embedded server, which is started if it is not running. `options` are those
+    of Access. If `allows_standby` is true, a standby is used if no primary can be reached. Raises UsageError, LabError.
     """
     access = Access(to=to, **options)
     is_embedded = to is None and (access.pg_bin is not None or not has_connection_settings(os.environ))

@@ -215,7 +215,11 @@ def examine(
     options: Mapping[str, Any],
     sources: Callable[..., SourceReader] | None = None,
 ) -> DoctorResult:
-    """Do what `doctor` does. `sources` makes the reader of the sources."""
+    """Return what `doctor` returns.
+
+    `options` are the keywords of a load, and `sources` makes the reader of the sources. Raises UsageError, LabError,
+    ServerError.
+    """
     from penstock.preflight.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
 
     named = [source] if isinstance(source, (str, os.PathLike)) else source
@@ -256,8 +260,8 @@ def loads(
 ) -> list[LoadRecord]:
     """Return the loads that the ledger of a database records, the newest last.
 
-    If `since` is given, only loads that began at that time or later are returned; if `into` is given, only loads into
-    that table; if `limit` is given, only the newest loads. Raises ServerError, TargetError.
+    Only loads that began at `since` or later, or into table `into`, are returned if these are given; with `limit`, only
+    so many of the newest. Raises ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         return view.loads(since=since, into=into, limit=limit)
@@ -292,12 +296,12 @@ def rejects(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[RejectCause]:
-    """Return why records of a load were rejected, the most frequent cause first. The role must have run the load.
+    """Return the causes for which records of a load were rejected, the most frequent first.
 
-    `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. With
-    `file`, also write the rejected records to this file, which is replaced if it exists. If their headers, dialects or
-    tables differ, several files are written, such as bad.csv and bad-2.csv. Raises SourceError, ServerError,
-    TargetError.
+    The role must have run the load. `load_id` may be abbreviated to its first characters; "latest" is the newest load
+    with rejected records. With `file`, also write the rejected records to this file, which is replaced if it exists. If
+    their headers, dialects or tables differ, several files are written, such as bad.csv and bad-2.csv. Raises
+    SourceError, ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         whole_id = view.find_rejecting(load_id)
@@ -317,9 +321,9 @@ def retry(
 ) -> RetryOutcome:
     """Load the rejected records of a load again, or the records of a corrected reject file instead.
 
-    `load_id` may be abbreviated to its first characters; "latest" is the newest load with rejected records. `into` is
-    the table of the file's records. It is needed only if several reject files of the load have the same header. Raises
-    PenstockError; in this case nothing was changed.
+    Return what was done. `load_id` may be abbreviated to its first characters; "latest" is the newest load with
+    rejected records. `file` is the corrected file. `into` is the table of its records, which is needed only if several
+    reject files of the load have the same header. Raises PenstockError; in this case nothing was changed.
     """
     table = parse_table_name(into) if isinstance(into, str) else into
     with _open_ledger(to, options) as view:
@@ -337,10 +341,10 @@ def verify(
 ) -> VerifyOutcome:
     """Verify that a complete load has stored each record of its files once, and return what was found.
 
-    `load_id` may be abbreviated to its first characters; "latest" is the role's newest load. With `values`, the files
-    are read again, and the server compares every value: only then the outcome can be `is_verified`. Without, its counts
-    are compared: it `agrees`, or `problems` are found, or all loads together have left more rows than a table has.
-    Changes nothing. Raises TargetError, ServerError, SourceError.
+    `load_id` may be abbreviated to its first characters; "latest" is the role's newest load. Without `values`, only
+    counts are compared, and the outcome `agrees` if no count is wrong. With `values`, the files are read again, and the
+    server compares every value; then the outcome can be `is_verified`. What is wrong is in its `problems`. Changes
+    nothing. Raises TargetError, ServerError, SourceError.
     """
     with _open_ledger(to, options, allows_standby=not values) as view:
         return view.verify(view.find_newest(load_id), values=values, on_progress=on_progress)
@@ -352,9 +356,9 @@ def undo(
 ) -> UndoOutcome:
     """Remove exactly the rows that a load has stored, and the load from the ledger, in one transaction.
 
-    `load_id` may be abbreviated to its first characters; "latest" is the role's newest load. If some of its rows were
-    changed since, nothing is removed, unless `partial` is true. With `plan`, rows are only counted. Raises TargetError,
-    DataError, ServerError.
+    Return how many rows of each table were removed. `load_id` may be abbreviated to its first characters; "latest" is
+    the role's newest load. If some of its rows were changed since they were stored, nothing is removed; with `partial`,
+    the unchanged rows are removed. With `plan`, rows are only counted. Raises TargetError, DataError, ServerError.
     """
     with _open_ledger(to, options, allows_standby=plan) as view:
         return view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
@@ -362,9 +366,9 @@ def undo(
 
 @takes(ACCESS_KEYWORDS)
 def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> RepairOutcome:
-    """Restore the changes that ended loads have left in a database and on its server. Raises ServerError, TargetError.
+    """Restore the changes that ended loads have left in a database and on its server, and return what was restored.
 
-    The outcome's `errors` name what could not be restored.
+    The outcome's `errors` are the errors of what could not be restored. Raises ServerError, TargetError.
     """
     from penstock.restore.repair import Repairer  # noqa: PLC0415 (60 ms and more)
 
@@ -376,10 +380,11 @@ def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> Repai
 def temp_usage(
     *, to: str | None = None, interval_s: float = 60.0, top: int = 10, **options: Unpack[AccessKeywords]
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval, with the `top` statements by temporary bytes.
+    """Return the sorts, hashes and temporary tables that a server writes to disk within an interval.
 
-    If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements.
-    Statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
+    The report has the `top` statements by temporary bytes. If the interval is 0, statements are counted since their
+    statistics were reset. Statements need pg_stat_statements. Statements of other roles, and files on disk, need
+    pg_monitor. Raises ServerError.
     """
     from penstock.temp.usage.usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.watch.watching import find_rds_host  # noqa: PLC0415 (with the line above)

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 
 class LedgerView(Closing):
-    """The loads that the ledger of a database records. Close it, or use it as a context manager.
+    """Reads and changes the loads that the ledger of a database records. Close it, or use it as a context manager.
 
-    Methods raise ServerError, TargetError.
+    Methods raise ServerError, TargetError. An argument `load_id` is the whole id of a load.
     """
 
     def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
@@ -64,7 +64,7 @@ class LedgerView(Closing):
         self._schema = ledger_schema
 
     def close(self) -> None:
-        """Close the session that is kept for the next query."""
+        """Close the session that the methods share."""
         self._connect.close()
 
     def loads(
@@ -72,19 +72,19 @@ class LedgerView(Closing):
     ) -> list[LoadRecord]:
         """Return loads, the newest last.
 
-        If `since` is given, only those that began at that time or later; if `into` is given, only those into that
-        table; if `limit` is given, only the newest ones.
+        Only loads that began at `since` or later, or into table `into`, are returned if these are given; with `limit`,
+        only so many of the newest.
         """
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
     def totals(self) -> list[TableTotals]:
-        """Return what the ledger records about each table that was loaded."""
+        """Return for each table that was loaded the sums over all its loads that the ledger records."""
         with self._connect.borrow() as connection:
             return sum_up_tables(connection, self._schema)
 
     def tables(self, beginning: str) -> list[str]:
-        """Return the names of tables that have this beginning, as SQL spells them.
+        """Return the names of the database's tables that begin with `beginning`, as SQL spells them.
 
         The ledger's own tables are not listed.
         """
@@ -97,7 +97,7 @@ class LedgerView(Closing):
             return read_facts(self._connect, connection)
 
     def left_staging(self) -> list[LeftStaging]:
-        """Return the staging tables that were left by loads that no longer run."""
+        """Return the staging tables that loads have left that do not run any more."""
         with self._connect.borrow() as connection:
             return find_left_staging(connection, self._schema)
 
@@ -111,8 +111,8 @@ class LedgerView(Closing):
     ) -> list[str]:
         """Create the ledger if it does not exist, let roles use it, and return the statements that do so.
 
-        An older ledger is refused, unless `upgrades` is true. With `only_planned`, the statements are returned, but not
-        executed.
+        `is_publishing_allowed` is whether publications may include the ledger's tables. An older ledger is refused,
+        unless `upgrades` is true. With `only_planned`, the statements are not executed.
         """
         with self._connect.borrow() as connection:
             if not only_planned:
@@ -127,15 +127,18 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove from the ledger the details of loads that have been complete for `age_s` seconds.
+        """Remove the details of loads that ended at least `age_s` seconds ago, and return what was removed.
 
-        Staging tables of that age are dropped too.
+        Only complete loads count. Staging tables of that age are dropped too.
         """
         with self._opening("prune the ledger") as connection:
             return prune_loads(connection, self._schema, age_s=age_s)
 
     def discard_rejects(self, load_id: str) -> int:
-        """Delete the rejected records of a load that is not running, and return how many were deleted."""
+        """Delete the rejected records of a load from the ledger, and return how many were deleted.
+
+        The load must not be running.
+        """
         with self._opening("discard rejected records") as connection:
             self._rights(connection, load_id).refuse_other_role("discard rejects of")
             return RejectStore(self._schema, load_id).discard(connection)
@@ -146,7 +149,10 @@ class LedgerView(Closing):
             return find_missing(connection, self._schema)
 
     def find(self, beginning: str) -> str:
-        """Return the id of the only load with an id that begins with these characters."""
+        """Return the id of the only load whose id begins with `beginning`.
+
+        Raises TargetError if there is none, or several.
+        """
         if not beginning:
             # An unset variable of a script gives an empty id. It must not match, even if the ledger has only one load.
             raise TargetError("the load's id is empty", hint="See penstock loads.")
@@ -158,9 +164,9 @@ class LedgerView(Closing):
         return found[0]
 
     def find_newest(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is this role's newest load, complete or not.
+        """Return the id of this role's newest load, complete or not, if `beginning` is "latest".
 
-        Raises TargetError if that load was removed from the ledger.
+        Otherwise, return the id of the only load whose id begins with `beginning`. Raises TargetError if there is none.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -171,9 +177,9 @@ class LedgerView(Closing):
         return found
 
     def find_rejecting(self, beginning: str) -> str:
-        """Return the id of the load that `beginning` names; "latest" is the newest load with rejected records.
+        """Return the id of the newest load with rejected records that this role may see, if `beginning` is "latest".
 
-        For "latest", only loads that this role may see are considered.
+        Otherwise, return the id of the only load whose id begins with `beginning`. Raises TargetError if there is none.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -184,10 +190,12 @@ class LedgerView(Closing):
         return found
 
     def find_unfinished(self, beginning: str) -> str:
-        """Return the id of the only load, in any state, with an id that begins with `beginning`.
+        """Return the id of this role's newest load that can be resumed, if `beginning` is "latest".
 
-        "latest" is this role's newest load that can be resumed. Loads that no process is running now are preferred,
-        even if another is newer. Raises TargetError if there is no such load, or if several ids begin so.
+        A load that a process is still running is returned only if there is no other.
+
+        If `beginning` is anything else, return the id of the only load, in any state, whose id begins with it. Raises
+        TargetError if there is no such load, or several.
         """
         if beginning != "latest":
             return self.find(beginning)
@@ -198,7 +206,10 @@ class LedgerView(Closing):
         return found
 
     def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
-        """Return one load and its objects."""
+        """Return the ledger's record of a load, and those of its objects.
+
+        Raises TargetError if there is no such load.
+        """
         with self._connect.borrow() as connection:
             found = list_loads(connection, self._schema, load_id=load_id)
             if not found:
@@ -206,7 +217,7 @@ class LedgerView(Closing):
             return found[0], list_objects(connection, self._schema, load_id)
 
     def members(self, load_id: str) -> list[MemberRecord]:
-        """Return the processes that have loaded rows of a load."""
+        """Return the records of the processes that have loaded rows of a load."""
         with self._connect.borrow() as connection:
             return list_members(connection, self._schema, load_id)
 
@@ -233,8 +244,8 @@ class LedgerView(Closing):
     ) -> tuple[str, LoadJob]:
         """Return the id of the load that `find_unfinished` finds, and its job. `options` replace options of the job.
 
-        Transient faults are retried for the time that the option retry_for gives. Raises UsageError, and the errors of
-        `find_unfinished`.
+        Transient errors are retried for as long as the option retry_for says; `on_notice` is called with each. Raises
+        UsageError, and the errors of `find_unfinished`.
         """
         rules = pick(LoadRules, options)
         # The load was started with its own --retry-for, which only its job shows. Until the job is read, use the
@@ -250,19 +261,27 @@ class LedgerView(Closing):
         return load_id, replace(job, rules=replace(job.rules, **{"wait": True, **rules}), **pick(LoadJob, options))
 
     def rejects(self, load_id: str) -> list[RejectCause]:
-        """Return why records of a load were rejected, the most frequent cause first. The load must be this role's."""
+        """Return the causes for which records of a load were rejected, the most frequent first.
+
+        The role must have run the load.
+        """
         with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
-        """Write the rejected records of a load to a file, or to several files if headers or dialects differ."""
+        """Write the rejected records of a load to `path`, and return the paths of the files written.
+
+        Records with other headers, dialects, tables or columns go to more files, whose names have a number, such as
+        rejects-2.csv. Without rejected records no file is written. Raises SourceError, ServerError, TargetError.
+        """
         with self._open() as connection:
             return write_reject_files(load_id, path, self._schema, connection)
 
     def retry(self, load_id: str, path: Path | None = None, *, into: TableName | None = None) -> RetryOutcome:
-        """Load the rejected records of a load again, or the records of an edited reject file instead.
+        """Load the rejected records of a load again, or the records of a corrected reject file instead.
 
-        `into` names the table of the file's records if several of the load's reject files have the same header.
+        Return what was done. `path` is the corrected file. `into` is the table of its records, which is needed if
+        several reject files of the load have the same header. Raises PenstockError.
         """
         with self._opening("load") as connection:
             tools = self._tools(connection)
@@ -276,7 +295,11 @@ class LedgerView(Closing):
     def verify(
         self, load_id: str, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None
     ) -> VerifyOutcome:
-        """Verify that a complete load has stored each record of its files once; with `values`, each value too."""
+        """Verify that a complete load has stored each record of its files once, and return what was found.
+
+        Without `values`, only counts are compared. With `values`, the files are read again, and each value is compared.
+        Raises SourceError too.
+        """
         return verify_load(self._connect, load_id, ledger_schema=self._schema, values=values, on_progress=on_progress)
 
     def verify_table(
@@ -284,18 +307,18 @@ class LedgerView(Closing):
     ) -> TableOutcome:
         """Verify all loads of the ledger that have filled a table, together, and return what was found.
 
-        The rows of the table are counted, and held against what all loads have stored. With `values`, the files are
-        read again, and each value is compared. Raises TargetError if no load has filled the table, SourceError,
-        ServerError.
+        The number of the table's rows is compared with what all loads have stored. With `values`, the files are read
+        again, and each value is compared. Raises TargetError if no load has filled the table, SourceError, ServerError.
         """
         from penstock.proof.together import verify_table  # noqa: PLC0415 (few callers need it)
 
         return verify_table(self._connect, into, ledger_schema=self._schema, values=values, on_progress=on_progress)
 
     def undo(self, load_id: str, *, is_partial: bool = False, only_planned: bool = False) -> UndoOutcome:
-        """Remove the rows that a load has stored, and the load from the ledger. With `only_planned`, only count them.
+        """Remove the rows that a load has stored, and the load from the ledger.
 
-        With `is_partial`, rows that were changed since they were stored may stay.
+        Return how many rows of each table it were. With `only_planned`, rows are only counted. With `is_partial`, rows
+        that were changed since they were stored may stay. Raises DataError too.
         """
         from penstock.removal.undo import undo_load  # noqa: PLC0415 (few callers need it)
 
@@ -336,9 +359,10 @@ class LedgerView(Closing):
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-        """Remove a load that is not running from the ledger. Return how many of its rows remain in each table.
+        """Remove a load from the ledger, and return how many of its rows remain in each table.
 
-        The load's objects then count as not loaded. If rows stay, the call is refused unless `keeps_rows` is true.
+        The load must not be running. The load's objects then count as not loaded. If rows remain, TargetError is raised
+        unless `keeps_rows` is true.
         """
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):

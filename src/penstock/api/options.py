@@ -32,9 +32,9 @@ RESUME_KEYWORDS = ("pg_bin", *RESUME)
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator for a function with **options.
+    """Return a decorator for a function with **options. The decorated function accepts only the named options.
 
-    The function accepts only these names, and help() shows them. Its errors name arguments instead of options.
+    help() of the function lists them. Its errors spell options as arguments of Python.
     """
     fields = [OPTIONS[name] for name in names]
 

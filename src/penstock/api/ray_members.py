@@ -36,12 +36,12 @@ _END_PATIENCE_S = 30.0
 
 
 class Stopped(Exception):
-    """The command that started the members has asked them to stop."""
+    """Ends the load of a member, because the command that started the members asked them to stop."""
 
 
 @slotted
 class Order:
-    """What a member loads, and how it connects. The repr shows no values, because one may be a password."""
+    """What a member is to load, and how it connects. The repr shows no values, because one may be a password."""
 
     job: str
     access: dict[str, Any]
@@ -54,7 +54,7 @@ class Order:
 
 
 def make_order(request: Request) -> Order:
-    """Return the order for a request. With `join`, a member runs none of the steps before and after the rows."""
+    """Return the order for a request. Its job has `join`, so a member runs no step before or after the rows."""
     job = replace(request.job, rules=replace(request.job.rules, join=True))
     return Order(
         job=job_to_json(job),
@@ -65,7 +65,7 @@ def make_order(request: Request) -> Order:
 
 
 class RayMember:
-    """The process that Ray starts on a node, which loads as one member of the load (--join).
+    """A process that Ray starts on a node. It takes part in a load as another process with --join does.
 
     Ray calls its methods in several threads.
     """
@@ -75,7 +75,10 @@ class RayMember:
         self._progress = (0, 0, 0, 0)
 
     def load(self, order: Order) -> LeftOutError | str | None:
-        """Load until the load is complete. Return the error that ended the member, None if there was none."""
+        """Load until the load is complete or `stop` was called.
+
+        Return the error that ended the member, None if there was none.
+        """
         os.environ.update(order.environment)
         house = Housekeeping(ledger_schema=order.ledger_schema, no_record=True)
         try:
@@ -90,11 +93,11 @@ class RayMember:
         return None
 
     def progress(self) -> tuple[int, int, int, int]:
-        """Return the rows, the bytes read, the bytes sent and the sessions of this member."""
+        """Return the rows, the bytes read, the bytes sent by COPY, and the sessions of this member up to now."""
         return self._progress
 
     def stop(self) -> None:
-        """Have the member commit its batches, and end."""
+        """Ask the member to commit its batches, and to end."""
         self._is_stopped.set()
 
     def _note(self, progress: LoadProgress) -> None:
@@ -104,7 +107,7 @@ class RayMember:
 
 
 class RayMembers:
-    """Starts a member on each node of a cluster, and restarts it if its process or node dies. Close it after use.
+    """Starts a member on each node of a Ray cluster, and again if its process or node dies. Close it after use.
 
     Raises UsageError if Ray is not installed, or if the cluster does not answer.
     """
@@ -166,7 +169,10 @@ class RayMembers:
             return
 
     def adding(self, on_progress: Callable[[LoadProgress], None] | None) -> Callable[[LoadProgress], None] | None:
-        """Return a function that shows the progress of this process and of all members as one."""
+        """Return a function that takes this process's progress, adds that of the members, and calls `on_progress`.
+
+        Return None if `on_progress` is None.
+        """
         if on_progress is None:
             return None
 
@@ -200,12 +206,10 @@ class RayMembers:
         return self._others
 
     def close(self, *, is_complete: bool) -> None:
-        """End the members.
+        """End the members. Members that have not ended after 30 seconds are killed.
 
-        If the load is not complete, the members are asked to commit their batches first. Members that take longer than
-        _END_PATIENCE_S are killed.
-
-        Raises LeftOutError if the load is complete, but a member listed more objects than the load had when it began.
+        If `is_complete` is false, they are first asked to commit their batches. Raises LeftOutError if the load is
+        complete, but a member listed more objects than the load had when it began.
         """
         self._is_closing.set()
         if not is_complete:

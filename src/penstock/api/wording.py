@@ -40,7 +40,9 @@ _BETWEEN = re.compile(r'(?:(?<=")|(?<==True)|(?<==False)) (?=[a-z_]+=["\dTF])')
 
 
 def in_python(text: str, switches: Collection[str] = ()) -> str:
-    """Return a message with options as arguments. `switches` are arguments that are no options of loads.
+    """Return a message in which options of the command line are spelled as arguments of Python.
+
+    `switches` are the names of arguments that are true or false and are no options of a load.
 
     >>> print(in_python("Use --mode replace, --key a,b or --no-vacuum; --sessions 1 if --role is given.", []))
     Use mode="replace", key="a,b" or vacuum=False; sessions=1 if role is given.
@@ -99,14 +101,17 @@ def _literal(name: str, text: str) -> str:
 
 
 def reword_error(error: PenstockError, switches: Collection[str]) -> None:
-    """Spell the options in an error as arguments."""
+    """Change the texts of an error so that options of the command line are spelled as arguments of Python."""
     error.message = in_python(error.message, switches)
     error.detail = None if error.detail is None else in_python(error.detail, switches)
     error.hint = None if error.hint is None else in_python(error.hint, switches)
 
 
 def reword_notice(notice: Notice, copies: Mapping[str, str]) -> Notice:
-    """Return a warning with options as arguments, and with the source's name in place of its temporary copy."""
+    """Return a warning with options spelled as arguments of Python, and with its source in place of a temporary copy.
+
+    `copies` maps the URIs of temporary copies to the names of the sources.
+    """
     uri = None if notice.uri is None else copies.get(notice.uri, notice.uri)
     hint = None if notice.hint is None else in_python(notice.hint)
     return replace(notice, message=in_python(notice.message), hint=hint, uri=uri)

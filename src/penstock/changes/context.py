@@ -23,40 +23,44 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Where changes and holds are kept, by the session that has their locks: a ledger, or tags of an AWS resource.
+    """Where changes and holds are recorded: tables of a ledger, or tags of an AWS resource.
 
-    A write is durable when it returns. The argument `oid` is a table's OID, or SERVER. Methods raise ServerError,
-    TargetError, AwsError.
+    A change is an object that is to be restored; a hold says which load or command still needs the changes of a table
+    or of the server. A write is durable when the method returns. The argument `oid` is a table's OID, or SERVER for the
+    whole server. Methods raise ServerError, TargetError, AwsError.
     """
 
     @property
     def connection(self) -> Connection:
-        """Return the session that has the locks."""
+        """Return the session that takes the locks."""
 
     @property
     def schema(self) -> str:
-        """Return the schema of the ledger, for kinds that remove their records themselves."""
+        """Return the schema of the ledger, empty if the store is not a ledger."""
 
     def exists(self) -> bool:
-        """Return whether the store exists; raise TargetError if it cannot be trusted."""
+        """Return whether the store exists. Raises TargetError if it cannot be trusted."""
 
     def open(self) -> bool:
-        """Return whether the store exists, as `exists` does. Upgrade it if an older penstock wrote it."""
+        """Return whether the store exists, and upgrade it if an older penstock wrote it.
+
+        Raises TargetError if it cannot be trusted or upgraded.
+        """
 
     def ensure(self) -> None:
         """Create the store if it does not exist, or upgrade it."""
 
     def read_changes(self, oid: int | None = None) -> list[Change]:
-        """Return the changes of a table or of the server; all changes if `oid` is None."""
+        """Return the recorded changes of a table or of the server; all recorded changes if `oid` is None."""
 
     def read_holds(self, oid: int | None = None) -> list[Hold]:
-        """Return which loads and commands need the changes of a table or the server, the oldest first; None for all."""
+        """Return the holds on a table or on the server, the oldest first; all holds if `oid` is None."""
 
     def write(self, hold: Hold, changes: Sequence[Change], stale: Sequence[Change] = ()) -> None:
-        """Write a hold and changes, and remove the `stale` changes: all of this or nothing."""
+        """Write a hold and changes, and remove the `stale` changes. A ledger does this in one transaction."""
 
     def forget(self, oid: int, changes: Sequence[Change], holders: Sequence[str]) -> None:
-        """Remove changes that were restored, and the holds of these holders."""
+        """Remove records of changes that were restored, and the holds on `oid` of the holders with these ids."""
 
 
 # How long to try for locks by default. A batch of another load may have such locks, and takes about 10 s.
@@ -67,7 +71,7 @@ _WAITING_SERVER = "waiting for another process that changes the server"
 
 
 class Report(Protocol):
-    """Receives what a load or a repair does after the last row, and the progress of each part of this work."""
+    """A callback that receives what a load or a repair does after the last row, and the progress of its steps."""
 
     def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
         """Show or store the activity."""
@@ -89,7 +93,7 @@ class Restored:
     copied: list[PenstockError] = field(default_factory=list)
 
     def raise_first(self) -> None:
-        """Raise the first error, with the number of the others in its detail."""
+        """Raise the first error, with the number of the others in its detail. Do nothing if there is none."""
         if self.errors:
             first = self.errors[0]
             if others := len(self.errors) - 1:
@@ -100,7 +104,10 @@ class Restored:
             raise first
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object with its seconds. Those of its later steps, and of parts of `name`, are added up."""
+        """Add a restored object and how long that took. Seconds of several calls for one object are added up.
+
+        `name` replaces the name of the changed object, so that several changes count as one object.
+        """
         found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
@@ -115,17 +122,16 @@ def is_at_table(change: Change) -> bool:
 
 
 class Kind(Protocol):
-    """A kind of change: how a change is restored, and how a repair describes it. Methods raise PenstockError."""
+    """A kind of change: how it is restored, and what a repair does about it. Methods raise PenstockError."""
 
     def handles(self, change: Change) -> bool:
         """Return whether a record describes a change of this kind."""
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Restore changes of one table or of the server, under its lock.
+        """Restore changes of one table or of the server, whose lock the caller has. Add the results to `done`.
 
-        Return the restored changes whose records the caller must remove.
-
-        A kind that removes a record in the transaction that restores its change does not return that change.
+        Return those restored changes whose records the caller must remove. Changes whose records were removed in the
+        transaction that restored them are not returned.
         """
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:  # noqa: ARG002 (nothing waits)
@@ -138,7 +144,7 @@ class Kind(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What making and restoring changes needs: the store, the kinds of change, the clock, and where messages go."""
+    """What making and restoring changes needs: the store, the kinds of change, the clock, and who receives messages."""
 
     # The store of changes. Its session has the locks.
     store: Store
@@ -175,7 +181,7 @@ class Context:
         return self.store.schema
 
     def kind_of(self, change: Change) -> Kind:
-        """Return the kind of a record. Raises TargetError for a kind that this version does not know."""
+        """Return the kind of a change. Raises TargetError if this version of penstock does not know it."""
         for kind in self.kinds:
             if kind.handles(change):
                 return kind
@@ -208,7 +214,12 @@ class Context:
         deadline_s: float | None = None,
         connection: Connection | None = None,
     ) -> None:
-        """Retry `act` until it gets its locks. Show once which sessions block it. Raises PenstockError."""
+        """Run `act`, again if it does not get its locks in time. Raises PenstockError.
+
+        `relations` are the OIDs of the tables that `act` locks. `what` is the action as a verb and its object, for the
+        message that names, once, each session that blocks it. The attempts end after `deadline_s` seconds, by default
+        after `retry_for_s`.
+        """
         with_lock_retries(
             self.connection if connection is None else connection,
             act,
@@ -220,7 +231,7 @@ class Context:
         )
 
     def is_held(self, oid: int, change: Change, done: Restored) -> bool:
-        """Return whether a load that runs needs a change of a table to stay. The caller has the table's lock.
+        """Return whether a hold keeps a change of a table. The caller has the table's lock.
 
         If so, add a message that names the load to `done`.
         """
@@ -231,13 +242,13 @@ class Context:
         return False
 
     def say(self, text: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Report what is being done now, and the progress of its parts."""
+        """Report what is being done now, and the progress of its steps, to `report` if it is set."""
         if self.report is not None:
             self.report(text, steps)
 
 
 def describe_held(change: Change, hold: Hold) -> str:
-    """Return a message that names the load which needs the changes at a table."""
+    """Return a message that names the load that needs the changes of a table."""
     return (
         f'table "{change.target}" is being loaded by load {hold.holder_id} (backend {hold.pid}), which rebuilds its '
         "indexes and keys"

@@ -34,7 +34,7 @@ class CannotRecord(TargetError):
 
 @slotted
 class ChangeRecords:
-    """The changes of a table that are recorded before a load adds its own."""
+    """The changes that were recorded when a load began to change a table."""
 
     # The recorded changes of the table.
     before: Sequence[Change]
@@ -45,10 +45,11 @@ class ChangeRecords:
 
 
 def open_records(context: Context, request: TableRequest) -> ChangeRecords:
-    """Return the recorded changes of a table. If there are any, write a hold of this load on the table.
+    """Return the recorded changes of a table, which other loads or an earlier run of this load have made.
 
-    They are those of other loads, or of an earlier run of this one. The last load to end restores all changes of the
-    table. The caller has the table's lock. Raises CannotRecord, ServerError, TargetError.
+    If a running load still needs them, or this load has recorded some of them, a hold of this load is written. The last
+    load to end restores all changes of the table. The caller has the table's lock. Raises CannotRecord if the current
+    role may not restore one of them, ServerError, TargetError.
     """
     oid = request.table.oid
     others = [hold for hold in context.store.read_holds(oid) if hold.is_alive and hold.holder_id != request.load_id]
@@ -72,8 +73,9 @@ def change_table(
 ) -> None:
     """Record the changes that a kind finds for a table, commit, and make them. The caller has the table's lock.
 
-    If the process is killed after the commit, the record remains. `check` runs when the table is locked, and may raise
-    an error. Raises CannotRecord, TargetError, ServerError.
+    If the process is killed after the commit, the records remain, so that the changes are restored later. `check` runs
+    in the transaction that makes the changes, when the table is locked, and may raise an error. Raises CannotRecord,
+    TargetError, ServerError.
     """
     table = request.table
     changes, stale = _settle(kind, kind.find(context.connection, request), records)
@@ -95,7 +97,10 @@ def change_table(
 
 
 def record(context: Context, hold: Hold, new: Sequence[Change] = (), stale: Sequence[Change] = ()) -> None:
-    """Commit records of changes, and the hold that needs them, before the changes are made. The caller has the lock."""
+    """Commit a hold and records of the changes `new`, before these are made, and remove the records `stale`.
+
+    The caller has the lock of the table or of the server.
+    """
     context.store.write(hold, new, stale)
     context.held.add(hold.target_oid)
 
@@ -147,10 +152,10 @@ def _cannot_record(
 
 
 def restore(context: Context, oids: Iterable[int]) -> Restored:
-    """Restore the changes of tables, or of the server, that no live hold needs.
+    """Restore the changes of tables, or of the server, that no live hold needs. Return what was restored.
 
-    Errors are in the result. After an error, the remaining changes of that table are not restored. Raises ServerError
-    if the connection is lost.
+    Errors are in the result. After an error, the remaining changes of that table are not restored. Temporary errors,
+    such as a lost connection, are raised.
     """
     wanted = set(oids)
     done = Restored()

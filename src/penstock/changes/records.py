@@ -43,9 +43,9 @@ from penstock.ledger.upgrade import open_ledger
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
-    """Write records of changes, numbered in their order. An older record of the same object is kept.
+    """Write records of changes, numbered in their order. If the ledger has an earlier record of an object, it is kept.
 
-    Only the older record has the state before all changes. The caller has shape_lock, and commits before it changes
+    Only the earlier record has the state before all changes. The caller has shape_lock, and commits before it changes
     anything. Only the current role, and members of it, can restore these changes. Raises ServerError, TargetError.
     """
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
@@ -89,7 +89,7 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 
 
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
-    """Add to a record why the change cannot be restored. The current role is the record's owner.
+    """Add to the record of a change the reason `why` it cannot be restored. The current role must own the record.
 
     Raises ServerError, TargetError.
     """
@@ -105,7 +105,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
 
 
 def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
-    """Return the owners whose recorded changes the current role may not restore. Raises ServerError."""
+    """Return the roles that own recorded changes which the current role may not restore. Raises ServerError."""
     owners = {change.owner for change in changes if change.number}
     if not owners:
         return set()
@@ -114,7 +114,7 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
-    """Remove records, in the transaction that restores their changes. Return how many were removed.
+    """Remove records of changes, in the transaction that restores the changes. Return how many were removed.
 
     Only the owner of a record can remove it, but any role can remove the record of a setting. Raises ServerError,
     TargetError.
@@ -143,9 +143,10 @@ def shape_lock(
 ) -> Iterator[None]:
     """Hold the advisory lock for changing a table, or the server if `target_oid` is SERVER, while the block runs.
 
-    Another session can hold the lock for hours while it rebuilds indexes. If this session has to wait, `on_wait` is
-    called once with that session. The lock ends with the session. Raises ServerError, also if a session that cannot be
-    penstock's holds the lock for too long.
+    Another session can have the lock for hours while it rebuilds indexes. If this session has to wait, `on_wait` is
+    called once with the holder. If the process dies, the lock ends with the session. Raises ServerError, also if a
+    session that cannot be penstock's has the lock for too long. `schema` is the ledger's. A role that may not write to
+    it cannot be penstock's.
     """
     patience, has_reported = LockPatience(connection, schema, target_oid=target_oid), False
     while not try_shape_lock(connection, target_oid):
@@ -165,9 +166,10 @@ def shape_lock(
 
 
 def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
-    """Write a hold, or replace the holder's earlier hold. The caller has shape_lock and the holder's own lock.
+    """Write a hold, or replace the earlier hold of the same holder on the same table. The caller has shape_lock.
 
-    If `hold.lock` is None, the lock of the holder's load is written. Raises ServerError, TargetError.
+    The caller also has the holder's own lock. If `hold.lock` is None, the lock of the holder's load is written. Raises
+    ServerError, TargetError.
     """
     with translate_errors("recording a hold"):
         run_query(
@@ -187,7 +189,10 @@ def write_hold(connection: Connection, schema: str, hold: Hold) -> None:
 
 
 def delete_holds(connection: Connection, schema: str, holders: Sequence[str], target_oid: int) -> None:
-    """Remove holds on a table, or on the server. The caller has shape_lock. Raises ServerError, TargetError."""
+    """Remove the holds of these holders on a table, or on the server. The caller has shape_lock.
+
+    `holders` are ids of loads or leases. Raises ServerError, TargetError.
+    """
     query = compose_query(
         "DELETE FROM ONLY {holds} WHERE holder = ANY (%s::uuid[]) AND target_oid = %s::bigint::oid", schema
     )
@@ -198,10 +203,10 @@ def delete_holds(connection: Connection, schema: str, holders: Sequence[str], ta
 def read_holds(
     connection: Connection, schema: str, *, target_oid: int | None = None, holder: str | None = None
 ) -> list[Hold]:
-    """Return all holds, or the holds of one table or holder. `pid` is the backend that has the hold's lock, or None.
+    """Return all holds, or the holds on one table or of one holder. Raises ServerError, TargetError.
 
-    A hold that `stands` needs no lock. For any other hold, only its lock decides whether its holder is alive. Raises
-    ServerError, TargetError.
+    `pid` of a hold is the backend that has the hold's lock, or None. Unless the hold `stands`, the hold is alive only
+    if a backend has the lock.
     """
     with translate_errors("looking for running loads"):
         holds = fetch_rows(connection, "changes/holds", _make_hold, ledger=schema, target=target_oid, holder=holder)
@@ -227,7 +232,7 @@ SERVER_DATABASE = "postgres"
 
 @slotted
 class TableStore:
-    """The Store in the tables of a ledger, in the schema and database of its session."""
+    """A Store in tables of a ledger. `schema` is the ledger's, and the database is that of the session."""
 
     connection: Connection
     schema: str = "penstock"

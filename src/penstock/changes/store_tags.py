@@ -34,24 +34,24 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.:/@-]")
 
 
 class Tags(Protocol):
-    """The tags of one resource. Methods raise AwsError."""
+    """The tags of one AWS resource. Methods raise AwsError."""
 
     def exists(self) -> bool:
         """Return whether the resource can have tags."""
 
     def read(self) -> dict[str, str]:
-        """Return the tags."""
+        """Return the values of the tags, by key."""
 
     def write(self, tags: Mapping[str, str]) -> None:
-        """Add tags, or change their values."""
+        """Add tags, or change their values. `tags` has the values by key."""
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Remove tags."""
+        """Remove the tags with these keys."""
 
 
 @slotted
 class TagStore:
-    """The Store in the tags of a resource of AWS."""
+    """A Store in the tags of an AWS resource. Its changes are those of the whole server."""
 
     # The session in which the holders' locks are looked up.
     connection: Connection
@@ -62,7 +62,7 @@ class TagStore:
         return self.tags.exists()
 
     def open(self) -> bool:
-        """Return whether the resource can have tags. Each tag says how it is read, so no tag is upgraded."""
+        """Return whether the resource can have tags. Nothing is upgraded."""
         return self.exists()
 
     def ensure(self) -> None:
@@ -94,7 +94,7 @@ class TagStore:
 
 
 def hold_tags(hold: Hold) -> dict[str, str]:
-    """Return a hold as tags, by key."""
+    """Return the tags that record a hold: their values by key."""
     until = "removed" if hold.stands and hold.until is None else _write_time(hold.until)
     words = {
         "by": hold.client,
@@ -107,12 +107,15 @@ def hold_tags(hold: Hold) -> dict[str, str]:
 
 
 def change_tags(changes: Sequence[Change]) -> dict[str, str]:
-    """Return changes as tags, by key. A tag cannot be null: an empty text stands for None in a record."""
+    """Return the tags that record changes: their values by key.
+
+    A tag cannot be null, so an empty text stands for None in a record.
+    """
     return {_change_key(change): _join({**change.record, "by": change.load_id}) for change in changes}
 
 
 def read_holds(tags: Mapping[str, str]) -> list[Hold]:
-    """Return the holds of a resource, the oldest first. Other tags are ignored."""
+    """Return the holds that tags record, the oldest first. Other tags are ignored."""
     holds = [
         _read_hold(key.removeprefix(_HOLD), _split(value), tags.get(key.replace(_HOLD, _NAMES, 1), "").split())
         for key, value in tags.items()
@@ -122,7 +125,7 @@ def read_holds(tags: Mapping[str, str]) -> list[Hold]:
 
 
 def read_changes(tags: Mapping[str, str]) -> list[Change]:
-    """Return the changes of a resource. Other tags are ignored."""
+    """Return the changes that tags record. Other tags are ignored."""
     changes: list[Change] = []
     for key, value in sorted(tags.items()):
         kind, _, name = key.removeprefix(_CHANGE).partition(":")

@@ -21,7 +21,7 @@ SERVER_NAME = TableName(schema=None, name="(the server)")
 
 @slotted
 class Change:
-    """An index, constraint or property that a load has changed or is about to change, as the ledger records it."""
+    """An index, constraint or property that was changed or is about to be changed, as the ledger records it."""
 
     # The table that is loaded, or SERVER.
     target_oid: int
@@ -61,7 +61,7 @@ class Change:
 
 
 def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: str, *, number: int = 0) -> Change:
-    """Return a change of the whole server."""
+    """Return a change of the whole server. `holder_id` is the id of the lease or command that makes it."""
     return Change(
         target_oid=SERVER,
         target=SERVER_NAME,
@@ -75,7 +75,10 @@ def server_change(kind: str, name: str, record: Mapping[str, Any], holder_id: st
 
 
 def lock_of(holder_id: str) -> str:
-    """Return the key of a lease's lock: the hexadecimal digits in its id, "0" if it has none. Loads have other keys."""
+    """Return the key of a lease's advisory lock, in hexadecimal: the hexadecimal digits of its id, "0" if it has none.
+
+    Loads have other keys.
+    """
     return re.sub("[^0-9a-f]", "", holder_id.lower()) or "0"
 
 
@@ -106,11 +109,11 @@ class Hold:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the hold is valid: a backend has its lock, or the hold needs no backend."""
+        """Return whether the hold is valid: a backend has its lock, or it needs no backend."""
         return self.pid is not None or self.stands
 
     def wants(self, change: Change) -> bool:
-        """Return whether a change must stay because the holder of this hold still needs it."""
+        """Return whether this hold, if it is alive, keeps a change from being restored."""
         is_named = self.target_oid != SERVER or change.name in self.names
         return change.target_oid == self.target_oid and is_named
 

@@ -78,7 +78,7 @@ def _ask(
 
 
 def describe(context: Context, *, width: int) -> list[str]:
-    """Return the lines of a command's whole help, none of which is wider than `width`, if its words are not."""
+    """Return the lines of a command's whole help, wrapped at `width` characters."""
     command = context.command
     params = [param for param in command.params if param.get_help_record(context) is not None]
     lines = [_show_usage(context)]
@@ -91,7 +91,7 @@ def describe(context: Context, *, width: int) -> list[str]:
 
 
 def describe_briefly(context: Context) -> list[str]:
-    """Return the lines of a command's help. Together with the shell's next prompt, they fit on the screen."""
+    """Return the lines of a command's short help. They fit on one screen, together with the shell's next prompt."""
     # --help is left out, because the last line names it.
     params = [param for param in context.command.params if param.get_help_record(context) is not None]
     lines = _compose(context, params)

@@ -54,13 +54,16 @@ if TYPE_CHECKING:
 
 
 class TextCommand(typer.core.TyperCommand):
-    """A command with parameters that are text, lists of text and flags. The command itself validates them.
+    """A command whose parameters are texts, lists of texts and flags, which the command itself checks.
 
     Parameters that are not given have their defaults.
     """
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Set the context's parameters from the typed arguments. --help prints the help and exits."""
+        """Set the context's parameters from the typed arguments, and return the arguments that are left.
+
+        --help prints the help and exits.
+        """
         parser = self.make_parser(ctx)
         values, rest, _ = parser.parse_args(args=args)
         for param in self.get_params(ctx):
@@ -75,9 +78,9 @@ class TextCommand(typer.core.TyperCommand):
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt at SIGTERM and SIGHUP.
+    """Raise KeyboardInterrupt if SIGTERM or SIGHUP arrives while the block runs.
 
-    Outside the main thread no handler is set, because Python allows only the main thread to set one.
+    Outside the main thread this does nothing, because Python allows only the main thread to handle signals.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -273,7 +276,7 @@ def run_process() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name (by default the process's own) and return the exit code."""
+    """Run the command that the arguments name, and return the exit code. By default they are those of the process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_streams()
     begin_output()

@@ -37,7 +37,7 @@ _WORD = re.compile(r"[a-z][a-z-]*")
 
 
 def words_of(metavar: str | None) -> Callable[[str], list[str]] | None:
-    """Return the completion of an option with words as values, such as append|truncate; None for other options.
+    """Return the shell completion of an option whose values are words, such as append|truncate; None for other options.
 
     >>> words_of("auto|N")("")
     ['auto']
@@ -53,12 +53,18 @@ def words_of(metavar: str | None) -> Callable[[str], list[str]] | None:
 
 
 def tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer the tables of the database."""
+    """Return the names of the database's tables that begin with `incomplete`, for shell completion.
+
+    The list is empty if the server does not answer in time.
+    """
     return _ask(ctx, lambda view: view.tables(incomplete))
 
 
 def loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Offer the ids of the newest loads, each with its state and tables."""
+    """Return the ids of the newest loads that begin with `incomplete`, for shell completion.
+
+    Each has a text with its state and tables.
+    """
     found = _ask(ctx, lambda view: view.loads(limit=_LOADS))
     return [
         (record.load_id, f"{record.state}, {', '.join(record.tables)}")
@@ -68,17 +74,17 @@ def loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def rejecting_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Offer `latest`, and the ids of loads."""
+    """Return what `loads` returns, after `latest`: for commands about rejected records."""
     return _latest("the newest load with rejected records", incomplete) + loads(ctx, incomplete)
 
 
 def unfinished_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Offer `latest`, and the ids of loads."""
+    """Return what `loads` returns, after `latest`: for commands about loads that were cut short."""
     return _latest("the newest load that was cut short", incomplete) + loads(ctx, incomplete)
 
 
 def newest_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Offer `latest`, and the ids of loads."""
+    """Return what `loads` returns, after `latest`: for commands about any load."""
     return _latest("the newest load", incomplete) + loads(ctx, incomplete)
 
 
@@ -128,9 +134,9 @@ LEDGER = (*SERVER, "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with **options.
+    """Return a decorator for a command with **options. The decorated command has the named options.
 
-    The command accepts these options, and gets those that were typed.
+    The command is called with those that were typed. An OptionError that it raises names the option as it is typed.
     """
     fields = [_OPTIONS[name] for name in names]
 
@@ -167,14 +173,17 @@ def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def flag(field: Field[Any], value: object = None) -> str:
-    """Return how an option is typed: --name, or --no-name if `value` is False or the switch is on by default."""
+    """Return how an option is typed, such as --name.
+
+    It is --no-name if `value` is False, or if the option is on by default.
+    """
     name = field.name.replace("_", "-")
     is_off = _is_switch(field) and (field.default is True or value is False)
     return f"--no-{name}" if is_off else f"--{name}"
 
 
 def flags(field: Field[Any]) -> str:
-    """Return all spellings of an option, in typer's form --a/--no-a."""
+    """Return how an option is typed, with its negative form if it has one: --name/--no-name, as typer takes it."""
     if _is_switch(field) and field.default is None:
         return f"{flag(field)}/{flag(field, False)}"
     return flag(field)
@@ -258,7 +267,7 @@ Profile = Annotated[
 
 
 def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:
-    """Return the factory for the server that the options name. Raises UsageError, LabError."""
+    """Return the factory that opens sessions on the server that the options name. Raises UsageError, LabError."""
     from penstock.api.connect import connect_to
 
     remember_target(options)
@@ -275,7 +284,10 @@ def open_ledger(options: Mapping[str, Any], *, allows_standby: bool = False) -> 
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
-    """Warn if the command line contains secrets, which every user of the machine can read. Raises UsageError."""
+    """Print a warning if a source or the connection string has a secret: every user of the machine sees command lines.
+
+    Raises UsageError if `to` is not a connection string.
+    """
     if any(hide_secrets(source) != source for source in sources):
         show_warning(
             Notice(

@@ -56,16 +56,17 @@ _keys: dict[str, Option] = {}
 
 
 def remember_target(options: Mapping[str, Any]) -> None:
-    """Keep the options with which this run reaches its server and ledger. Empty `options` delete the earlier ones.
+    """Keep the options by which this run reaches its server and ledger, for the commands in messages.
 
-    `options["load"]` are the words of the other options that only a load has.
+    Empty `options` forget the earlier ones. `options["load"]` is a list of words: the typed options that only a load
+    has.
     """
     _named.clear()
     _named.update(options)
 
 
 def spell_as_keys(*, is_job_file: bool) -> None:
-    """From now on, write options of a target as keys of a job file, or as options if there is no job file."""
+    """Set how later messages spell the options of a target: as keys of a job file, or as on the command line."""
     _keys.clear()
     if is_job_file:
         fields = (field for kind in TARGET_KINDS for field in option_fields(kind).values())
@@ -162,7 +163,7 @@ _written = _Written()
 
 
 def begin_output() -> None:
-    """Forget the result, the warnings and the target of an earlier run in this process."""
+    """Forget the result, the warnings and the target that an earlier run in this process has kept here."""
     remember_target({})
     spell_as_keys(is_job_file=False)
     _written.has_result = False
@@ -170,7 +171,7 @@ def begin_output() -> None:
 
 
 def note_warning(notice: Notice) -> None:
-    """Keep a printed warning, so that --json prints it too and --warnings error can check for it."""
+    """Keep a printed warning for `shown_warnings`: --json prints it too, and --warnings error checks for it."""
     hint = None if notice.hint is None else complete_commands(notice.hint)
     _written.warnings.append(replace(notice, message=complete_commands(notice.message), hint=hint))
 
@@ -181,7 +182,7 @@ def shown_warnings() -> list[Notice]:
 
 
 def has_result() -> bool:
-    """Return whether a result was written. JSON output is one object, so nothing may follow it."""
+    """Return whether this run has printed a result. Nothing may follow one in JSON."""
     return _written.has_result
 
 
@@ -205,10 +206,10 @@ def _open_null(flags: int) -> TextIO:
 
 
 def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str], *, done: str | None = None) -> None:
-    """Print a result, as an object in JSON or as lines of text, and flush it.
+    """Print a result and flush it: lines of text, or a mapping or dataclass as one object in JSON.
 
-    If that fails, `done` is the detail of the error: what the command has done in spite of the failure. Raises
-    OutputError, BrokenPipeError.
+    `done` is the detail of the error if this fails: what the command has done nevertheless. Raises OutputError,
+    BrokenPipeError.
     """
     if isinstance(result, str):
         write_drawn(visible(complete_commands(result)), done=done)
@@ -219,7 +220,7 @@ def write_result(result: Mapping[str, object] | DataclassInstance | Sequence[str
 
 
 def compose_json(result: Mapping[str, object] | DataclassInstance) -> str:
-    """Return a result as an object in JSON, with the number of its format."""
+    """Return a result as a JSON object. Its key "format" has the version of the format."""
     found = result if isinstance(result, Mapping) else to_fields(result)
     return json.dumps({"format": JSON_FORMAT, **found}, default=_to_json)
 
@@ -239,7 +240,10 @@ def to_fields(value: DataclassInstance) -> dict[str, object]:
 
 
 def write_drawn(text: str, *, done: str | None = None) -> None:
-    """Print a result unchanged. The caller has made it safe for a terminal. It may contain penstock's colours."""
+    """Print a result unchanged, with penstock's colours. The caller has made it safe for a terminal.
+
+    `done` is the detail of the error if this fails. Raises OutputError, BrokenPipeError.
+    """
     _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)
@@ -257,10 +261,11 @@ def abandon_output() -> None:
 
 
 def write_message(*lines: str, head: str = "") -> None:
-    """Print a message on standard error. A message that cannot be written is lost.
+    """Print the lines of a message on standard error, after `head`.
 
-    A full disk or a closed pipe must not end the load or change the exit code. `head` is printed unchanged. The lines
-    are printed by one call, so that messages of several threads do not mix.
+    The lines are made safe for a terminal; `head` is printed unchanged. One call prints all, so that messages of
+    several threads do not mix. A message that cannot be written is lost, because a full disk or a closed pipe must not
+    end the load or change the exit code.
     """
     try:
         text = "\n".join(visible_lines(complete_commands(line)) for line in lines)
@@ -277,7 +282,7 @@ def _redirect_to_null(stream: TextIO) -> None:
 
 @contextmanager
 def naming_output_failure(done: str | None = None) -> Iterator[None]:
-    """Turn an OSError of writing output into OutputError, except BrokenPipeError.
+    """Turn an OSError in the block, which writes output, into OutputError. BrokenPipeError stays.
 
     `done` is the detail of the error: what the command has done in spite of the failure.
     """
@@ -295,23 +300,26 @@ _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m"}
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Return whether output to a stream has colours: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    """Return whether output to a stream has colours: on a terminal that is not "dumb", unless NO_COLOR is set.
+
+    Source: no-color.org.
+    """
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def show_error(error: PenstockError) -> None:
-    """Print an error with its detail and hint."""
+    """Print an error with its detail and hint on standard error."""
     _show("error", error.message, detail=error.detail, hint=error.hint)
 
 
 def show_warning(notice: Notice) -> None:
-    """Print a warning with its file and line, and keep it for the result as JSON."""
+    """Print a warning with its file and line on standard error, and keep it for `shown_warnings`."""
     note_warning(notice)
     _show("warning", notice.message, detail=notice.location, hint=notice.hint)
 
 
 class Messages:
-    """Prints what a command reports before its result; nothing if it is quiet."""
+    """Prints on standard error what a command reports before its result; prints nothing if `is_quiet` is true."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
@@ -324,7 +332,7 @@ class Messages:
 
 @contextmanager
 def showing_log() -> Iterator[None]:
-    """Print the warnings that penstock and other libraries log while the block runs."""
+    """Print as warnings what penstock and other libraries log at level WARNING or higher while the block runs."""
     log, handler = logging.getLogger(), _LogHandler(logging.WARNING)
     log.addHandler(handler)
     try:
@@ -347,7 +355,7 @@ def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> N
 
 
 def compose_message(message: str, *, detail: str | None, hint: str | None) -> list[str]:
-    """Return the lines of a message in psql's form, without secrets."""
+    """Return a message as psql prints it, without secrets: the message, and lines for DETAIL and HINT if given."""
     parts = [message, f"DETAIL:  {detail}" if detail else "", f"HINT:  {hint}" if hint else ""]
     return [hide_secrets(part) for part in parts if part]
 

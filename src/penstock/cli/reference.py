@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def render_manpage(commands: Iterable[tuple[Command, Context]], *, exit_codes: Sequence[tuple[int, str]]) -> str:
-    """Return the man page in troff's macros. The first of `commands` is the root."""
+    """Return the man page of all commands in troff's man macros. The first of `commands` is `penstock` itself.
+
+    `exit_codes` are pairs of a code and its meaning.
+    """
     (root, root_context), *others = commands
     lines = [
         ".TH PENSTOCK 1",
@@ -148,7 +151,7 @@ def _escape_cell(text: str) -> str:
 
 
 def render_job_tables(text: str) -> str:
-    """Return the text of job.md with its tables of keys written from the declared options."""
+    """Return the text of job.md, `text`, with its tables of keys written anew from the declared options."""
     for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
         rows = [_key_row(field) for field in options.values()]
         table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
@@ -166,7 +169,7 @@ def _key_row(field: Field[Any]) -> str:
 
 
 def render_keywords() -> str:
-    """Return the text of penstock.api.keywords."""
+    """Return the text of the module penstock.api.keywords, written from the declared options."""
     parts = [_KEYWORDS_HEAD]
     for name, text, names in (
         ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),

@@ -12,7 +12,10 @@ from penstock.ledger.schema import VERSION
 
 
 def describe_versions() -> dict[str, object]:
-    """Return the versions; None for what is unknown or not installed. No names of hosts or users are included."""
+    """Return the versions of penstock and of what it runs with, by name; None for what is unknown or not installed.
+
+    Names of hosts or users are not included.
+    """
     return {
         "penstock": __version__,
         "ledger": VERSION,

@@ -21,7 +21,7 @@ _LONGEST_S = 10.0
 
 @slotted
 class CommitTimes:
-    """The result of timing small commits."""
+    """The times of small commits, in seconds."""
 
     # The time of each commit, including a round trip.
     commits_s: tuple[float, ...]
@@ -30,18 +30,18 @@ class CommitTimes:
 
     @property
     def commit_s(self) -> float:
-        """Return the median time of a commit, without its round trip."""
+        """Return the median time of a commit in seconds, without its round trip."""
         return max(0.0, statistics.median(self.commits_s) - self.round_trip_s)
 
 
 def probe_commits(
     factory: ConnectionFactory, *, clock: Callable[[], float] = time.perf_counter, give_up_s: float = 20.0
 ) -> CommitTimes:
-    """Time 100 commits, or fewer if they take more than 10 s in total.
+    """Time 100 commits, or fewer if they take more than 10 s in total, and return their times.
 
-    Each commit writes a message of a few bytes to the WAL, so its transaction waits like any other. Only a logical
-    decoder could see the message, with the prefix penstock. Needs no privilege. Raises ServerError on a standby, and if
-    a commit takes longer than `give_up_s`.
+    Each commit writes a message of a few bytes to the WAL, so its transaction waits as any other does. Only a logical
+    decoding plugin could see the message, which has the prefix "penstock". Needs no privilege. Raises ServerError on a
+    standby, and if the commits together take longer than `give_up_s` seconds.
     """
 
     def measure(statement: str) -> float:

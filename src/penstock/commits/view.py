@@ -36,7 +36,11 @@ _HOW = (
 
 
 def describe_commits(header: RecordingHeader, report: CommitReport, probed: CommitTimes | None) -> list[str]:
-    """Return a report of commits as lines of text."""
+    """Return lines of text: who waits for commits, and how long larger batches would take.
+
+    `report` was made from the samples of a recording with this header. `probed` are the times of small commits, None if
+    they were not measured.
+    """
     lines = [
         f"{header.server}, database {header.database}, PostgreSQL {header.version}",
         f"{format_duration(report.elapsed_s)}, {format_count(report.samples)} samples of active sessions"

@@ -27,7 +27,10 @@ MORE_CONNECTIONS = "Close connections, or raise max_connections or the limit of 
 
 
 def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Iterator[Diagnosis]:
-    """Yield the findings about the server that make every load into it impossible."""
+    """Yield the reasons why no load into the server is possible.
+
+    `receiver` is the WAL receiver of a standby, which shows where the primary is.
+    """
     checks = (
         check_version(server),
         check_distributed(server),
@@ -38,7 +41,7 @@ def check_server(server: ServerFacts, receiver: Receiver | None = None) -> Itera
 
 
 def check_version(server: ServerFacts) -> Diagnosis | None:
-    """Refuse a server that is too old."""
+    """Return a refusal if the server is too old, otherwise None."""
     if server.major >= OLDEST_MAJOR:
         return None
     return refusal("server", f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}", "Upgrade the server.")
@@ -55,7 +58,10 @@ _OWN_LOADERS: Mapping[Distributed, tuple[str, str]] = {
 
 
 def check_distributed(server: ServerFacts) -> Diagnosis | None:
-    """Refuse an Aurora that distributes its rows: penstock's ledger needs transactions and locks of one server."""
+    """Return a refusal if the server is an Aurora that distributes its rows over many servers, otherwise None.
+
+    penstock's ledger needs transactions and locks of one server.
+    """
     if server.distributed is None:
         return None
     name, loader = _OWN_LOADERS[server.distributed]
@@ -63,7 +69,7 @@ def check_distributed(server: ServerFacts) -> Diagnosis | None:
 
 
 def warn_of_version(server: ServerFacts) -> Diagnosis | None:
-    """Warn of a server that is newer than the newest version that was tested."""
+    """Return a warning if the server is newer than the newest version that was tested, otherwise None."""
     if server.major <= NEWEST_TESTED_MAJOR:
         return None
     return warning(
@@ -75,7 +81,10 @@ def warn_of_version(server: ServerFacts) -> Diagnosis | None:
 
 
 def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receiver | None = None) -> Diagnosis | None:
-    """Refuse a standby. `receiver` shows which server is its primary."""
+    """Return a refusal if the server is a standby, otherwise None.
+
+    `receiver` is the standby's WAL receiver, which shows where the primary is.
+    """
     if not is_in_recovery:
         return None
     remedy = "Connect to its primary; with all hosts in --to, the primary is found."
@@ -86,7 +95,7 @@ def check_standby(is_in_recovery: bool, deed: str = "load", *, receiver: Receive
 
 
 def check_connections(server: ServerFacts) -> Diagnosis | None:
-    """Refuse a server that accepts no further connection of the role."""
+    """Return a refusal if the server accepts no further connection of the role, otherwise None."""
     if server.free_connections >= 1:
         return None
     return refusal(
@@ -98,7 +107,7 @@ def check_connections(server: ServerFacts) -> Diagnosis | None:
 
 
 def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Diagnosis | None:
-    """Refuse a connection pooler, which may give each transaction to another session."""
+    """Return a refusal if there is a connection pooler, which may give each transaction to another session."""
     if pooler is None:
         return None
     return refusal(
@@ -112,7 +121,7 @@ def check_pooler(pooler: PoolerFacts | None, deed: str = "load") -> Diagnosis | 
 
 
 def check_read_only(is_read_only: bool, deed: str = "load") -> Diagnosis | None:
-    """Refuse a connection whose transactions are read-only by default."""
+    """Return a refusal if transactions of the connection are read-only by default, otherwise None."""
     if not is_read_only:
         return None
     return refusal(
@@ -124,7 +133,7 @@ def check_read_only(is_read_only: bool, deed: str = "load") -> Diagnosis | None:
 
 
 def check_ledger_creation(rights: LedgerRights, schema: str) -> Diagnosis | None:
-    """Refuse a role that may not create the ledger's tables."""
+    """Return a refusal if the role may not create the ledger's tables, otherwise None."""
     if rights.may_create:
         return None
     where = "database" if rights.owner is None else f"schema {quote_name(schema)}"
@@ -138,10 +147,10 @@ def check_ledger_creation(rights: LedgerRights, schema: str) -> Diagnosis | None
 
 
 def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> Diagnosis | None:
-    """Refuse to create or upgrade the ledger if there are publications for all tables, whose names are `names`.
+    """Return a refusal to create or upgrade the ledger if there are publications for all tables, otherwise None.
 
-    These publications would publish the ledger's tables, which the subscribers lack. `upgraded` is the schema of the
-    ledger that is upgraded, None if a ledger is created.
+    `names` are these publications. They would publish the ledger's tables, which the subscribers lack. `upgraded` is
+    the schema of the ledger to upgrade, None if a ledger is to be created.
     """
     if not names:
         return None
@@ -163,7 +172,7 @@ def check_publications(names: Sequence[str], *, upgraded: str | None = None) -> 
 
 
 def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: int, newest: int) -> Diagnosis | None:
-    """Refuse a role that may not upgrade the ledger from `version` to `newest`."""
+    """Return a refusal if the role may not upgrade the ledger from `version` to `newest`, otherwise None."""
     if rights.may_upgrade:
         return None
     owner = quote_name(rights.tables_owner or "")
@@ -177,7 +186,7 @@ def check_upgrade(rights: LedgerRights, schema: str, *, database: str, version: 
 
 
 def check_staging_right(rights: LedgerRights, schema: str) -> Diagnosis | None:
-    """Refuse a role that may not create a staging table in the ledger's schema."""
+    """Return a refusal if the role may not create a staging table in the ledger's schema, otherwise None."""
     if rights.may_create:
         return None
     return refusal(
@@ -189,7 +198,7 @@ def check_staging_right(rights: LedgerRights, schema: str) -> Diagnosis | None:
 
 
 def check_table(name: TableName, *, exists: bool, creates: bool) -> Diagnosis | None:
-    """Refuse a table that does not exist, unless the load creates it."""
+    """Return a refusal if a table does not exist and the load does not create it, otherwise None."""
     if exists or creates:
         return None
     return refusal(
@@ -201,7 +210,7 @@ def check_table(name: TableName, *, exists: bool, creates: bool) -> Diagnosis | 
 
 
 def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> Diagnosis | None:
-    """Refuse a role that lacks INSERT on a column that the load fills."""
+    """Return a refusal if the role lacks INSERT on a column that the load fills, otherwise None."""
     denied = ", ".join(quote_name(name) for name in table.denied_columns if name in filled)
     if not denied:
         return None
@@ -214,7 +223,7 @@ def check_columns(table: TableFacts, filled: Collection[str], *, role: str) -> D
 
 
 def check_sequences(table: TableFacts, filled: Collection[str], *, role: str) -> Diagnosis | None:
-    """Refuse a role that may not use the sequence that gives a column its default.
+    """Return a refusal if the role may not use a sequence from which a column gets its default, otherwise None.
 
     The columns in `filled` are not checked: the load gives them values, so their defaults are not used.
     """

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def describe_diagnosis(diagnosis: Diagnosis, head: str, width: int = WIDTH) -> list[str]:
-    """Return a diagnosis as lines: its claim behind a head, then what to do, and the proof and source if there are.
+    """Return the lines that show a diagnosis: `head` and the claim, the evidence, the remedy, the proof and the source.
 
-    Its numbers are shown if it is of a workload. The claim of a risk contains them.
+    The evidence is shown only for diagnoses that have a confidence. The claims of others contain their numbers. `width`
+    is the width of a line in cells.
     """
     indent = " " * len(head)
     texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))

@@ -15,7 +15,7 @@ from penstock.core.slotted import slotted
 
 @slotted
 class FileLocation:
-    """The place of an error in a source."""
+    """Where an error is in a source: its file, line and column."""
 
     # A path or URL.
     file: str
@@ -142,7 +142,7 @@ class Interrupted(PenstockError):
 
 @contextmanager
 def naming_file(file: str) -> Iterator[None]:
-    """Add the file to a SourceError that the block raises without a location."""
+    """Set `file` as the location of a SourceError that the block raises without a location."""
     try:
         yield
     except SourceError as error:

@@ -27,9 +27,11 @@ _KINDS = {
 
 
 def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
-    """Raise SourceError if `path` exists and is not a regular file or is a source, or if its folder is not writable.
+    """Raise SourceError if no file can be written at `path`.
 
-    `sources` are paths and descriptors. The folder must be writable because the file is first written beside `path`.
+    That is so if `path` exists and is not a regular file, if it is one of the sources (paths and descriptors), or if
+    its folder is not writable. The folder must be writable because the file is first written under another name beside
+    `path`.
     """
     found = None
     try:
@@ -65,7 +67,7 @@ def could_not_write(path: Path, error: OSError) -> SourceError:
 
 
 def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file, completely or not at all. Raises SourceError."""
+    """Write a file, completely or not at all. `mode` has the permissions of the file. Raises SourceError."""
     try:
         with NewFile(path, mode=mode) as file:
             file.write(content)
@@ -77,9 +79,9 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 class NewFile:
     """A file that is written under a temporary name in the folder of `path`; `finish` renames it to `path`.
 
-    If `finish` was not called, the file is deleted when the block ends. By default only its owner may read the file,
-    because rejected records may be as private as their sources. The constructor raises SourceError as `check_writable`
-    does. Raises OSError if a write fails.
+    If `finish` was not called, the temporary file is deleted when the block ends. By default only its owner may read
+    the file, because rejected records may be as private as their sources. The constructor raises SourceError as
+    `check_writable` does. Raises OSError if a write fails.
     """
 
     def __init__(self, path: Path, *, sources: Iterable[str | int] = (), mode: int = 0o600) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 
 def open_own_folder(folder: Path) -> int:
-    """Open a folder that belongs to this user and is not a symbolic link, so that no other user chooses it.
+    """Open a folder and return its descriptor. The folder must belong to this user and not be a symbolic link.
 
-    Raises OSError. Use the descriptor, because the path may be another folder's by then.
+    So no other user has chosen the folder. Raises OSError. The caller uses the descriptor instead of the path, because
+    the path may name another folder later.
     """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

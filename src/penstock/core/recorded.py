@@ -21,7 +21,7 @@ _Made = TypeVar("_Made", bound="DataclassInstance")
 
 
 class UnknownPart(Exception):
-    """A part of a record, such as an option of a job, is unknown to this version of penstock. The text names it."""
+    """A part of a record, such as an option of a job, is unknown to this version of penstock. The message names it."""
 
 
 @contextmanager
@@ -47,7 +47,10 @@ def refuse_unknown(given: Collection[str], known: Collection[str], *, part: str 
 
 
 def make_recorded(kind: type[_Made], given: Mapping[str, Any], *, part: str = "option") -> _Made:
-    """Return an object of a dataclass from its recorded fields, with tuples in place of the lists of JSON."""
+    """Return an object of a dataclass from its fields as JSON has them: lists become tuples.
+
+    Raises UnknownPart if the class does not have one of the fields. `part` says in the message what the fields are.
+    """
     refuse_unknown(given, [each.name for each in fields(kind)], part=part)
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 

@@ -46,7 +46,7 @@ _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 
 def choose_file(file_names: Iterable[str], query: str, *, major: int) -> str:
-    """Return the newest variant of `query` that a server of `major` version can run.
+    """Return the name of the newest variant of a query's file that a server of major version `major` can run.
 
     >>> choose_file(["a.sql", "a.pg16.sql", "a.pg18.sql"], "a", major=17)
     'a.pg16.sql'
@@ -60,7 +60,7 @@ def choose_file(file_names: Iterable[str], query: str, *, major: int) -> str:
 
 
 def to_parameters(text: str) -> str:
-    """Replace psql's variables in a text by psycopg's parameters.
+    """Return a text with psycopg's parameters in place of psql's variables.
 
     >>> to_parameters("SELECT :'oid'::oid % 2")
     'SELECT %(oid)s::oid %% 2'
@@ -69,7 +69,7 @@ def to_parameters(text: str) -> str:
 
 
 def to_names(text: str, values: Mapping[str, object]) -> str:
-    """Replace psql's variables for identifiers in a text by the values, as quoted identifiers.
+    """Return a text with `values`, as quoted identifiers, in place of psql's variables for identifiers.
 
     >>> to_names('SELECT FROM :"ledger".loads', {"ledger": "Loads of 2026"})
     'SELECT FROM "Loads of 2026".loads'
@@ -79,7 +79,9 @@ def to_names(text: str, values: Mapping[str, object]) -> str:
 
 
 def put_parts(text: str, read: Callable[[str], str]) -> str:
-    r"""Replace the names of the parts that a text sets by the parts' texts. `read` returns the text of a part's file.
+    r"""Return a text with the contents of files in place of the variables that the text sets from these files.
+
+    `read` returns the contents of a file. The files are in sql/parts.
 
     >>> put_parts("\\set now `cat parts/now.sql`\nSELECT :now, 1::int\n", {"parts/now.sql": "now()\n"}.get)
     'SELECT now(), 1::int\n'
@@ -96,7 +98,7 @@ def put_parts(text: str, read: Callable[[str], str]) -> str:
 
 
 def split_statements(text: str) -> list[str]:
-    r"""Return the statements of a text without comments. Each ends with a semicolon at the end of a line.
+    r"""Return the statements of a text, without comments. In the text, each ends with a semicolon at the end of a line.
 
     >>> split_statements("-- Two:\nCREATE TABLE t ();\nDROP TABLE t;\n")
     ['CREATE TABLE t ()', 'DROP TABLE t']
@@ -106,7 +108,7 @@ def split_statements(text: str) -> list[str]:
 
 @slotted
 class NameRow:
-    """The row of a query with a single column."""
+    """The row of a query with a single column `name`."""
 
     name: str
 
@@ -146,12 +148,16 @@ def change_setting(connection: Connection, name: str, value: str) -> str:
 def run_query(
     connection: psycopg.Connection[Any], query: str, /, **parameters: object
 ) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Run a named query, whose rows are tuples. In a pipeline, this does not wait for the server."""
+    """Run the query of a .sql file, and return the cursor, whose rows are tuples. Raises psycopg.Error.
+
+    `query` names the file: "temp/place" is temp/sql/place.sql. `parameters` are the values of the file's psql
+    variables. In a pipeline, this does not wait for the server.
+    """
     return connection.cursor(row_factory=tuple_row).execute(_prepare(connection, query, parameters), parameters)
 
 
 def fetch_rows(connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object) -> list[Row]:
-    """Run the query of a .sql file, and return each row as what `row_type` makes of it.
+    """Run the query of a .sql file, and return each row as an object that `row_type` makes.
 
     `query` names the file: "temp/place" is temp/sql/place.sql. Each column is passed to `row_type` as the argument of
     the same name. `parameters` are the values of the file's psql variables. Raises psycopg.Error.
@@ -160,14 +166,14 @@ def fetch_rows(connection: Connection, query: str, row_type: Callable[..., Row],
 
 
 def fetch_names(connection: Connection, query: str, **parameters: object) -> list[str]:
-    """Run a named query that returns a column `name`, and return its values."""
+    """Run the query of a .sql file, and return the values of its column `name`. Raises psycopg.Error."""
     return [row.name for row in fetch_rows(connection, query, NameRow, **parameters)]
 
 
 def send_query(
     connection: Connection, query: str, row_type: Callable[..., Row], /, **parameters: object
 ) -> Callable[[], list[Row]]:
-    """Send a named query and return the function that fetches its rows, as `fetch_rows` returns them.
+    """Send the query of a .sql file, and return a function that fetches its rows. `fetch_rows` has the parameters.
 
     In a pipeline, sending does not wait for the server. Call the returned function after the end of the pipeline:
     within the pipeline, the call would cost a round trip of its own.
@@ -177,7 +183,11 @@ def send_query(
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
-    """Run named queries with the same parameters in one round trip. Return each query's rows as its row type."""
+    """Run the queries of several .sql files in one round trip, and return the rows of each query.
+
+    `queries` has the name of each file and the type of its rows. `parameters` are the values of the psql variables of
+    every file. Raises psycopg.Error.
+    """
     with connection.pipeline():
         fetches: list[Callable[[], list[Any]]] = [
             send_query(connection, query, row_type, **parameters) for query, row_type in queries
@@ -186,14 +196,15 @@ def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **pa
 
 
 def read_query(connection: Connection, query: str) -> SQL:
-    """Return the text of a named query that has no parameters, to be composed into another query."""
+    """Return the text of a .sql file without parameters, to be composed into another query."""
     return SQL(_load(query, _major(connection)).rstrip().removesuffix(";"))
 
 
 def read_statements(query: str, **names: str) -> list[SQL]:
-    """Return the statements of a file that contains several. Such a file has no parameters, and no other versions.
+    """Return the statements of a .sql file that contains several.
 
-    The file may be in a folder of sql/, as "ledger/upgrades/10" is.
+    `names` are the values of its psql variables for identifiers. The file has no parameters, and no variants for
+    versions of the server. It may be in a folder of sql/, as "ledger/upgrades/10" is.
     """
     feature, _, file = query.partition("/")
     text = put_parts(_read(feature, f"{file}.sql"), partial(_read, feature))

@@ -88,6 +88,8 @@ class LoadTuning:
     # little to gain.
     least_verdict_s: float = 10.0
     least_verdict_bytes: int = 64 * MIB
+    # A sampled load of at least this time is told what each row pays for: keys, triggers and indexes that it keeps.
+    least_row_costs_s: float = 4.0
     # The smallest load that asks AWS about the instance. Asking takes 0.2 s plus the wait for AWS's answer. In a
     # smaller load, a better number of sessions saves less than this.
     least_asking_bytes: int = 64 * MIB

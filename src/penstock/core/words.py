@@ -131,7 +131,9 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""Return a text of several lines. Lines after the first are indented, so that none looks like penstock's own.
+    r"""Return a text of several lines, with escapes for characters that control a terminal.
+
+    Lines after the first are indented, so that none looks like penstock's own.
 
     >>> print(visible_lines("could not connect\nerror: connection refused\x07"))
     could not connect
@@ -141,7 +143,7 @@ def visible_lines(text: str) -> str:
 
 
 def visible_page(text: str) -> str:
-    r"""Return a text of several lines with the same escapes. Its lines stay as they are.
+    r"""Return a text of several lines, with escapes for characters that control a terminal. No line is indented.
 
     >>> print(visible_page("<p>a\x1b[31m\n</p>"))
     <p>a\x1b[31m
@@ -184,7 +186,7 @@ def pad(text: str, width: int, align: str = "<") -> str:
 
 
 def shorten_left(text: str, width: int) -> str:
-    """Return a text. If it is too wide, cut it at the left, because a path ends with the file's name.
+    """Return a text, cut at the left if it is wider than `width` cells, because a path ends with the file's name.
 
     >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
     '…e.principals.tsv.gz'
@@ -193,7 +195,7 @@ def shorten_left(text: str, width: int) -> str:
 
 
 def shorten_right(text: str, width: int) -> str:
-    """Return a text. If it is too wide, cut it at the right.
+    """Return a text, cut at the right if it is wider than `width` cells.
 
     >>> shorten_right("SELECT a, b FROM t", 10)
     'SELECT a,…'
@@ -220,7 +222,7 @@ def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str 
 
 
 def hang(head: str, text: str, width: int = WIDTH) -> list[str]:
-    """Return a text as lines behind a head. The second line and those behind it begin where the text does.
+    """Return `head` and a text as lines of `width` cells. Further lines begin where the text begins in the first.
 
     >>> hang("do  ", "VACUUM orders at night.", 20)
     ['do  VACUUM orders at', '    night.']

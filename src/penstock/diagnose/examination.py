@@ -10,12 +10,14 @@ from penstock.core.slotted import slotted
 from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.rules.autovacuum import Autovacuum
 from penstock.diagnose.rules.background import CommitWaits, InternalLocks, IoWaits, StandbysBehind, WalWrites
+from penstock.diagnose.rules.bloat import Bloat
 from penstock.diagnose.rules.case import Case, Rule
 from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.connections import OpenedSessions
 from penstock.diagnose.rules.held_rows import HeldRows
 from penstock.diagnose.rules.host import Host
 from penstock.diagnose.rules.locks import LockWaits
+from penstock.diagnose.rules.row_costs import RowCosts
 from penstock.diagnose.rules.sessions import ClientWaits, Processors
 from penstock.diagnose.rules.statements import SlowStatements
 from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
@@ -46,18 +48,33 @@ _MOSTLY = 0.5
 
 # These diagnoses of a statement explain why it reads or computes much. Unlike the causes above, they are reported
 # together with "data-io".
-_LACKS = ("foreign-key-unindexed", "no-statistics", "statement-spills", "sequential-scan")
-_EXPLAINS = {**_CAUSES, **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"})}
+_LACKS = (
+    *("foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
+    *("statement-spills", "sequential-scan", "row-costs"),
+)
+_EXPLAINS = {
+    **_CAUSES,
+    **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"}),
+    # Who waits for such a lock has used a processor to try to get it.
+    "lwlock-contention": frozenset({"cpu-bound"}),
+}
 
 # The effects that are not reported if their cause is reported, because the remedies of the effects would then be wrong.
 _EFFECTS = {
     "autovacuum-wraparound": frozenset({"lock-wait"}),
     "standby-behind": frozenset({"commit-standby"}),
-    "xmin-held": frozenset({"autovacuum", "autovacuum-io"}),
+    "xmin-held": frozenset({"autovacuum", "autovacuum-io", "bloat"}),
+    # More sessions pay for the same.
+    "row-costs": frozenset({"few-sessions"}),
     "temp-spill": frozenset({"statement-spills"}),
     "temp-spill-on-data-volume": frozenset({"statement-spills"}),
     "temp-disk-slow": frozenset({"statement-spills"}),
 }
+
+# Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess.
+_LEAST_ACTIVE = 0.05
+_FEW_ACTIVE = 0.5
+_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", "xmin-held", *_LACKS})
 
 # Diagnoses that name no limit. They are reported last, and only beside another diagnosis.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
@@ -93,7 +110,7 @@ class Examination:
                 InternalLocks(),
             ),
             *(Checkpoints(self._io, self._risks), OpenedSessions(self._risks)),
-            *(HeldRows(self._risks), SlowStatements(self._risks)),
+            *(HeldRows(self._risks), SlowStatements(self._risks), Bloat(self._risks), RowCosts(self._risks)),
         ]
         # These rules also see the sessions of other applications, which may hinder the workload.
         self._rules_of_all: list[Rule] = [LockWaits(), Autovacuum(self._risks, self._host)]
@@ -128,33 +145,52 @@ class Examination:
             setting=None if load is None else load.setting,
         )
         found = [diagnosis for rule in self._rules + self._rules_of_all for diagnosis in rule.conclude(case)]
+        activity = self._activity.result()
+        found = [each for each in found if not _is_idle(each, activity.sessions)]
         if any(each.code in _VOLUMES | _CAUSES.keys() for each in found):
             found = [each for each in found if each.code != "data-io"]
         for cause in [each for each in found if each.code in _EFFECTS]:
             effects = _EFFECTS[cause.code]
-            found = [each for each in found if each.code not in effects or cause.share < _MOSTLY * each.share]
+            found = [each for each in found if each.code not in effects or cause.share < _least_cause(each)]
         if all(each.code in REMARKS for each in found):
             found = []
         return Findings(
             diagnoses=rank(found),
-            activity=self._activity.result(),
+            activity=activity,
             hides_sessions=self._hides_sessions,
             risks=self._risks.result(),
         )
 
 
+def _is_idle(found: Diagnosis, sessions: float) -> bool:
+    """Return whether a diagnosis is of waits that hardly anybody has, on a server with time to spare.
+
+    `sessions` is the average number of active sessions. A rule for what is not active decides that for itself.
+    """
+    if not found.samples or found.code in _BY_COUNTERS:
+        return False
+    is_guess = found.confidence == "too few samples" and sessions < _FEW_ACTIVE
+    return is_guess or found.share * sessions < _LEAST_ACTIVE
+
+
+def _least_cause(effect: Diagnosis) -> float:
+    """Return the share that a cause must have so that its effect is not reported."""
+    # The share of a statement that spills is its own, and not that of its waits for temporary files.
+    return 0.0 if effect.code == "statement-spills" else _MOSTLY * min(effect.share, effect.rank)
+
+
 def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Return diagnoses in their order: the largest share first, but a cause before the waits that it explains.
+    """Return diagnoses in their order: the largest possible gain first, but a cause before the waits that it explains.
 
     A full disk comes first, because statements fail. The diagnoses in REMARKS come last.
     """
     causes = [each for each in found if each.code in _EXPLAINS]
 
     def key(each: Diagnosis) -> tuple[bool, bool, float, bool]:
-        explaining = (cause.share for cause in causes if each.code in _EXPLAINS[cause.code])
-        explained = [share for share in explaining if share >= _MOSTLY * each.share]
+        explaining = (cause.rank for cause in causes if each.code in _EXPLAINS[cause.code])
+        explained = [rank for rank in explaining if rank >= _MOSTLY * each.rank]
         is_full = each.code == "temp-disk-full"
-        return not is_full, each.code in REMARKS, -min([each.share, *explained]), bool(explained)
+        return not is_full, each.code in REMARKS, -min([each.rank, *explained]), bool(explained)
 
     return tuple(sorted(found, key=key))
 

@@ -299,12 +299,14 @@ class LoadCase:
 def find_verdict(found: Sequence[Diagnosis], accounts: LoadAccounts, tuning: LoadTuning) -> tuple[Diagnosis, ...]:
     """Return the diagnoses that are reported as a verdict on the load.
 
-    The result is empty for a short or small load.
+    For a short or small load it has only what each row pays for.
     """
     size_bytes = max(accounts.bytes_read, accounts.bytes_copied)
+    certain = [each for each in found if each.rank >= _LEAST_VERDICT_SHARE and each.confidence != _GUESS]
     if accounts.elapsed_s < tuning.least_verdict_s or size_bytes < tuning.least_verdict_bytes:
-        return ()
-    return tuple(each for each in found if each.share >= _LEAST_VERDICT_SHARE and each.confidence != _GUESS)
+        # What each row pays for is plain in a shorter load too.
+        return tuple(each for each in certain if each.code == "row-costs")
+    return tuple(certain)
 
 
 def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
@@ -313,6 +315,9 @@ def judge_load(case: LoadCase) -> tuple[Diagnosis, ...]:
     sampled = [] if case.findings is None else list(case.findings.diagnoses)
     sampled = [diagnosis for diagnosis in sampled if diagnosis.code not in _EXPLAINED_BY_COUNTS]
     is_known = any(each.confidence != _GUESS for each in sampled)
+    if any(each.code == "row-costs" for each in sampled):
+        # More sessions pay the same for each row.
+        found = [diagnosis for diagnosis in found if diagnosis.code != "load-few-sessions"]
     if is_known or any(each.code in _SAYS_WHY for each in found):
         found = [diagnosis for diagnosis in found if diagnosis.code != "load-server"]
     return tuple(sorted(rank([*found, *sampled]), key=lambda each: each.confidence == _GUESS))

@@ -95,12 +95,12 @@ class Demand:
 
     @property
     def most_iops(self) -> float:
-        """Return the largest rate of I/Os that storage has to serve so that it does not limit the workload."""
+        """Return the least IOPS with which storage does not limit the workload."""
         return self._most([(use.ios, use.least_s, use.elapsed_s) for use in self.uses])
 
     @property
     def most_bytes_per_s(self) -> float:
-        """Return the largest throughput that storage has to serve so that it does not limit the workload."""
+        """Return the least throughput with which storage does not limit the workload."""
         return self._most([(use.moved_bytes, use.least_s, use.elapsed_s) for use in self.uses])
 
     def _most(self, amounts: Sequence[tuple[float, float, float]]) -> float:

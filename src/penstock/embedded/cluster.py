@@ -27,9 +27,10 @@ _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 
 def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Create the server's home. Raises LabError if it cannot be created or the server's account cannot reach it.
+    """Create the directory `files.home`. A directory that exists must belong to this user, and must not be a link.
 
-    A home that exists must be a folder of this user. In a shared PENSTOCK_HOME it could be another user's link.
+    `user` is the account that runs the server, None if it is the caller's. Raises LabError if the directory cannot be
+    created or is another user's, or if that account cannot reach it.
     """
     try:
         _make_dirs(files.home, mode=0o700 if user is None else 0o755)
@@ -49,9 +50,9 @@ def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
 
 
 def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Create the folders that only the server's account may enter. The caller holds the server's lock.
+    """Create the directories of the log and of the socket, which only the server's account may enter.
 
-    Raises LabError if a folder exists that is not private to that account.
+    The caller holds the server's lock file. Raises LabError if such a directory exists and is not private.
     """
     for folder in (files.log.parent, files.socket_dir):
         make_private_dir(folder, user)
@@ -60,7 +61,10 @@ def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
 def create_data_dir(
     files: ClusterFiles, installation: Installation, *, user: ServerUser | None, is_synced: bool
 ) -> None:
-    """Run initdb. The data directory appears either complete or not at all."""
+    """Run initdb, and write the password file. The data directory appears either complete or not at all.
+
+    With `is_synced` false, initdb does not flush the files to disk. Raises LabError if initdb fails.
+    """
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=files.home))
     password = unfinished.with_name(f"{unfinished.name}.password")
     try:
@@ -83,7 +87,7 @@ def create_data_dir(
 
 
 def remove_unfinished(files: ClusterFiles) -> None:
-    """Remove the files that initdb left because the process that ran it was killed."""
+    """Remove the files of `create_data_dir` that are left if its process was killed."""
     for leftover in files.home.glob("data.new-*"):
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -92,10 +96,11 @@ def remove_unfinished(files: ClusterFiles) -> None:
 
 
 def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, is_synced: bool) -> list[str]:
-    """Return the initdb command: UTF8, byte order as collation, data checksums as on RDS.
+    """Return the words of the initdb command: encoding UTF8, sort order of bytes, and data checksums as on RDS.
 
     Connections over the socket need no password (trust). Only the server's account and root can enter the socket's
-    directory, and both could read and replace the data files anyway. Connections over TCP need a password.
+    directory, and both could read and replace the data files anyway. Connections over TCP need the one in file
+    `password`.
     """
     argv = [
         installation.program("initdb"),
@@ -115,14 +120,14 @@ def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, i
 
 
 def format_settings(settings: Mapping[str, str]) -> str:
-    """Return settings as the lines of a configuration file."""
+    """Return settings as the text of a configuration file, with a comment at its head."""
     header = "# Written by penstock at each start; settings of your own survive in ALTER SYSTEM.\n"
     lines = (f"{name} = '{_quote(value)}'\n" for name, value in settings.items())
     return header + "".join(lines)
 
 
 def write_settings(files: ClusterFiles, settings: Mapping[str, str]) -> None:
-    """Write the settings file that the next start reads."""
+    """Replace the settings file that the server reads at its next start."""
     unfinished = files.settings.with_name(f"{files.settings.name}.new")
     unfinished.write_text(format_settings(settings), encoding="utf-8")
     unfinished.chmod(0o644)
@@ -130,7 +135,7 @@ def write_settings(files: ClusterFiles, settings: Mapping[str, str]) -> None:
 
 
 def rotate_log(files: ClusterFiles) -> None:
-    """Rename a log that is longer than the limit to NAME.1."""
+    """Rename the server's log to NAME.1 if it is longer than 16 MiB. An older NAME.1 is replaced."""
     if files.log.exists() and files.log.stat().st_size > _LOG_LENGTH_BYTES:
         files.log.replace(files.log.with_name(f"{files.log.name}.1"))
 
@@ -148,7 +153,7 @@ def _include_settings(configuration: Path, settings: Path) -> None:
 
 
 def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
-    """Replace `path` by a new file that only `owner` can read. Symbolic links are never followed."""
+    """Replace `path` by a new file that only `owner` can read; None is the caller. Symbolic links are not followed."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -49,7 +49,7 @@ _COPIED_FOLDERS = ("bin", "lib", "share")
 
 
 def make_reachable(installation: Installation, user: ServerUser, copies: Path) -> Installation:
-    """Return an installation that `user` can run: the given one, or a copy of it below `copies`.
+    """Return an installation that `user` can run: the given one, or a copy of it in a directory below `copies`.
 
     The wheel's installation is always copied. Its files may be in a virtual environment below /root, and a server that
     outlives the virtual environment must keep its libraries. Raises LabError if `user` cannot run the installation and
@@ -67,9 +67,9 @@ def make_reachable(installation: Installation, user: ServerUser, copies: Path) -
 
 
 def copy_privately(installation: Installation, target: Path) -> Installation:
-    """Copy an installation to `target`, which must not exist yet, and return the copy.
+    """Copy an installation to `target`, a directory that must not exist yet, and return the copy.
 
-    Files, such as extensions, can be added to the copy. Raises LabError if the installation cannot be copied.
+    The caller can add files to the copy, such as extensions. Raises LabError if the installation cannot be copied.
     """
     if read_share_major(installation.bin_dir) is None and _debian_share(installation) is None:
         raise LabError(
@@ -82,7 +82,7 @@ def copy_privately(installation: Installation, target: Path) -> Installation:
 
 
 def private_copy(installation: Installation, target: Path) -> Installation:
-    """Return the copy that `copy_privately` makes at `target`."""
+    """Return the copy of an installation that `copy_privately` has made, or would make, at `target`. Copies nothing."""
     bin_dir = target / _base(installation).joinpath(installation.bin_dir.parent.name, "bin")
     return replace(installation, bin_dir=bin_dir, origin="directory")
 
@@ -153,7 +153,7 @@ def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
 
 
 def let_everybody_read(folder: Path) -> None:
-    """Make the files of a copy readable by all accounts.
+    """Make the files below `folder`, the copy of an installation, readable by all accounts.
 
     Files that were installed with a umask of 077 are readable by their owner only.
     """
@@ -175,9 +175,9 @@ _PG_CTL_TIMEOUT_S = 120
 
 
 def start_server(spec: ServerSpec) -> Postmaster:
-    """Start a server and return it. Create it first if it does not exist.
+    """Start a server, after creating it if it does not exist, and return its postmaster.
 
-    If another process has started it in the meantime, that server is returned. Raises LabError.
+    If the server runs already, its postmaster is returned. Raises LabError.
     """
     files = spec.files
     user = choose_server_user(files.data)
@@ -212,7 +212,7 @@ def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
 
 
 def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
-    """Return the settings that a server starts with: the addresses it listens on, then those of `spec`."""
+    """Return the settings that a server starts with, by name: its addresses and port, then those of `spec`."""
     return {
         "listen_addresses": "127.0.0.1" if spec.listens_on_tcp else "",
         "port": str(port),

@@ -39,7 +39,7 @@ _VERSION_TIMEOUT_S = 30
 
 @slotted
 class Installation:
-    """One PostgreSQL installation: the folder of its programs, its major version, and where it was found."""
+    """One PostgreSQL installation: the directory of its programs, its major version, and where it was found."""
 
     bin_dir: Path
     major: int
@@ -103,9 +103,9 @@ def read_version(installation: Installation) -> str:
 
 
 def read_share_major(bin_dir: Path) -> int | None:
-    """Return the major version from postgres.bki, whose first line is "# PostgreSQL 18".
+    """Return the major version that postgres.bki has in its first line, such as "# PostgreSQL 18".
 
-    Reading the file is faster than starting a process, and initdb reads the same line. Returns None if the shared files
+    Reading the file is faster than starting a process, and initdb reads the same line. Return None if the shared files
     are not next to the programs, as in Debian's packages.
     """
     for share in ("share/postgresql", "share"):

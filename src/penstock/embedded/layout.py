@@ -48,38 +48,38 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """The paths of everything that belongs to one embedded server, below `home`."""
+    """The paths of the files and directories of one embedded server, whose home directory is `home`."""
 
     home: Path
 
     @property
     def data(self) -> Path:
-        """Return the data directory."""
+        """Return the path of the data directory."""
         return self.home / "data"
 
     @property
     def log(self) -> Path:
-        """Return the server's log."""
+        """Return the path of the server's log file."""
         return self.home / "log" / "server.log"
 
     @property
     def settings(self) -> Path:
-        """Return the settings file that penstock writes."""
+        """Return the path of the settings file that penstock writes at each start."""
         return self.home / "penstock.conf"
 
     @property
     def passwords(self) -> Path:
-        """Return the password file, in libpq's form."""
+        """Return the path of the password file, in libpq's format (.pgpass)."""
         return self.home / "pgpass"
 
     @property
     def lock(self) -> Path:
-        """Return the lock file."""
+        """Return the path of the lock file that a process holds while it starts or stops the server."""
         return self.home / "lock"
 
     @property
     def socket_dir(self) -> Path:
-        """Return the socket's directory: HOME/run, or one in /tmp if that path is too long for a socket."""
+        """Return the directory of the Unix socket: HOME/run, or one in /tmp if that path is too long for a socket."""
         inside = self.home / "run"
         if len(os.fsencode(inside)) <= _SOCKET_DIR_LENGTH_BYTES:
             return inside
@@ -144,7 +144,7 @@ def read_data_major(files: ClusterFiles) -> int | None:
 
 
 def check_major(spec: ServerSpec) -> None:
-    """Raise LabError if the data directory's major version is not that of the programs."""
+    """Raise LabError if another major version than that of the programs has created the data directory."""
     data_major = read_data_major(spec.files)
     if data_major is not None and data_major != spec.installation.major:
         raise LabError(

@@ -24,7 +24,10 @@ _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 @slotted
 class Postmaster:
-    """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h)."""
+    """The fields of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h).
+
+    `started_at` is Unix time in seconds.
+    """
 
     pid: int
     started_at: int
@@ -36,12 +39,12 @@ class Postmaster:
 
     @property
     def socket_path(self) -> Path | None:
-        """Return the path of the Unix socket."""
+        """Return the path of the Unix socket, None in the first moments of a start."""
         return None if self.socket_dir is None else self.socket_dir / f".s.PGSQL.{self.port}"
 
 
 def parse_postmaster_pid(text: str) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if it is still being written."""
+    """Return the fields of postmaster.pid, whose text is given; None if the file is still being written."""
     lines = [line.strip() for line in text.splitlines()]
     if len(lines) < 4 or not all(lines[index].lstrip("-").isdigit() for index in (0, 2, 3)):
         return None
@@ -57,10 +60,10 @@ def parse_postmaster_pid(text: str) -> Postmaster | None:
 
 
 def read_postmaster(data_dir: Path) -> Postmaster | None:
-    """Return the content of postmaster.pid, or None if the file does not exist or is incomplete.
+    """Return the fields of postmaster.pid, or None if the file does not exist or is incomplete.
 
-    A killed server leaves the file, so the content does not show that the server runs. Raises LabError if the file
-    belongs to another user.
+    A killed server leaves the file, so the file does not show that the server runs. Raises LabError if the file belongs
+    to another user.
     """
     try:
         return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
@@ -74,18 +77,19 @@ def read_postmaster(data_dir: Path) -> Postmaster | None:
 
 
 def find_running(data_dir: Path) -> Postmaster | None:
-    """Return the data directory's server if it accepts connections now."""
+    """Return the postmaster of a data directory if it accepts connections now, otherwise None. Raises LabError."""
     postmaster = read_postmaster(data_dir)
     return postmaster if postmaster is not None and _is_accepting(postmaster) else None
 
 
 def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
-    """Wait until a data directory's server accepts connections, and return it. Return None if the server has ended.
+    """Wait until a data directory's server accepts connections or has ended.
 
-    A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
-    refuses to start if any process has the pid in those files. That process may be a new one with the same pid (likely
-    after a reboot), or the ended server itself, if its parent has not reaped it. Therefore this function removes the
-    files if no server process uses the directory. Raises LabError after `timeout_s`.
+    Return its postmaster, None if it has ended. A killed server leaves its postmaster.pid, its socket's lock file and,
+    for a moment, its backends. PostgreSQL refuses to start if any process has the pid in those files. That process may
+    be a new one with the same pid (likely after a reboot), or the ended server itself, if its parent has not reaped it.
+    Therefore this function removes the files if no server process uses the data directory. Raises LabError after
+    `timeout_s` seconds.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -109,7 +113,7 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
 
 
 def server_pids(data_dir: Path) -> list[int]:
-    """Return the server processes of a data directory: processes named postgres that have it as working directory."""
+    """Return the process ids of a data directory's server: processes "postgres" whose working directory it is."""
     # Imported here: only stopping a server, or starting one after a crash, needs it.
     import psutil  # noqa: PLC0415 (46 ms)
 

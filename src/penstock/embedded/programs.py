@@ -34,8 +34,9 @@ def run_program(
     """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
     The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
-    `environment` is added to the few variables that the program inherits. `purpose` completes "could not ...". If `log`
-    is given, the error's detail includes the end of that file. Raises LabError.
+    `environment` is added to the few variables that the program inherits. `purpose` completes the error message "could
+    not ...". If `log` is given, the error's detail includes the end of that file. Raises LabError if the program cannot
+    be started, ends with another status than 0, or takes longer than `timeout_s` seconds.
     """
     try:
         finished = subprocess.run(
@@ -67,7 +68,7 @@ def run_program(
 
 
 def log_tail(log: Path, *, line_count: int = 12) -> str:
-    """Return the last lines of a log file, or an empty string if it does not exist."""
+    """Return the last `line_count` lines of a log file, or an empty string if the file does not exist."""
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -86,7 +87,7 @@ def _explain(program: str, finished: subprocess.CompletedProcess[str], log: Path
 
 
 def find_program(name: str, *, package: str) -> str:
-    """Return the path of a program. Raises LabError, which names Debian's `package`, if it is not installed."""
+    """Return the path of a program. Raises LabError if it is not installed; the hint names Debian's `package`."""
     # An ordinary user's PATH lacks the sbin folders.
     if (found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")) is None:
         raise LabError(f"{name} is not installed", hint=f"Install it; Debian's package is {package}.")
@@ -94,7 +95,10 @@ def find_program(name: str, *, package: str) -> str:
 
 
 def entering(group: Path, user: ServerUser | None, argv: Sequence[str]) -> list[str]:
-    """Return a command that enters a control group as root and then runs `argv` as `user`."""
+    """Return the words of a command, for root, that enters control group `group` and then runs `argv` as `user`.
+
+    Raises LabError if setpriv is not installed.
+    """
     account = [] if user is None else [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
     script = 'echo $$ > "$0" && exec "$@"'
     setpriv = find_program("setpriv", package="util-linux")

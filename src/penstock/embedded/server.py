@@ -55,7 +55,7 @@ _LIBPQ_TARGET_VARIABLES = (
 
 @slotted
 class ServerStatus:
-    """The state of an embedded server."""
+    """Whether an embedded server runs, how to connect to it, and where its files are."""
 
     is_running: bool
     major: int
@@ -71,9 +71,10 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """One embedded server, running or not. `create` constructs it.
+    """A PostgreSQL server that penstock creates, starts and stops for one user. It may be running or not.
 
-    All methods may be called at any time, also from several processes at once.
+    `create` constructs it. All methods may be called at any time, also from several processes at once. They raise
+    LabError.
     """
 
     spec: ServerSpec
@@ -90,11 +91,12 @@ class EmbeddedServer:
         copies: Path | None = None,
         cgroup: Path | None = None,
     ) -> EmbeddedServer:
-        """Return the server with files in `home`, which need not exist yet. Nothing is created.
+        """Return the server with files in `home`, a directory that need not exist yet. Nothing is created.
 
-        `settings` are added to `base` at the next start. With `listens_on_tcp`, the server also listens on 127.0.0.1 at
-        a free port, besides the Unix socket. `copies` is the folder to which root copies programs for the unprivileged
-        account; by default it is next to `home`. `cgroup` is a control group for the server.
+        At its next start, the server has the settings `base` and `settings`, where the latter win. With
+        `listens_on_tcp`, it listens on 127.0.0.1 at a free port, besides the Unix socket. `copies` is the directory to
+        which root copies programs for the unprivileged account; by default it is next to `home`. `cgroup` is the
+        control group that it runs in.
         """
         home = home.absolute()
         return cls(
@@ -110,14 +112,15 @@ class EmbeddedServer:
 
     @property
     def data_dir(self) -> Path:
-        """Return the data directory."""
+        """Return the path of the data directory."""
         return self.spec.files.data
 
     def ensure_running(self) -> str:
-        """Start the server if it is down, after creating it if it does not exist, and return its conninfo.
+        """Start the server if it is down, after creating it if it does not exist.
 
-        If the server runs, this reads two small files and opens a socket. Raises LabError if the server cannot be
-        started (with the end of its log), or if its data directory has another major version.
+        Return the connection string of its socket. If the server runs, this reads two small files and opens a socket.
+        Raises LabError if the server cannot be started (with the end of its log), or if its data directory has another
+        major version.
         """
         with naming_file_failure(self.spec.files):
             check_major(self.spec)
@@ -138,7 +141,7 @@ class EmbeddedServer:
             return stop_server(self.spec, mode)
 
     def status(self) -> ServerStatus:
-        """Return the server's status without changing anything."""
+        """Return whether the server runs, and where its files are. Changes nothing."""
         with naming_file_failure(self.spec.files):
             postmaster = find_running(self.data_dir)
             data_major = read_data_major(self.spec.files)
@@ -153,11 +156,11 @@ class EmbeddedServer:
         )
 
     def conninfo(self) -> str:
-        """Return the conninfo for the Unix socket. Raises LabError if the server is down."""
+        """Return the connection string for the Unix socket. Raises LabError if the server is down."""
         return _socket_conninfo(self._running())
 
     def tcp_conninfo(self) -> str:
-        """Return the conninfo for TCP, with a password file. Raises LabError if the server is down."""
+        """Return the connection string for TCP, which names a password file. Raises LabError if the server is down."""
         return format_conninfo(
             host="127.0.0.1",
             port=str(self._running().port),
@@ -167,7 +170,10 @@ class EmbeddedServer:
         )
 
     def psql_argv(self, args: Sequence[str] = ()) -> list[str]:
-        """Return the command of a psql on the running server. Options in `args` override the defaults."""
+        """Return the words of a psql command that connects to the running server. Options in `args` win over its own.
+
+        Raises LabError if the server is down.
+        """
         postmaster = self._running()
         return [
             self.spec.installation.program("psql"),
@@ -178,9 +184,9 @@ class EmbeddedServer:
         ]
 
     def exec_psql(self, args: Sequence[str] = ()) -> NoReturn:
-        """Replace this process by a psql on the running server.
+        """Replace this process by psql, connected to the running server.
 
-        psql runs as the caller, so it can read the caller's files.
+        psql runs as the caller, so it can read the caller's files. Raises LabError.
         """
         argv = self.psql_argv(args)
         environment = {name: value for name, value in os.environ.items() if name not in _LIBPQ_TARGET_VARIABLES}
@@ -202,9 +208,10 @@ class EmbeddedServer:
 
 
 def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
-    """Return this user's own server, which is kept between runs. There is one for each major version.
+    """Return the embedded server of this user, which is kept between runs. There is one for each major version.
 
-    The programs are those in `bin_dir` (--pg-bin), by default the wheel's newest.
+    Its programs are those in `bin_dir` (--pg-bin), by default the wheel's newest. Raises LabError, UsageError if there
+    are none.
     """
     installation = default_installation() if bin_dir is None else installation_at(bin_dir)
     base = default_home(os.environ, is_root=is_root())
@@ -212,12 +219,11 @@ def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
 
 
 def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
-    """Return the directory that holds the embedded servers.
+    """Return the directory that has the home directories of this user's embedded servers.
 
-    The directory is the one that the environment variable PENSTOCK_HOME names, if it is set. Otherwise, root's
-    directory is in /var/lib, because the servers' account cannot enter /root. Each HOME has its own folder there,
-    because several people may use sudo -E. Another user's directory is in that user's data directory. A relative path
-    in XDG_DATA_HOME is ignored, as the XDG specification requires.
+    It is the one that PENSTOCK_HOME names in `environment`, if that is set. Otherwise, root has one for each HOME in
+    /var/lib, because the servers' account cannot enter /root, and several people may use sudo -E. Other users have one
+    in XDG_DATA_HOME, by default ~/.local/share; a relative path there is ignored, as the XDG specification requires.
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()
@@ -234,7 +240,7 @@ def _socket_conninfo(postmaster: Postmaster) -> str:
 
 
 def format_conninfo(**parameters: str) -> str:
-    """Return a conninfo string. Values are quoted if necessary."""
+    """Return a connection string of libpq with the given parameters. Values are quoted if necessary."""
     return " ".join(f"{name}={_quote_conninfo(value)}" for name, value in parameters.items())
 
 

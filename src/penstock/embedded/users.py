@@ -21,7 +21,7 @@ _ACCOUNTS = ("postgres", "nobody")
 
 @slotted
 class ServerUser:
-    """An account of this machine."""
+    """An account of this machine that can run a server."""
 
     name: str
     uid: int
@@ -34,10 +34,10 @@ def is_root() -> bool:
 
 
 def choose_server_user(data_dir: Path) -> ServerUser | None:
-    """Return the account that runs the server of `data_dir`, or None to keep the caller's account.
+    """Return the account that runs the server of a data directory, or None if the caller's account does.
 
-    An existing data directory keeps its owner, because the account `postgres` may have been created after the
-    directory. Raises LabError if root finds no unprivileged account.
+    Only root needs another account. An existing data directory keeps its owner, because the account `postgres` may have
+    been created after the directory. Raises LabError if root finds no unprivileged account.
     """
     if not is_root():
         return None
@@ -62,7 +62,10 @@ def give_to(path: Path, user: ServerUser | None) -> None:
 
 
 def first_unreachable(directory: Path, user: ServerUser) -> Path | None:
-    """Return the outermost directory on the path to `directory` that `user` may not search, or None."""
+    """Return the outermost directory on the path to `directory` that `user` may not search, or None.
+
+    None means that `user` may search them all.
+    """
     path = directory.resolve()
     for step in (*reversed(path.parents), path):
         if not _may_search(step.stat(), user):

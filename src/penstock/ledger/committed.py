@@ -27,7 +27,7 @@ BE_DURABLE = (
 
 
 def has_all(connection: Connection, schema: str, load_id: str) -> bool:
-    """Return whether every record of a load is committed. Raises ServerError."""
+    """Return whether every record of every object of a load is committed. Raises ServerError."""
     with translate_errors("reading what is missing"):
         return run_query(connection, "ledger/has_all", ledger=schema, load=load_id).fetchone() == (True,)
 
@@ -35,7 +35,10 @@ def has_all(connection: Connection, schema: str, load_id: str) -> bool:
 def read_coverage(
     connection: Connection, schema: str, load_id: str, *, numbers: Sequence[int] | None = None
 ) -> dict[int, Coverage]:
-    """Return what is committed of each object of a load, or only of the objects in `numbers`. Raises ServerError."""
+    """Return what is committed of the objects of a load, by the object's number. Raises ServerError.
+
+    `numbers` selects objects; by default all objects of the load are returned.
+    """
     chosen = None if numbers is None else list(numbers)
     with translate_errors("reading what is committed"):
         rows = run_query(connection, "ledger/coverage", ledger=schema, load=load_id, numbers=chosen).fetchall()
@@ -46,7 +49,7 @@ def read_coverage(
 
 
 class OtherObject(NamedTuple):
-    """An object of a load that is not among this process's sources. `target_oid` is None if no such table exists."""
+    """An object of a load that is not among this process's sources. `target_oid` is None if it has no table."""
 
     number: int
     uri: str
@@ -54,13 +57,16 @@ class OtherObject(NamedTuple):
 
 
 def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[OtherObject]:
-    """Return a load's objects, except those in `numbers`. Raises ServerError."""
+    """Return the objects of a load whose numbers are not among `numbers`. Raises ServerError."""
     with translate_errors("looking for objects that do not exist any more"):
         return fetch_rows(connection, "ledger/others", OtherObject, ledger=schema, load=load_id, numbers=list(numbers))
 
 
 def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
-    """Return what transactions have committed of one object, a row of table ranges each. Raises ServerError."""
+    """Return what each transaction has committed of one object: the object's rows of table ranges, by their start.
+
+    Raises ServerError.
+    """
     query = compose_query(
         "SELECT object AS object_number, start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
         " FROM ONLY {ranges} WHERE load = %s AND object = %s ORDER BY start",
@@ -75,9 +81,10 @@ def _make_range(*, ranges: str, **fields: Any) -> CommittedRange:
 
 
 def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
-    """Record where an object ends: `end` is the end of its last record, None if that record is not committed yet.
+    """Record whether the last record of an object is committed, now that the object may have grown.
 
-    The unit is that of the object's ranges: decompressed bytes, or rows of a columnar file. Raises ServerError.
+    `end` is where the last record ends, None if it is not committed yet. The unit is that of the object's ranges:
+    decompressed bytes, or rows of a columnar file. Raises ServerError.
     """
     query = compose_query(
         "UPDATE ONLY {ranges} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false)"
@@ -101,7 +108,7 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
 
 
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
-    """Return the statement that records which ranges of objects its transaction commits.
+    """Return a statement by which a transaction records the ranges of objects that it commits.
 
     The statement locks the objects' rows, as a foreign key would: a session that removes an object waits for this
     transaction, and then sees the ranges. If an object is no longer part of the load, the statement fails
@@ -132,7 +139,10 @@ def lacks_object(report: ServerReport, schema: str) -> bool:
 
 
 def insert_object(schema: str, claim: Claim, number: int, *, rows: int) -> sql.Composed:
-    """Return the statements that record that their transaction commits a whole object, which the server imports."""
+    """Return statements by which a transaction records that it commits a whole object, which the server imports.
+
+    `rows` is the number of rows that were imported.
+    """
     whole = CommittedRange(
         object_number=number,
         start=0,

@@ -40,7 +40,11 @@ _LOCK_TIMEOUT = "1s"
 
 
 class Ledger:
-    """The ledger in one schema. Methods raise ServerError, TargetError, and need the rights that rights.py grants."""
+    """The ledger in one schema. Methods raise ServerError, TargetError.
+
+    The role needs the privileges that `share_ledger` (rights.py) grants. If `is_publishing_allowed` is true, the ledger
+    is created or upgraded although a publication FOR ALL TABLES would publish its tables.
+    """
 
     def __init__(self, schema: str = "penstock") -> None:
         self.schema = schema
@@ -50,10 +54,10 @@ class Ledger:
         self._prepare(connection, look_for_ledger(connection, self.schema)(), is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
-        """Create or upgrade the ledger if necessary, and take the advisory lock of a load.
+        """Create or upgrade the ledger if necessary, and take the advisory lock of a load. Return whether it was taken.
 
-        Return False if another session has the lock. `lock` is the argument of locks.try_lock. If the ledger is up to
-        date, this takes one round trip.
+        It is not taken if another session has it. `lock` is the load's digest, as `try_lock` takes it. If the ledger is
+        up to date, this takes one round trip.
         """
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
@@ -72,7 +76,7 @@ class Ledger:
     ) -> LedgerFindings:
         """Return what the ledger has recorded of a load that is about to begin, and of its objects in other loads.
 
-        `identity` is the digest of the job (loading/plan/identity.py), and `lock` the argument of locks.try_lock.
+        `identity` is the digest of the job (loading/plan/identity.py). `lock` is the digest that `try_lock` takes.
         """
         return look_up(connection, self.schema, identity, objects, lock=lock)
 
@@ -97,12 +101,12 @@ class Ledger:
         unshared: Collection[int] = (),
         seen: Collection[str] = (),
     ) -> Claim | None:
-        """Record a new load, with its objects, in one round trip.
+        """Record a new load with its objects, in one round trip, and return this process's claim on the load.
 
-        `lock` is the argument of locks.try_lock; `process` becomes the load's first member; `tables` say of each table
-        whether the load has created it; `meaning` and `job` are JSON. `unshared` are the numbers of objects that no
-        other load may have, except the loads in `seen`. If another load has one of them, that load began after the
-        ledger was read. Then nothing is recorded, and None is returned.
+        `lock` is the digest that `try_lock` takes. `process` becomes the load's first member. `tables` has the name of
+        each table, and whether the load has created it. `meaning` and `job` are JSON. `unshared` are the numbers of
+        objects that no other load may have, except the loads in `seen`. If another load has one of them, that load
+        began after the ledger was read. Then nothing is recorded, and None is returned.
 
         Holds of earlier loads with the same lock are removed. These loads have ended, but now that the lock is taken
         again their holds would look alive.
@@ -144,14 +148,14 @@ class Ledger:
         is_own_job: bool = True,
         is_patient: bool = False,
     ) -> Claim | None:
-        """Take over a load: raise its epoch, and end its members. If `is_joint`, end only members that have died.
+        """Take over a load: raise its epoch, end its members, and add `process` as a member. Return the new claim.
 
-        Returns None if other sessions, such as those of an earlier loader, still lock the load's rows after a second,
-        unless `is_patient` is true. Rows that these
-        sessions are committing count as loaded; later transactions of the sessions fail. `job` replaces the recorded
-        job, since options that are not part of the identity may differ now. `is_own_job` is whether this login chose
-        the job; it is false if the job was read from the ledger. Raises TargetError if the load does not exist, has
-        ended, or belongs to another role.
+        If `is_joint`, only members that have died are ended. Returns None if other sessions, such as those of an
+        earlier loader, still lock the load's rows after a second; if `is_patient`, this session waits for them. Rows
+        that these sessions are committing count as loaded; later transactions of the sessions fail. `job` (JSON)
+        replaces the recorded job, since options that are not part of the identity may differ now. `is_own_job` is
+        whether this login chose the job; it is false if the job was read from the ledger. Raises TargetError if the
+        load does not exist, has ended, or belongs to another role.
 
         The holds of the earlier loader are removed: the new loader holds only the tables that it restores itself.
         """
@@ -183,7 +187,10 @@ class Ledger:
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True, member=int(member[0]))
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
-        """Give a claimed load that came with a dump the identity, the meaning and the table OIDs of this database."""
+        """Adapt a claimed load that came with a dump of another database to this database.
+
+        `identity`, `meaning` (JSON) and the OIDs of the load's tables are recorded as they are here.
+        """
         load = "UPDATE ONLY {loads} SET identity = %s, meaning = %s::jsonb WHERE id = %s"
         with in_transaction(connection, "recording the oids of the load's tables"):
             self.hold_claim(connection, claim)
@@ -202,7 +209,7 @@ class Ledger:
     ) -> bool:
         """Add objects to a load that has begun. Return False, and add none, if another load has one of `unshared`.
 
-        The arguments are those of `begin`.
+        `unshared` are numbers of objects that no other load may have, except the loads in `seen`.
         """
         values = _with_seen(objects, unshared, {*seen, claim.load_id})
         with translate_errors("recording objects"):
@@ -262,7 +269,7 @@ class Ledger:
             connection.execute(note, values)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
-        """Record the version (size, time or ETag) that an object has now, with which the load continues."""
+        """Record the version, the size and the time of change that an object has now. The load continues with them."""
         query = self._compose(
             "UPDATE ONLY {objects} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
         )
@@ -270,7 +277,10 @@ class Ledger:
             connection.execute(query, [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number])
 
     def fence(self, claim: Claim) -> sql.Composed:
-        """Return the query with which a transaction of a load begins. If it returns no row, the load was taken over."""
+        """Return the query with which a transaction of a load begins. If it returns no row, the claim has ended.
+
+        It locks the claim's rows, so that another process that takes over the load waits for the transaction.
+        """
         return self._fence_steps(claim) if claim.member is None else compose_fence(self.schema, claim)
 
     def _fence_steps(self, claim: Claim) -> sql.Composed:
@@ -298,7 +308,7 @@ class Ledger:
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed.
 
-        The role's load before it then has a note of that, so that the word `latest` does not silently mean that load.
+        The removal is noted at the role's previous load, so that `find_newest` does not return that load instead.
         """
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
         query = self._compose(
@@ -346,7 +356,7 @@ def finish(
     *,
     act: Callable[[], Sequence[LandedCounts]] | None = None,
 ) -> FinishedLoad | None:
-    """Record durably that a load is complete; return None if a part of it is not in the ledger.
+    """Record durably that a load is complete, and return its counts; return None if a part of it is not committed.
 
     If nothing is missing, `act` runs the last statements for the tables in the same transaction. Only the ledger
     decides, because a server that crashed may have lost commits that it had acknowledged. Raises ServerError,
@@ -396,7 +406,7 @@ def _finished(ledger: Ledger, claim: Claim) -> dict[str, object]:
 
 
 def commit_durably() -> sql.Composed:
-    """Return the statements with which the commit of a transaction waits for the disk and for synchronous standbys."""
+    """Return statements that make the commit of their transaction wait for the disk and for synchronous standbys."""
     return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(BE_DURABLE))
 
 

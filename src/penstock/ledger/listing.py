@@ -32,8 +32,9 @@ def list_loads(
 ) -> list[LoadRecord]:
     """Return the loads of a ledger, the newest last, or only the load `load_id`.
 
-    `into` is a table, with or without its schema; if there are more than `limit` loads, the newest are returned. Raises
-    TargetError if the table does not exist and no load of the ledger has it, ServerError.
+    `since` is the time from which on the loads began. `into` is a table, with or without its schema. If there are more
+    than `limit` loads, the newest are returned. Raises TargetError if the table does not exist and no load of the
+    ledger has it, ServerError.
     """
     found: list[LoadRecord] = []
     if find_named_ledger(connection, schema):
@@ -59,10 +60,11 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
 
 
 def find_newest(connection: Connection, schema: str, *, resumable: bool = False) -> str | None:
-    """Return the id of this role's newest load, or of its newest that can be resumed, None if it has none.
+    """Return the id of the load that this role began last, None if there is none.
 
-    The order is that of the ledger's events. Raises TargetError if a load after the newest was removed from the ledger,
-    so that no command that is run twice means an older one unnoticed, and ServerError.
+    With `resumable`, only loads that can be resumed count. Without it, raises TargetError if a later load was removed
+    from the ledger. Otherwise a command for the latest load would, if run twice, silently use an earlier load. Also
+    raises ServerError.
     """
     if not has_ledger(connection, schema):
         return None
@@ -87,7 +89,7 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-    """Remove a load and its staging and replacement tables. Return how many of its rows stay in each target.
+    """Remove a load and its staging and replacement tables. Return how many of its rows stay in each table.
 
     Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
     Raises ServerError.
@@ -114,7 +116,8 @@ def remove_load(connection: Connection, schema: str, rights: LoadRights) -> None
 def hold_load(connection: Connection, schema: str, load_id: str, what: Deed) -> LoadRights:
     """Keep every process from committing rows of a load until the caller's transaction ends. Return the rights on it.
 
-    Raises TargetError if the load is running, or if it is another role's load. Raises ServerError.
+    `what` is the user's action, for messages. Raises TargetError if the load is running, or if it is another role's
+    load. Raises ServerError.
     """
     with translate_errors("locking the load"):
         connection.execute("SET LOCAL lock_timeout = '5s'")
@@ -158,7 +161,10 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
-    """Return how many rows of a load may still be in each table, according to the ledger. Raises ServerError."""
+    """Return how many rows a load still has in each table, according to the ledger. Raises ServerError.
+
+    Tables that were dropped, or that a later load has truncated, are not listed.
+    """
     with translate_errors("counting the load's rows"):
         return fetch_rows(connection, "ledger/staying", StayingRows, ledger=schema, load=load_id)
 

@@ -50,9 +50,9 @@ _OBJECTS = 0x70656E6F
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
-    """Take the lock of a load for this session. Return False if another session has it.
+    """Take the advisory lock of a load for this session. Return False if another session has it.
 
-    `identity` is a digest in hexadecimal; its first 64 bits are the key. Raises ServerError.
+    `identity` is the load's digest in hexadecimal; its first 64 bits are the key. Raises ServerError.
     """
     return send_lock(connection, identity)()
 
@@ -70,9 +70,9 @@ def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
 
 
 def try_lock_here(connection: Connection, identity: str) -> bool:
-    """Take the lock of a load until the transaction ends.
+    """Take the advisory lock of a load until the transaction ends. Return False if another session has it.
 
-    Return False if another session has it. Raises ServerError.
+    `identity` is the load's digest in hexadecimal. Raises ServerError.
     """
     with translate_errors("locking the load"):
         query = "SELECT pg_catalog.pg_try_advisory_xact_lock(%s)"
@@ -96,7 +96,10 @@ class LockHolder:
 
 
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
-    """Return the backend that has the lock on a load, or None if no backend has it."""
+    """Return the pid of the backend that has the advisory lock of a load, or None if no backend has it.
+
+    `identity` is the load's digest in hexadecimal. Raises ServerError.
+    """
     holder = _find_holder(connection, "", _lock_keys(identity))
     return None if holder is None else holder.pid
 
@@ -114,7 +117,7 @@ class LockPatience:
     """The wait for one advisory lock. The caller tries the lock again and again, and calls `look` between the tries.
 
     A wait for another load has no limit, because a load may have the lock for hours. But any role that may connect can
-    take the lock. If the holder cannot be a load, `look` raises ServerError after the seconds that `find_limit_s`
+    take the lock. If the holder cannot be a load, `look` raises ServerError after the seconds that `read_limit_s`
     returns, as for any other lock.
     """
 
@@ -135,7 +138,11 @@ class LockPatience:
         self._since_s: float | None = None
 
     def look(self) -> LockHolder | None:
-        """Return who has the lock. Raises ServerError if a stranger has it and the time for waits is over."""
+        """Return who has the lock, None if nobody has it.
+
+        Raises ServerError if a backend that cannot be penstock's keeps it for longer than the seconds of
+        `read_limit_s`.
+        """
         holder = _find_holder(self._connection, self._schema, self._keys)
         now_s, limit_s = self._clock(), read_limit_s(self._connection)
         if holder is None or not holder.is_stranger or self._since_s is None:
@@ -151,7 +158,10 @@ class LockPatience:
 
 
 def find_workers(connection: Connection, load_id: str, *, member: int | None = None) -> list[int]:
-    """Return other backends with open transactions that load rows of a load, or only those of one of its members."""
+    """Return the pids of other backends with open transactions that load rows of a load, or of one of its members.
+
+    Raises ServerError.
+    """
     with translate_errors("looking for the load's sessions"):
         space, key = (_MARK, _mark_key(load_id)) if member is None else (_MEMBER, _member_key(load_id, member))
         rows = run_query(connection, "ledger/workers", space=space, key=key & 0xFFFFFFFF).fetchall()
@@ -159,7 +169,7 @@ def find_workers(connection: Connection, load_id: str, *, member: int | None = N
 
 
 def mark(load_id: str) -> sql.Composed:
-    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a load.
+    """Return an SQL expression that marks the backend as one that loads rows of a load, by an advisory lock.
 
     The lock ends with the transaction.
     """
@@ -169,7 +179,7 @@ def mark(load_id: str) -> sql.Composed:
 
 
 def mark_member(load_id: str, member: int | None) -> sql.Composed:
-    """Return the SQL expression that takes an advisory lock by which a backend is known as one of a member.
+    """Return an SQL expression that marks the backend as one of a member of a load, by an advisory lock.
 
     The lock ends with the transaction.
     """
@@ -179,7 +189,10 @@ def mark_member(load_id: str, member: int | None) -> sql.Composed:
 
 
 def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
-    """Keep other loads from adding objects of these tables until this transaction ends. Raises psycopg.Error."""
+    """Keep other loads from recording files for these tables until this transaction ends.
+
+    This takes an advisory lock for each table, and waits while another load has it. Raises psycopg.Error.
+    """
     # Lock in ascending order, so that two loads cannot wait for each other.
     for oid in sorted(set(target_oids)):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s, %s)", [_OBJECTS, _signed(oid)])

@@ -154,7 +154,7 @@ class LedgerFindings:
 
 @slotted
 class KnownMeaning:
-    """The state of a recorded load, and as JSON what its job decides about rows (loading/plan/identity.py)."""
+    """The state of a recorded load, and loads.meaning: as JSON, what its job decides about the rows of each table."""
 
     state: LoadState
     meaning: str
@@ -163,7 +163,10 @@ class KnownMeaning:
 def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
-    """Return what `Ledger.look_up` returns. Raises ServerError, TargetError."""
+    """Return what the ledger has recorded of a load that is about to begin, and of its objects in other loads.
+
+    `Ledger.look_up` has the parameters. Raises ServerError, TargetError.
+    """
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         arrays = object_arrays(objects)
         running = run_query(connection, "ledger/running", ledger=schema, identity=identity, lock=lock)
@@ -308,7 +311,7 @@ def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]
 
 
 def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
-    """Return objects as arrays for `unnest`, by parameter name."""
+    """Return the fields of objects as arrays, by the names of the parameters that .sql files pass to unnest."""
     return {
         "numbers": [item.number for item in objects],
         "oids": [item.target_oid for item in objects],

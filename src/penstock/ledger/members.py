@@ -41,7 +41,10 @@ def compose_fence(schema: str, claim: Claim) -> sql.Composed:
 
 
 def register(connection: Connection, schema: str, load_id: str, *, lock: str, client: str) -> int:
-    """Add a member, and return its number. A session of this process holds the member's lock. Raises ServerError."""
+    """Add a process to a load as a member, and return the member's number. Raises ServerError.
+
+    `client` names the process. `lock` is the digest of the member's advisory lock, which a session of the process has.
+    """
     values = {"load": load_id, "lock": lock, "client": client}
     with refusing_older(), in_transaction(connection, "joining the load"):
         # Lock the load's row. Without this lock, members that join at the same time would choose the same number.
@@ -74,7 +77,10 @@ def refusing_older() -> Iterator[None]:
 
 
 def find_joinable(connection: Connection, schema: str, lock: str) -> tuple[str, bool] | None:
-    """Return the id of the running load that has a lock, and whether its objects can be claimed. Raises ServerError."""
+    """Return the id of the running load that has a lock, and whether its objects can be claimed.
+
+    Returns None if no load runs. `lock` is the digest of the load's advisory lock. Raises ServerError.
+    """
     query = compose_query(
         "SELECT l.id::text, EXISTS (SELECT FROM ONLY {claims} AS c WHERE c.load = l.id) FROM ONLY {loads} AS l"
         " WHERE l.lock_key = %s AND l.state = 'running' ORDER BY l.began_at DESC LIMIT 1",
@@ -96,9 +102,9 @@ def open_claims(connection: Connection, schema: str, load_id: str, *, limit: int
 
 
 def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
-    """End the other members whose lock is free, unless they are still committing; return their clients.
+    """End the other members of a load whose lock is free, unless they are still committing.
 
-    Raises ServerError.
+    Return the host and process id of each ended member. Raises ServerError.
     """
     with translate_errors("looking for members that have died"):
         rows = run_query(connection, "ledger/end_dead", ledger=schema, load=claim.load_id, member=claim.member)
@@ -106,7 +112,7 @@ def end_dead(connection: Connection, schema: str, claim: Claim) -> list[str]:
 
 
 def end_member(connection: Connection, schema: str, claim: Claim) -> None:
-    """End a member, so that other members can claim its objects. Raises ServerError."""
+    """End this process's member of a load, so that other members can claim its objects. Raises ServerError."""
     values = {"load": claim.load_id, "member": claim.member, "only_dead": False}
     with translate_errors("leaving the load"):
         run_query(connection, "ledger/end_members", ledger=schema, **values)
@@ -121,7 +127,7 @@ def take_objects(
     length_bytes: int,
     unseen: Collection[int] = (),
 ) -> list[int]:
-    """Claim free objects for a member, the largest first. Return their numbers, an empty list if no object is free.
+    """Claim objects that no member has claimed, the largest first. Return their numbers.
 
     At most `count` objects are claimed, and no more once they have `length_bytes` in all. Objects in `unseen` are not
     claimed, because this member cannot read them. Raises ServerError.
@@ -153,9 +159,9 @@ def find_claimed(connection: Connection, schema: str, load_id: str) -> list[str]
 def look_at_members(
     connection: Connection, schema: str, claim: Claim, *, unseen: Collection[int] = ()
 ) -> MembersState | None:
-    """Return what a member of a load sees of it, None if the ledger does not have the load.
+    """Return the state of a load by several hosts as one member sees it, None if the ledger does not have the load.
 
-    `unseen` are the objects that the member's host does not have. Raises ServerError.
+    `unseen` are the numbers of the objects that the member's host does not have. Raises ServerError.
     """
     values = {"load": claim.load_id, "member": claim.member, "unseen": list(unseen)}
     with translate_errors("looking at the load's members"):

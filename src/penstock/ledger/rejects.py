@@ -58,7 +58,7 @@ class Reject:
 
 @slotted
 class RecordForm:
-    """The dialect, columns and encoding of an object's records, so that one can be sent again without the object."""
+    """How an object's records are read, so that one of them can be sent again without the object."""
 
     dialect: Dialect
     column_map: ColumnMap
@@ -106,7 +106,7 @@ class RejectCause:
 
 @slotted
 class StoredForm:
-    """The table of an object with rejected records, and the form of these records, as the ledger stores them."""
+    """The table of an object with rejected records, and how these records are read."""
 
     uri: str
     # The table into which the object was loaded.
@@ -150,7 +150,10 @@ _OVERHEAD_BYTES = 200
 
 
 class RejectStore:
-    """The rejected records of one load."""
+    """The rejected records of one load, in the ledger.
+
+    Methods for the open transaction of a load raise psycopg.Error. The others raise ServerError.
+    """
 
     def __init__(self, schema: str, load_id: str) -> None:
         self._schema = schema
@@ -159,22 +162,26 @@ class RejectStore:
     # ---------------------------------------------------------------- within a transaction that loads
 
     def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
-        """Insert records in the open transaction."""
+        """Insert rejected records into the ledger, in the open transaction."""
         self._run(connection, "ledger/insert_rejects", rejects=_describe_all(rejects))
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
-        """Delete records that the open transaction has stored in their table; return how many existed in the ledger."""
+        """Delete from the ledger records that the open transaction has stored in their table.
+
+        Return how many of them the ledger had.
+        """
         keys = to_json([{"object": reject.object_number, "start": reject.start} for reject in rejects])
         return self._run(connection, "ledger/delete_rejects", rejects=keys).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
-        """Update the reasons and the bytes of records that were refused again."""
+        """Update the reasons and the bytes of records that were refused again, in the open transaction."""
         self._run(connection, "ledger/renew_rejects", rejects=_describe_all(rejects))
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
-        """Correct the counts of a load: records that were counted as rejected are stored, or the reverse if negative.
+        """Correct the counts of a load after rejected records were tried again, in the open transaction.
 
-        Rows are added to table ranges, and the load's row count is changed.
+        Records that counted as rejected are now stored, or the reverse if the numbers are negative. Rows are added to
+        table ranges, and the row count of a complete load is changed.
         """
         self._run(
             connection,
@@ -193,7 +200,10 @@ class RejectStore:
         connection.execute(total, [sum(item.rows for item in corrections), self._load_id])
 
     def note_corrected(self, connection: psycopg.Connection[Any], starts: Mapping[int, Sequence[int]]) -> None:
-        """Record which rejected records a user has corrected, by the offsets where they begin, for each object."""
+        """Record which rejected records a user has corrected, in the open transaction.
+
+        `starts` has the offsets of the records, in bytes of the decompressed object, by the object's number.
+        """
         corrections = [
             Correction(object_number=number, rows=0, suppressed=0, form=to_json({_CORRECTED: sorted(some)}))
             for number, some in starts.items()
@@ -203,14 +213,15 @@ class RejectStore:
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
-        """Return how many rejected records are not stored yet, without those that have SQLSTATE `but_code`."""
+        """Return how many rejected records are not stored yet, without those that have the SQLSTATE `but_code`."""
         query = "SELECT count(*) FROM ONLY {rejects} WHERE load = %s AND sqlstate IS DISTINCT FROM %s"
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
     def discard(self, connection: Connection) -> int:
-        """Delete the rejected records that are not stored yet, and return how many; the ranges still count them.
+        """Delete the rejected records that are not stored yet, and return how many.
 
-        Raises TargetError if the load is running: it may be about to retry or count them.
+        The counts of the load still include them. Raises TargetError if the load is running: it may be about to retry
+        or count them.
         """
         query = self._compose("DELETE FROM ONLY {rejects} WHERE load = %s")
         with in_transaction(connection, "discarding rejected records"):
@@ -228,14 +239,17 @@ class RejectStore:
             return [oid for (oid,) in self._run(connection, "ledger/tables_of_load") if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
-        """Return the offsets at which an object's rejected records begin, in ascending order."""
+        """Return the offsets of an object's rejected records, ascending, in bytes of the decompressed object."""
         query = self._compose("SELECT start FROM ONLY {rejects} WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query, [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
 
     def read_corrected(self, connection: Connection) -> dict[int, list[int]]:
-        """Return the offsets of the records that a user has corrected, by object. The same offset may occur twice."""
+        """Return the offsets of the records that a user has corrected, by the object's number.
+
+        Offsets are in bytes of the decompressed object. The same offset may occur twice.
+        """
         query = self._compose(
             "SELECT r.object, pg_catalog.array_agg(c.start::bigint) FROM ONLY {ranges} AS r,"
             " pg_catalog.jsonb_array_elements_text(r.form -> {corrected}) AS c (start) WHERE r.load = %s GROUP BY 1",
@@ -266,7 +280,7 @@ class RejectStore:
         is_backwards: bool = False,
         limit_bytes: int = 8 * MIB,
     ) -> list[Reject]:
-        """Return records in the order of objects and offsets, at most `limit_bytes` of them, but at least one.
+        """Return rejected records in the order of objects and offsets, at most `limit_bytes`, but at least one record.
 
         `beyond` is an object number and an offset: only records after it are returned. `objects` are the numbers of the
         objects whose records are returned, and `codes` are the SQLSTATEs of the records that are returned. With
@@ -335,7 +349,7 @@ class RejectStore:
             return next(iter(fetch_as(connection, RejectingLoad, query, [self._load_id])), None)
 
     def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
-        """Return the form of the records of each object with rejected records, by the object's number."""
+        """Return how the records of each object with rejected records are read, by the object's number."""
         with translate_errors("reading the dialect of rejected records"):
             rows = self._run(connection, "ledger/reject_forms").fetchall()
         return {

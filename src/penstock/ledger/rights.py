@@ -43,7 +43,7 @@ class LoadRights:
     is_superuser: bool
 
     def refuse_other_role(self, what: Deed) -> None:
-        """Raise TargetError if the load belongs to another role than the current one."""
+        """Raise TargetError if the load belongs to another role than the current one. `what` is the user's action."""
         if not self.is_own_role:
             raise TargetError(
                 f'cannot {what} load {self.load_id}: it belongs to role "{self.owner}"',
@@ -54,7 +54,10 @@ class LoadRights:
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
-        """Raise TargetError if another role owns the load, or if its job could run another login's code as this one."""
+        """Raise TargetError if another role owns the load, or if its job could run code as this login.
+
+        The latter is possible if another login began the load, and it has a transform or this login is a superuser.
+        """
         self.refuse_other_role(what)
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):
@@ -89,7 +92,7 @@ def share_ledger(
     upgrades: bool = False,
     only_planned: bool = False,
 ) -> list[str]:
-    """Create the ledger if it does not exist, grant its use to roles, and return the statements.
+    """Create the ledger if it does not exist, grant its use to roles, and return the statements as text.
 
     With `upgrades`, an older ledger is upgraded first; otherwise it is refused. With `only_planned`, the statements are
     not run. CREATE on the ledger's schema is granted too, because staging tables are created there. Raises TargetError,

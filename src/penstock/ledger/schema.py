@@ -121,7 +121,7 @@ def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed:
 
 
 def check_creation(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
-    """Raise the errors that `create_ledger` would raise; changes nothing."""
+    """Raise the errors that `create_ledger` would raise. Nothing is changed."""
     if not is_publishing_allowed:
         refuse_publication(connection, schema)
     refuse(check_ledger_creation(read_ledger_rights(connection, schema), schema), sqlstate="42501")
@@ -156,7 +156,7 @@ def has_ledger(connection: Connection, schema: str) -> bool:
 
 
 def find_named_ledger(connection: Connection, schema: str) -> bool:
-    """Return whether the ledger that is to be read exists. Raises TargetError if not, and its schema was named.
+    """Return whether a schema has a ledger. Raises TargetError if it has none, unless it is the default schema.
 
     The default schema has no ledger before the first load. Raises the errors of `has_ledger`.
     """
@@ -184,7 +184,10 @@ def look_for_ledger(connection: Connection, schema: str) -> Callable[[], int | N
 
 
 def check_ledger(schema: str, relations: Sequence[LedgerRelation]) -> int | None:
-    """Return the ledger's version, None if no ledger exists. Raises TargetError if it cannot be used or trusted."""
+    """Return the ledger's version, None if no ledger exists. Raises TargetError if it cannot be used or trusted.
+
+    `relations` are the result of `read_relations`.
+    """
     refuse_foreign(schema, relations)
     return check_version(schema, relations)
 
@@ -192,7 +195,8 @@ def check_ledger(schema: str, relations: Sequence[LedgerRelation]) -> int | None
 def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | None:
     """Return the ledger's version, None if no ledger exists. Its owner is not checked.
 
-    Raises TargetError if the ledger is incomplete, newer, too old to be upgraded, or not a ledger.
+    `relations` are the result of `read_relations`. Raises TargetError if the ledger is incomplete, newer, too old to be
+    upgraded, or not a ledger.
     """
     comments = {relation.name: relation.comment for relation in relations}
     if "loads" not in comments:
@@ -217,15 +221,15 @@ def check_version(schema: str, relations: Sequence[LedgerRelation]) -> int | Non
 
 
 def parse_version(comment: str | None) -> int | None:
-    """Return the version in the comment on a ledger's table loads; None if it is not such a comment."""
+    """Return the ledger's version from the comment on its table loads, None if that is no ledger's comment."""
     match = _COMMENT.match(comment or "")
     return None if match is None else int(match[1])
 
 
 def name_fitting(version: int, creator: str | None) -> str:
-    """Return the hint that names the version of penstock that can use a ledger which this one cannot use.
+    """Return the hint for a ledger that this penstock cannot use. It names the version of penstock that can.
 
-    `creator` is the comment on the ledger's table objects.
+    `version` is the ledger's. `creator` is the comment on the ledger's table objects.
     """
     match = _CREATOR.fullmatch(creator or "")
     # While penstock was developed, ledgers of several versions had the same creator.
@@ -312,8 +316,8 @@ def refuse_publication(
 ) -> None:
     """Raise TargetError if a publication FOR ALL TABLES exists.
 
-    Its subscribers would stop, because they lack the ledger's tables, or the changes of these tables by the statements
-    in `upgrade`.
+    Its subscribers would stop, because they lack the ledger's tables. If `upgrade` is given, they lack the changes that
+    its statements make to these tables.
     """
     statements = compose_ledger(schema, has_schema=False) if upgrade is None else upgrade
     finding = check_publications(find_publications(connection), upgraded=None if upgrade is None else schema)

@@ -30,7 +30,10 @@ _MADE_NAMES = {
 
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
-    """Return the staging and replacement tables of a load, by the target's number in the job. Raises ServerError."""
+    """Return which targets of a load were truncated or got a staging or replacement table, by their number in the job.
+
+    Raises ServerError.
+    """
     with translate_errors("reading the tables that the load created"):
         records = fetch_rows(connection, "ledger/landings", _make_landing, ledger=schema, load=load_id)
     return {record.number: record for record in records}
@@ -43,9 +46,9 @@ def _make_landing(*, target_schema: str, target_table: str, **fields: Any) -> La
 def find_landings(
     connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
 ) -> list[tuple[LandingRecord, int]]:
-    """Return the objects of `numbers` whose target has a staging or replacement table, each with that.
+    """Return the record of the staging or replacement table of each of the objects `numbers`, with the object's number.
 
-    Raises ServerError.
+    Objects whose target has no such table are skipped. Raises ServerError.
     """
     with translate_errors("reading the tables that the load created"):
         pairs = run_query(
@@ -56,7 +59,7 @@ def find_landings(
 
 
 def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
-    """Record the table that this transaction creates for a target.
+    """Record the staging or replacement table that this transaction creates for a target.
 
     The record replaces an earlier one. Raises ServerError.
     """
@@ -98,7 +101,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
-    """Record the counts of the targets, and the present oids of their tables; a replacing table has a new oid.
+    """Record the counts of the targets, and the present OIDs of their tables. A table that was replaced has a new OID.
 
     Raises ServerError.
     """
@@ -108,9 +111,9 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
 
 
 def note_transaction(connection: Connection, schema: str, load_id: str, number: int) -> None:
-    """Record the id of the open transaction, or of its innermost savepoint, as one that has stored rows of a target.
+    """Record the id of the open transaction, or of its innermost savepoint, as the one that stored a target's rows.
 
-    `penstock undo` finds the rows by these ids. Raises ServerError.
+    `number` is the target's number in the job. `penstock undo` finds the rows by this id. Raises ServerError.
     """
     update = compose_query("UPDATE ONLY {targets} SET transaction = %s::xid8 WHERE load = %s AND number = %s", schema)
     with translate_errors("recording the transaction of the rows"):
@@ -121,7 +124,7 @@ def note_transaction(connection: Connection, schema: str, load_id: str, number: 
 
 
 def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
-    """Return the targets of a load whose records were staged or put into a replacing table. Raises ServerError."""
+    """Return the targets of a load that have a staging or replacement table. Raises ServerError."""
     with translate_errors("reading where records were stored"):
         return fetch_rows(connection, "ledger/landed", LandedTarget, ledger=schema, load=load_id)
 
@@ -148,7 +151,7 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[int]:
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
-    """Return the other loads that have not ended, and have rows in a table, its partitions or its parents.
+    """Return the ids of other loads that have not ended, and have rows in a table, its partitions or its parents.
 
     Raises ServerError.
     """
@@ -158,7 +161,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
-    """Delete what the ledger has of objects whose staged records are deleted: their ranges and rejected records.
+    """Delete the ranges and the rejected records of objects from the ledger, because their staged records are deleted.
 
     Raises ServerError.
     """
@@ -172,7 +175,7 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 def drop_landing(
     connection: Connection, schema: str, landing: LandingRecord, *, load_id: str, role: str | None = None
 ) -> bool:
-    """Drop the table that was created for a target. Return False if it no longer exists or was renamed.
+    """Drop a target's staging or replacement table. Return False if it no longer exists or was renamed.
 
     Raises TargetError if a load of `role` (default: the current role) cannot have created the table, and ServerError.
     """

@@ -17,7 +17,7 @@ from penstock.ledger.values import LeftRejects, LeftStaging, PrunedLoads
 
 
 def find_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Return the staging tables of loads that are not running.
+    """Return the staging and replacement tables of loads that are not running.
 
     With `age_s`, only loads that have made no progress for this many seconds count. Raises ServerError, TargetError.
     """
@@ -28,11 +28,10 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
-    """Drop the staging tables that loads of this role have left, and return them.
+    """Drop the staging and replacement tables that loads of this role have left, and return them.
 
-    If such a load is resumed, it reads its files again.
-
-    Raises ServerError, TargetError.
+    With `age_s`, only loads that have made no progress for this many seconds count. If such a load is resumed, it reads
+    its files again. Raises ServerError, TargetError.
     """
     dropped = []
     for left in find_left_staging(connection, schema, age_s=age_s):
@@ -51,7 +50,8 @@ def drop_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedLoads:
     """Remove details of this role's loads that have been complete for `age_s` seconds, and staging tables of that age.
 
-    Raises ServerError, TargetError.
+    Return what was removed. The details are the job, the members, and which transaction has committed which range of an
+    object. Raises ServerError, TargetError.
     """
     if not has_ledger(connection, schema):
         return PrunedLoads(loads=0, size_bytes=0, staging=())

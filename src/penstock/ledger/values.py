@@ -49,8 +49,8 @@ class Coverage:
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
-    An object without records has one row, without ranges. If the server imported the object as a whole (unit 'object'),
-    the range is [0, 1).
+    Ranges count bytes of the decompressed object, or rows of a columnar file. An object without records has one row,
+    without ranges. If the server imported the object as a whole (unit 'object'), the range is [0, 1).
     """
 
     object_number: int
@@ -130,8 +130,8 @@ class LedgerOutlook:
 class Claim:
     """The right of this process to run a load.
 
-    Another process takes over the load's steps by raising the load's epoch, and the sending of rows by ending the
-    member.
+    It ends when another process raises the load's epoch, which ends the right to run the load's steps, or ends the
+    member, which ends the right to send rows.
     """
 
     load_id: str
@@ -236,7 +236,7 @@ class LandingRecord:
 
 @slotted
 class LandedTarget:
-    """A target whose records were first copied into another table."""
+    """A target whose records were copied into a staging or replacement table."""
 
     # The target's number in the job.
     number: int
@@ -318,7 +318,7 @@ class LoadRecord:
 
 @slotted
 class LeftStaging:
-    """A staging table that a load left."""
+    """A staging or replacement table of a load that is not running."""
 
     load_id: str
     # The lock of the load.

@@ -30,7 +30,7 @@ def add_what_stays(
     is_complete: bool,
     emptied: Sequence[str],
 ) -> PenstockError:
-    """Return a copy of the error of a load which adds what rows of the load stay in the tables, and how to resume it.
+    """Return a copy of a load's error that also says which rows of the load stay, and how to resume the load.
 
     `rows` is the number of committed rows, None if it is not known. If `has_all_rows` is true, all rows are stored and
     a later step failed. If `is_complete` is true, the load was complete before the error. `emptied` are the names of

@@ -35,7 +35,7 @@ class Listener:
     def raising(self) -> Iterator[None]:
         """Run the load in the block. If `on_progress` has raised an exception, raise that exception after the block.
 
-        If the load has failed with an error because of that, its text is added to the exception as a note.
+        If the block raises a PenstockError because of this, the error's text becomes a note of the exception.
         """
         try:
             yield

@@ -99,10 +99,10 @@ class Loader(Closing):
     ) -> LoadPlan:
         """Examine sources, tables and server, and return what a load would do. Nothing is changed.
 
-        Raises TargetError before an object is read if its size differs from that of the object that was loaded, unless
-        the job says what to do with changed objects. For `check`, which reads such objects nevertheless, set
-        `refuses_changed` to false. Raises other PenstockErrors. `on_notice` is called with what the planning waits for.
-        After the first successful connection, transient errors are retried as during the load.
+        Raises PenstockError. If the size of an object differs from that of the object that was loaded, TargetError is
+        raised before an object is read, unless the job says what to do with changed objects. For `check`, which reads
+        such objects nevertheless, set `refuses_changed` to false. `on_notice` is called with what the planning waits
+        for. After the first successful connection, transient errors are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         self._locks.limit_s, self._locks.notice = self._retry_for_s, self._on_notice

@@ -87,18 +87,23 @@ class LoadWatch:
         return LoadCounts(accounts=outcome.accounts, setting=setting, details=details)
 
     def _judge(self, outcome: LoadOutcome, *, is_sampled: bool) -> LoadOutcome:
-        """Return the outcome of a load with the verdict on it. A short or small load has none."""
-        if outcome.accounts is None or outcome.accounts.elapsed_s < self._plan.tuning.least_verdict_s:
+        """Return the outcome of a load with the verdict on it. A short load has none, unless its rows pay for much."""
+        tuning, accounts = self._plan.tuning, outcome.accounts
+        if accounts is None or accounts.elapsed_s < min(tuning.least_row_costs_s, tuning.least_verdict_s):
+            return outcome
+        counts = self._count(outcome)
+        assert counts is not None
+        setting = counts.setting
+        pays = is_sampled and (setting.indexes or setting.triggers or setting.foreign_keys)
+        if accounts.elapsed_s < tuning.least_verdict_s and not pays:
             return outcome
         from penstock.diagnose.load import LoadCase, find_verdict, judge_load  # noqa: PLC0415 (short loads do not need it)
 
-        counts = self._count(outcome)
-        assert counts is not None
         header = self._header if is_sampled else None
         findings = None if header is None else self._examine(header).conclude(counts)
         cpu_count = None if header is None else header.cpu_count
         found = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=cpu_count))
-        return replace(outcome, diagnoses=find_verdict(found, outcome.accounts, self._plan.tuning))
+        return replace(outcome, diagnoses=find_verdict(found, accounts, tuning))
 
     def _open_sampler(self) -> Sampler:
         host, _, _ = self._server.host.rpartition(":")

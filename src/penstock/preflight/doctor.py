@@ -16,7 +16,8 @@ import psycopg
 
 from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.definition import PublicationRow
-from penstock.changes.tables.look import refuse_missing
+from penstock.changes.tables.look import describe_change, group_attached, read_missing, refuse_missing
+from penstock.changes.values import Change
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.facts import ask_server_facts
@@ -74,7 +75,7 @@ from penstock.preflight.findings import (
     sort_findings,
     would_load,
 )
-from penstock.rds.describe import describe_instance, find_host
+from penstock.rds.describe import describe_instance, read_host
 from penstock.rds.findings import describe_silence, find_iam_fault, judge_rds
 from penstock.watch.activity import read_moment, read_settings, read_slow
 from penstock.watch.risks import RiskMeter
@@ -270,13 +271,14 @@ def inspect_table(
         if error.sqlstate != LOCK_NOT_AVAILABLE:
             raise
         return TableInspection(asked=name, facts=facts, refusal=refusal_of(error, "table"))
-    refusal = None
+    refusal, missing = None, list[Change]()
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
         if ledger_schema is not None:
             ledgers = look_for_ledgers(connection, ledger_schema)
             if ledgers.exists:
                 _refuse_unrestored(connection, ledger_schema, [facts.oid])
+                missing = read_missing(connection, ledger_schema, facts.oid)
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
     except TargetError as error:
@@ -287,6 +289,8 @@ def inspect_table(
         costs=costs,
         publications=publications,
         refusal=refusal,
+        lacking=tuple(describe_change(family[0]) for family in group_attached(missing)),
+        dropped_by=tuple(dict.fromkeys(each.load_id for each in missing)),
     )
 
 
@@ -313,7 +317,7 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
     returned unchanged.
     """
     try:
-        host = find_host(to)
+        host = read_host(to)
         fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
     except (AwsError, UsageError):
         return error

@@ -308,6 +308,10 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Diagnosis]:
         return
     text = f'"{table.facts.name}" can be loaded into'
     yield table.refusal or ok("table", text)
+    if table.lacking:
+        lacking = f"{', '.join(table.lacking)}, which load {', '.join(table.dropped_by)} has dropped"
+        remedy = f"If the load is not running: penstock resume {table.dropped_by[0]}, or penstock repair."
+        yield warning("table", f'"{table.facts.name}" lacks {lacking}', remedy)
     yield from _judge_costs(found, table)
 
 

@@ -40,7 +40,7 @@ from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
-from penstock.proof.later import UPDATED_COLUMN, LaterLoads
+from penstock.proof.later import UPDATED_COLUMN, LaterLoads, hash_of
 from penstock.proof.values import VerifiedTable, differs
 
 if TYPE_CHECKING:
@@ -92,14 +92,15 @@ def seeing_all_rows(connection: Connection, table: VerifiedTable, what: str) -> 
 
 
 class TableComparison:
-    """Compares the values of one table with its files, in the session of `later`. Methods raise PenstockError.
+    """Compares the values of one table with the files of a load. Methods raise PenstockError.
 
-    `work` are the objects that fill the table, each with its number in the ledger and the columns that it has.
-    `left_out` maps the numbers of objects to the positions of records that are not compared: those that the load has
-    rejected, and those that a user has corrected. A position is the decompressed byte at which a record begins, or the
-    number of a row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of
-    `tools`, since which progress is reported. After `run`, the attribute `records` has the number of records that were
-    read from each object, by the object's number. The temporary tables end with the session.
+    `later` has the later loads into the table, which are compared before this one, and the session that is used. `work`
+    are the objects that fill the table, each with its number in the ledger and the columns that it has. `left_out` maps
+    the numbers of objects to the positions of records that are not compared: those that the load has rejected, and
+    those that a user has corrected. A position is the decompressed byte at which a record begins, or the number of a
+    row in a Parquet or Arrow file; positions are in ascending order. `began_s` is the time, by the clock of `tools`,
+    since which progress is reported. After `run`, the attribute `records` has the number of records that were read from
+    each object, by the object's number. The temporary tables end with the session.
     """
 
     def __init__(
@@ -165,6 +166,8 @@ class TableComparison:
             if self._later.counts_rows:
                 sent = sql.SQL("({}) AS s").format(parts[0].chosen)
                 self._later.count_rows(sent, rows_of(self._table), (*columns, *self._others))
+            if self._later.are_several and not self._has_key():
+                self._later.note_hashes(parts[0].chosen, parts[0].columns)
             missing = extra = 0
             shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
@@ -348,7 +351,7 @@ class TableComparison:
     def _compose(self, part: _ComparedColumns, query: LiteralString, **more: sql.Composable) -> sql.Composed:
         columns = list_identifiers(part.columns)
         return sql.SQL(query).format(
-            hash=_hash(columns),
+            hash=hash_of(columns),
             columns=columns,
             chosen=part.chosen,
             rows=rows_of(self._table),
@@ -400,14 +403,10 @@ class TableComparison:
             else sql.Identifier("r", name)
             for name in (*columns, *self._others, *POSITION_COLUMNS, UPDATED_COLUMN)
         ]
-        keys = (_hash(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
+        keys = (hash_of(sql.SQL(", ").join(sql.Identifier(alias, name) for name in job.key)) for alias in ("r", "t"))
         chosen = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), matched)
         return (
             [_ComparedColumns(columns=self._columns, chosen=chosen)],
             sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} AND {} <> {}").format(matched, found, *keys),
             merge.key,
         )
-
-
-def _hash(columns: sql.Composed) -> sql.Composed:
-    return sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns)

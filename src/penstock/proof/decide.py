@@ -96,7 +96,7 @@ def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:
 
 
 def refuse_gone(load_id: str, tables: Iterable[VerifiedTable]) -> None:
-    """Raise TargetError if the rows of the load are not in a table any more."""
+    """Raise TargetError if the rows of the load may not be in a table any more."""
     for each in tables:
         if each.is_gone:
             raise TargetError(
@@ -116,7 +116,10 @@ def refuse_hidden(table: VerifiedTable, *, role: str) -> None:
 
 
 def refuse_temporary(server: ServerFacts, *, may_create: bool) -> None:
-    """Raise TargetError if values cannot be compared, because the role cannot create a temporary table there."""
+    """Raise TargetError if values cannot be compared, because no temporary table can be created on the server.
+
+    The server may be a standby, or the role may lack TEMPORARY on the database, which `may_create` says.
+    """
     refuse(check_standby(server.is_in_recovery, "compare values"), sqlstate="25006")
     if not may_create:
         database, role = quote_name(server.database), quote_name(server.user)
@@ -210,7 +213,7 @@ def group_by_columns(table: VerifiedTable, work: Sequence[PlannedObject]) -> dic
 def has_crossing(columns: Iterable[Iterable[str]]) -> bool:
     """Return whether there are two sets of columns each of which lacks a column of the other.
 
-    Then one row may have the values of a record in the one set, and those of another record in the other.
+    Then one row may count for two records, one of each set.
 
     >>> has_crossing(["a", "ab", "abc"]), has_crossing(["a", "ab", "ac"])
     (False, True)
@@ -240,10 +243,7 @@ def find_without_binary(
 
 
 def with_positions(work: PlannedObject) -> PlannedObject:
-    """Return an object that is sent with the position of each record.
-
-    By this a record that differs is found in its file.
-    """
+    """Return an object that is sent with the position of each record, by which a record is found again in its file."""
     landing = replace(work.target.landing, where="staging")
     return replace(work, target=replace(work.target, landing=landing, allows_suppressed_rows=False))
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 UPDATED_COLUMN = "penstock_updated"
 
 
+def hash_of(columns: sql.Composed) -> sql.Composed:
+    """Return the expression of the hash of a row's binary values in some columns."""
+    return sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(columns)
+
+
 @slotted
 class _Upsert:
     """The records that a load has merged, in a temporary table."""
@@ -39,8 +44,9 @@ class _Upsert:
 class LaterLoads:
     """The loads into a table that were compared so far. Loads are compared from the newest to the oldest."""
 
-    def __init__(self, connect: ConnectionFactory, *, counts_rows: bool = False) -> None:
+    def __init__(self, connect: ConnectionFactory, *, are_several: bool = False, counts_rows: bool = False) -> None:
         self._connect = connect
+        self.are_several = are_several
         self.counts_rows = counts_rows
         self._closing = ExitStack()
         self._connection: Connection | None = None
@@ -49,6 +55,8 @@ class LaterLoads:
         self._uris: dict[str, ObjectRecord] = {}
         # The number of rows of each table, by its oid.
         self.counted: dict[int, int] = {}
+        # The columns in which records are compared that no key tells apart, each with its number in penstock_hashes.
+        self._keyless: dict[tuple[str, ...], int] = {}
         # The rows of the table that are records of files, if they are counted.
         self.compared_rows = 0
         # The id of a later load that has updated rows, and whose records are not known: earlier loads may lack records.
@@ -120,13 +128,37 @@ class LaterLoads:
         self.open().execute(create.format(table_identifier(table), list_identifiers(columns), merged))
         return _Upsert(records=table, key=key, columns=tuple(columns))
 
+    def note_hashes(self, sent: sql.Composed, columns: Sequence[str]) -> None:
+        """Keep the hashes of records that no key tells apart from those of other loads. `sent` is a query of them."""
+        if not self._keyless:
+            self.open().execute("CREATE TABLE pg_temp.penstock_hashes (number int, hash bytea)")
+        number = self._keyless.setdefault(tuple(columns), len(self._keyless))
+        insert = sql.SQL("INSERT INTO pg_temp.penstock_hashes SELECT {}, {} FROM ({}) AS c")
+        self.open().execute(insert.format(sql.Literal(number), hash_of(list_identifiers(columns)), sent))
+
+    def count_doubled(self, rows: sql.Composed) -> int:
+        """Return how many records of all loads together have no row of their own. `rows` is what follows FROM."""
+        query = sql.SQL(
+            "SELECT coalesce(sum(greatest(s.number - coalesce(t.number, 0), 0)), 0)::int8"
+            " FROM (SELECT h.hash, count(*) AS number FROM pg_temp.penstock_hashes AS h WHERE h.number = {number}"
+            " GROUP BY 1) AS s"
+            " LEFT JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
+        )
+        return sum(
+            fetch_one(
+                self.open(),
+                query.format(number=sql.Literal(number), hash=hash_of(list_identifiers(columns)), rows=rows),
+            )[0]
+            for columns, number in self._keyless.items()
+        )
+
     def count_rows(self, sent: sql.Composed, rows: sql.Composed, columns: Sequence[str]) -> None:
         """Add the number of rows that are equal to a record of a load in `columns` to `compared_rows`.
 
         `sent` and `rows` are the SQL that follows FROM in a query of the records and of the table's rows. Records whose
         rows a later load has updated do not count, because these rows were counted for the later load.
         """
-        hashes = sql.SQL("pg_catalog.sha256(pg_catalog.record_send(ROW({})))").format(list_identifiers(columns))
+        hashes = hash_of(list_identifiers(columns))
         query = sql.SQL(
             "SELECT coalesce(sum(least(s.number, t.number)), 0)::int8"
             " FROM (SELECT {hash} AS hash, count(*) AS number FROM {sent} WHERE NOT {flag} GROUP BY 1) AS s"

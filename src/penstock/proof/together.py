@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.ledger.schema import has_ledger
+from penstock.proof.compare import rows_of, seeing_all_rows
 from penstock.proof.decide import count_expected, refuse_hidden
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
@@ -47,7 +48,7 @@ def verify_table(
     verified: list[VerifyOutcome] = []
     problems: list[Notice] = []
     counts_rows = values and any(load.has_versions for load in staying)
-    with LaterLoads(connect, counts_rows=counts_rows) as later:
+    with LaterLoads(connect, are_several=len(staying) > 1, counts_rows=counts_rows) as later:
         verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
         for load in reversed(staying):
             done = None
@@ -58,13 +59,16 @@ def verify_table(
                 try:
                     done = verify(load.load_id, on_progress=on_progress)
                 except (DataError, SourceError, TargetError) as error:
-                    found = (differs(f"load {load.load_id}", f"cannot be verified: {error.message}"),)
+                    why = f"{error.message} ({error.detail})" if error.detail else error.message
+                    found = (differs(f"load {load.load_id}", f"cannot be verified: {why}"),)
                 else:
                     found = done.problems
                     verified.insert(0, done)
             problems = [*found, *problems]
             if load.updates and not (done is not None and done.has_all_records):
                 later.obstacle = load.load_id
+        if values and not problems and later.obstacle is None:
+            problems += _find_doubled(later, table)
     tables = [found for each in verified for found in each.tables]
     expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
@@ -81,6 +85,14 @@ def verify_table(
         compared=later.compared_rows if counts_rows else None,
         problems=tuple(problems),
     )
+
+
+def _find_doubled(later: LaterLoads, table: VerifiedTable) -> Iterator[Notice]:
+    with seeing_all_rows(later.open(), table, "comparing"):
+        doubled = later.count_doubled(rows_of(table))
+    if doubled:
+        message = f"lacks {count_nouns(doubled, 'row')}, because records of several loads are equal to one row"
+        yield differs(str(table.table), message)
 
 
 def _find_loads(connection: Connection, schema: str, name: TableName) -> list[tuple[FillingLoad, VerifiedTable]]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -79,9 +79,10 @@ def verify_load(
     values: bool = False,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> VerifyOutcome:
-    """Verify the counts of a complete load, and with `values` each value that it has stored. Raises PenstockError.
+    """Verify the counts of a complete load, and with `values` each value that it has stored. Return what was found.
 
-    Values are not compared if something is wrong with the files, or with their objects in the ledger.
+    Values are not compared if something is wrong with the files, or with their objects in the ledger. Raises
+    PenstockError.
     """
     with LaterLoads(connect) as later:
         return verify_before(
@@ -130,7 +131,7 @@ def verify_before(
         tools = replace(tools, on_progress=on_progress)
         listed = {recorded_name(each): each for target in job.targets for each in sources.list(target.sources)}
         # A plan reads the catalogue and the beginnings of files, so it is made once, and only if something needs it.
-        plan = cache(lambda: _plan_again(job, tools))
+        plan = cache(partial(read_again, job, PlanTools(connect=connect, sources=sources, ledger_schema=ledger_schema)))
         touched = _compare_touched(load_id, plan, tools, objects=find_touched(objects, listed), tables=tables)
         problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
@@ -258,11 +259,6 @@ def _compare_touched(
     return found
 
 
-def _plan_again(job: LoadJob, tools: LoadTools) -> LoadPlan:
-    """Return the plan that reads the objects of a job again. Raises PenstockError."""
-    return read_again(job, PlanTools(connect=tools.connect, sources=tools.sources, ledger_schema=tools.ledger.schema))
-
-
 # ---------------------------------------------------------------- values
 
 
@@ -360,6 +356,9 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
     for was, target in zip(before, now["targets"], strict=True):
         # The rights of the role decide whether records are staged, and not what is stored.
         target["landing"] = was["landing"]
+        if target["dialect"]["format"] == "jsonl" and was["numbers"] and target["numbers"]:
+            # A column that was added since then is one that no record names.
+            target["numbers"] = {name: each for name, each in target["numbers"].items() if name in was["numbers"]}
         if target["landing"] == "replacement":
             # The columns of the table that has taken the old one's place have other numbers.
             target["numbers"] = was["numbers"]

@@ -38,7 +38,10 @@ _ATTEMPTS = 3
 
 
 class AwsClients:
-    """Clients of one region. Each is created when it is first used. Threads may share them. Methods raise AwsError."""
+    """Makes botocore's clients of one region, each at its first use.
+
+    Calling the object with a service returns its client. Threads may share the clients. Methods raise AwsError.
+    """
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class AwsClients:
         return False
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to AWS."""
         with self._lock:
             for client in self._clients.values():
                 client.close()
@@ -144,7 +147,7 @@ _NOT_A_SERVER = {
 
 @slotted
 class Located:
-    """The instance, the cluster, or both, as RDS describes them."""
+    """The instance and the cluster of an endpoint or identifier, as RDS's API describes them. One may be None."""
 
     found_by: FoundBy
     instance: Raw | None
@@ -154,9 +157,10 @@ class Located:
 
 
 def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
-    """Return the RDS endpoint that a host name is or resolves to in DNS, or None.
+    """Return the RDS endpoint that a host name is, or that DNS resolves it to; None if there is none.
 
-    Raises AwsError for an endpoint that does not belong to one server, such as a proxy's.
+    `resolve` returns the names that DNS gives for a host name. Raises AwsError for an endpoint that does not belong to
+    one server, such as a proxy's.
     """
     found = parse_endpoint(host)
     if found is None and "." in host:
@@ -169,7 +173,7 @@ def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
 
 
 def resolve_names(host: str) -> list[str]:
-    """Return the names that DNS gives for a host name, in the order of its CNAME records; no names if it is unknown."""
+    """Return the names that DNS gives for a host name, in the order of its CNAME records. Empty if it is unknown."""
     try:
         canonical, aliases, _ = socket.gethostbyname_ex(host)
     except OSError:
@@ -178,7 +182,7 @@ def resolve_names(host: str) -> list[str]:
 
 
 def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
-    """Return the instance and cluster of an endpoint.
+    """Return the instance and the cluster to which an endpoint leads.
 
     Raises AwsError if they do not exist or belong to another account.
     """

@@ -37,7 +37,7 @@ from penstock.core.connect.tls import (
 )
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.words import line_up
-from penstock.rds.describe import find_full_host
+from penstock.rds.describe import read_full_host
 from penstock.rds.s3_import.aws import RdsS3Import
 from penstock.rds.s3_import.setup import S3ImportSetup
 from penstock.rds.s3_import.values import Owner, S3ImportReport, S3Route, parse_place
@@ -50,10 +50,10 @@ _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def look_at_server(host: str, port: int, *, roots: Path, address: tuple[str, int] | None = None) -> ServerCertificate:
-    """Return the certificate of a server, verified as libpq verifies it with sslmode=verify-full.
+    """Return the certificate of a server after verifying it as libpq does with sslmode=verify-full.
 
-    After the TLS handshake nothing is sent to the server. `address` is the address to connect to instead of `host` and
-    `port`, such as the near end of a tunnel. Raises ServerError.
+    `roots` is the file of root certificates. Nothing is sent to the server after the TLS handshake. `address` is the
+    address to connect to instead of `host` and `port`, such as the near end of a tunnel. Raises ServerError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cafile=roots)
@@ -119,16 +119,20 @@ def show(
 
 
 def find_certificates(host: str | None) -> RootSearch:
-    """Return where root certificates for a host were searched, and which file would be used.
+    """Return in which files root certificates for a host were looked for, and which of the files would be used.
 
-    If `host` is None, the search is for the roots of any server of RDS.
+    If `host` is None, they are those for any server of RDS.
     """
     given = os.environ.get("PGSSLROOTCERT")
     return search_roots(host, os.environ, given=given or None, now=datetime.now(UTC))
 
 
 def verify_server(search: RootSearch, *, host: str, port: int, tunnel: str | None = None) -> ServerCertificate:
-    """Return a server's certificate, verified as sslmode=verify-full does. Raises ServerError, UsageError."""
+    """Return a server's certificate after verifying it as sslmode=verify-full does.
+
+    `search` has the file of root certificates, and `tunnel` is the near end of a tunnel as HOST:PORT. Raises
+    ServerError, UsageError.
+    """
     if search.chosen is None:
         raise missing_roots(host, search)
     end = None if tunnel is None else parse_tunnel(tunnel)
@@ -234,13 +238,13 @@ def open_s3_import(
     role: str | None = None,
     iam_auth: bool = False,
 ) -> S3ImportSetup:
-    """Return what sets up imports from S3 for the server that `to` or the PG* variables name. The caller closes it.
+    """Return the object that prepares imports from S3 for the server that `to` or the PG* variables name.
 
-    `tell` is called with each notice and with what each step has done. `profile` is a profile of AWS. `role` is the
-    database role to become, `tunnel` the near end of a tunnel as HOST:PORT, and `iam_auth` whether to authenticate by
-    AWS IAM. Raises PenstockError.
+    The caller closes it. `tell` is called with each notice and with what each step has done. `profile` is a profile of
+    the AWS configuration. `role` is the database role to become, `tunnel` the near end of a tunnel as HOST:PORT, and
+    `iam_auth` whether to authenticate by AWS IAM. Raises PenstockError.
     """
-    host = find_full_host(to)
+    host = read_full_host(to)
     connect = connect_to(to, tunnel=tunnel, role=role, iam_auth=iam_auth)
     given = given_settings(parse_conninfo(to or ""), os.environ)
     given.pop("dbname", None)
@@ -256,7 +260,7 @@ def open_s3_import(
 
 
 def describe_commands(report: S3ImportReport) -> list[str]:
-    """Return the commands of a plan, with other information as comments, so that a shell can run the text."""
+    """Return the lines of a plan that a shell can run: the commands, and other information as comments."""
     commands = list(report.commands) or ["# nothing is missing"]
     notes = [f"# {note}" for note in report.notes]
     routes = [] if report.route is None else [f"# route to S3: {line}" for line in _route_lines(report)]
@@ -264,7 +268,7 @@ def describe_commands(report: S3ImportReport) -> list[str]:
 
 
 def describe_prepared(report: S3ImportReport) -> list[str]:
-    """Return the lines that say how a server may import."""
+    """Return lines of text: from where the server may import, by which role and policy, and its route to S3."""
     owner = report.owner
     changed = "" if report.done else ": nothing was missing"
     head = f"{owner.kind} {owner.identifier} may import from {report.place}{changed}"
@@ -275,7 +279,7 @@ def describe_prepared(report: S3ImportReport) -> list[str]:
 
 
 def describe_undone(report: S3ImportReport) -> list[str]:
-    """Return the lines that say what was removed."""
+    """Return lines of text that say what was removed."""
     owner = report.owner
     if not report.done:
         head = f"penstock made nothing for {owner.kind} {owner.identifier} and {report.place}"
@@ -285,7 +289,7 @@ def describe_undone(report: S3ImportReport) -> list[str]:
 
 
 def report_object(report: S3ImportReport) -> dict[str, object]:
-    """Return a report as an object for JSON."""
+    """Return what --json prints of a report."""
     return {
         report.owner.kind: report.owner.identifier,
         "region": report.owner.region,

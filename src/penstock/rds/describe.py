@@ -67,9 +67,10 @@ def _request(method: str, url: str, headers: dict[str, str]) -> str:
 
 
 def find_host_address(endpoint: str | None, port: int | None) -> str | None:
-    """Return this host's address for connections to the endpoint. None if it may be translated on the way.
+    """Return the address from which this host connects to the endpoint, None if it is not known.
 
-    The address is that of a UDP socket connected to the endpoint, which sends nothing.
+    It is that of a UDP socket connected to the endpoint, which sends nothing. It is not known if it is private and the
+    endpoint's is public, or vice versa, because it is then translated on the way.
     """
     if endpoint is None or port is None:
         return None
@@ -85,9 +86,10 @@ def find_host_address(endpoint: str | None, port: int | None) -> str | None:
 
 
 def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host_zone: str | None, host_address: str | None) -> Nearness:
-    """Return the zones of this host and of an instance, and whether the instance's security groups admit this host.
+    """Return the availability zones of this host and of an instance, and whether its security groups admit this host.
 
-    `groups` is None if AWS did not return them. Pure.
+    `raw` is the instance, and `groups` are its security groups, as AWS's API describes them; `groups` is None if AWS
+    did not return them. Pure.
     """
     ids = tuple(group["VpcSecurityGroupId"] for group in raw.get("VpcSecurityGroups", ()))
     is_admitted, reason = _judge_admission(groups, host_address, raw.get("Endpoint", {}).get("Port"))
@@ -142,11 +144,11 @@ def describe_instance(
     """Return AWS's description of the server of an endpoint, or of an instance or a cluster by its identifier.
 
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
-    RDS's host names contain the region. For other names the region is `region` or the configured one.
-    With `is_brief`, only the calls that find the server are made. The description then has what these calls return,
-    such as windows. Everything else is None.
+    RDS's host names contain the region. For other names the region is `region` or the configured one. `now` is the time
+    up to which metrics are read. With `is_brief`, only the calls that find the server are made. The description then
+    has what these calls return, such as windows, and all else is None.
 
-    Raises AwsError if the server cannot be found or is another one. docs/rds.md lists the permissions. Only those of
+    Raises AwsError if the server cannot be found or is not PostgreSQL. docs/rds.md lists the permissions. Only those of
     the first call, which finds the server, are required.
     """
     endpoint = find_endpoint(wanted, resolve=resolve)
@@ -162,7 +164,10 @@ def describe_instance(
 def describe_by(
     clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
 ) -> RdsDescription:
-    """Return what `describe_instance` returns. `endpoint` is that of `wanted`, or None. The caller closes `clients`."""
+    """Return what `describe_instance` returns, by the given clients, which the caller closes.
+
+    `endpoint` is the endpoint that `wanted` names, None if it is an identifier. Raises AwsError.
+    """
     calls = Calls(clients)
     located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
     _check_engine(located, wanted)
@@ -288,22 +293,23 @@ def describe_rds(
 ) -> RdsDescription:
     """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
 
-    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are those of AWS; by default the
-    configured ones are used. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
+    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are AWS's; by default the configured
+    ones are used. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
     """
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
-        wanted = find_full_host(to)
+        wanted = read_full_host(to)
     return describe_instance(wanted, now=now, region=region, profile=profile)
 
 
-def find_full_host(to: str | None = None) -> str:
-    """Return the host that `find_host` returns. Raises UsageError if its name has no dot: endpoints have dots.
+def read_full_host(to: str | None = None) -> str:
+    """Return the host that the connection string `to` or the PG* variables name (see `read_host`).
 
-    The functions that ask AWS would take a name without a dot for an identifier.
+    Raises UsageError if they name no host, or one without a dot: it is not an endpoint, and the functions that ask AWS
+    would take it for an identifier.
     """
-    host = find_host(to)
+    host = read_host(to)
     if "." not in host:
         raise UsageError(
             f'host "{host}" is not an endpoint of Amazon RDS',
@@ -312,10 +318,10 @@ def find_full_host(to: str | None = None) -> str:
     return host
 
 
-def find_host(to: str | None = None) -> str:
-    """Return the host that a connection string or the PG* variables name; if they name several, the first one of RDS.
+def read_host(to: str | None = None) -> str:
+    """Return the host that a connection string or the PG* variables name. Of several, return the first of RDS.
 
-    Raises UsageError if they name no host.
+    If none of several is of RDS, return the first. Raises UsageError if they name no host.
     """
     named = given_settings(parse_conninfo(to or ""), os.environ).get("host", "")
     hosts = [host for host in named.split(",") if host and not host.startswith("/")]
@@ -338,8 +344,8 @@ class BriefQuestion:
     """A thread that asks AWS for a brief description of an endpoint's server. `answer` waits for it.
 
     Never raises, and never prompts the user for an MFA code. Needs rds:DescribeDBInstances, for clusters
-    rds:DescribeDBClusters. `patience_s` counts from the constructor on, so the caller can do other work before it calls
-    `answer`. `refusal` says why there is no answer.
+    rds:DescribeDBClusters. `answer` waits until `patience_s` seconds after the constructor was called, so the caller
+    can do other work in between. The attribute `refusal` says why there is no answer.
     """
 
     def __init__(
@@ -374,6 +380,6 @@ class BriefQuestion:
         threading.Thread(target=ask, name="RDS instance", daemon=True).start()
 
     def answer(self) -> RdsDescription | None:
-        """Return the description, or None if AWS does not answer in time."""
+        """Return the description, or None if AWS refuses or does not answer in time."""
         self._done.wait(max(0.0, self._until_s - time.monotonic()))
         return self._found

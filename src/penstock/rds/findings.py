@@ -35,7 +35,10 @@ _SHARERS_SHOWN = 5
 
 
 def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Diagnosis]:
-    """Return what AWS's description means for a load. `uses_iam` is true if sessions authenticate with IAM tokens."""
+    """Yield findings on what AWS's description of a server means for a load.
+
+    `uses_iam` is whether sessions authenticate by IAM tokens.
+    """
     owners = [owner for owner in (found.cluster, found.instance) if owner is not None]
     for owner in owners:
         yield from _judge_status(owner)
@@ -56,7 +59,7 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Diagnosis]:
 
 
 def describe_silence(error: PenstockError) -> Diagnosis:
-    """Return a note that AWS could not be asked, with the reason."""
+    """Return a note that AWS could not be asked. It has the message, detail and hint of the error."""
     detail = "" if error.detail is None else f". {error.detail}"
     text = f"{error.message}{detail}".rstrip(".")
     return note(_SUBJECT, text, error.hint)
@@ -73,7 +76,7 @@ def compose_command(*words: str, region: str) -> str:
 
 
 def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
-    """Return the command that enlarges the storage of an instance or a cluster; None if AWS described neither."""
+    """Return the `aws` command that enlarges the storage of a server to `size_gib`, None if AWS described no server."""
     size = str(size_gib)
     if found.cluster is not None:
         name = found.cluster.identifier
@@ -86,9 +89,9 @@ def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
 
 
 def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
-    """Return the size in GiB to propose for a volume that lacks `missing_bytes`.
+    """Return the size in GiB to propose for a volume of `size_gib` that lacks `missing_bytes`.
 
-    RDS requires a growth of at least 10 %.
+    It is the sum of both, and a fifth of `size_gib`. RDS requires a growth of at least 10 %.
 
     >>> larger_size(400), larger_size(400, 100 * 2**30)
     (480, 580)

@@ -38,7 +38,7 @@ def _finding_instance(host: str, make_clients: Callable[..., AwsClients]) -> Ite
 def read_local_storage(
     host: str, *, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> LocalStorageMetrics | None:
-    """Return the metrics of the local storage of an endpoint's instance, or None if it has no local storage.
+    """Return CloudWatch's metrics of the local storage of an endpoint's instance, None if it has no local storage.
 
     Needs rds:DescribeDBInstances (for clusters rds:DescribeDBClusters) and cloudwatch:GetMetricStatistics. Raises
     AwsError if the instance cannot be found.
@@ -48,7 +48,10 @@ def read_local_storage(
 
 
 def ask_local_storage(calls: Calls, instance: Raw, *, now: datetime) -> LocalStorageMetrics | None:
-    """Return the latest values of the local storage's metrics, or None if there are none."""
+    """Return CloudWatch's latest values of the metrics of an instance's local storage, None if it has none.
+
+    `instance` is the instance as RDS's API describes it.
+    """
     points = calls.together(*(lambda name=name: ask_recent(calls, instance, name, now=now) for name in LOCAL_METRICS))
     found = {name: newest(each) for name, each in zip(LOCAL_METRICS, points, strict=True) if each}
     if not found:
@@ -69,10 +72,10 @@ def read_instance_metrics(
     profile: str | None = None,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> list[CounterRow]:
-    """Return CloudWatch's metrics of an instance as rows of a recording, oldest first: one row for each minute.
+    """Return CloudWatch's metrics of an instance as rows of a recording, the oldest first, one for each minute.
 
-    For a period of more than a day, each row covers several minutes. Needs cloudwatch:GetMetricStatistics. Raises
-    AwsError if no metric can be read.
+    A row has the mean of each metric by its name. For a period of more than a day, each row covers several minutes.
+    Needs cloudwatch:GetMetricStatistics. Raises AwsError if no metric can be read.
     """
     with closing(make_clients(region=region, profile=profile)) as clients:
         calls = Calls(clients)
@@ -85,11 +88,11 @@ def read_instance_metrics(
 def read_late_points(
     host: str, *, since: datetime, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> dict[str, list[CounterRow]]:
-    """Return CloudWatch's and Performance Insights' values of an instance since a time, as rows of a recording by name.
+    """Return values of an instance that AWS has since a time, as rows of a recording, by the name of their table.
 
-    `host` is the instance's endpoint. Metrics that AWS denies are missing. Needs rds:DescribeDBInstances,
-    cloudwatch:GetMetricStatistics, and pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the
-    instance cannot be found.
+    The tables are RDS_METRICS, from CloudWatch, and RDS_LOAD, from Performance Insights. `host` is the instance's
+    endpoint. Metrics that AWS denies are missing. Needs rds:DescribeDBInstances, cloudwatch:GetMetricStatistics, and
+    pi:GetResourceMetrics if Performance Insights is on. Raises AwsError if the instance cannot be found.
     """
     with _finding_instance(host, make_clients) as found:
         if found is None:
@@ -149,14 +152,17 @@ def _ask_load(calls: Calls, instance: Raw, *, since: datetime, until: datetime) 
 
 
 def ask_recent(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list[Raw] | None:
-    """Return the recent values of a metric of an instance, or None if AWS does not give them."""
+    """Return CloudWatch's recent data points of a metric of an instance, None if AWS does not give them."""
     return ask_metric(calls, instance["DBInstanceIdentifier"], name, since=now - _AGE, until=now)
 
 
 def ask_metric(
     calls: Calls, identifier: str, name: str, *, since: datetime, until: datetime, period_s: int = _PERIOD_S
 ) -> list[Raw] | None:
-    """Return the values of a metric of an instance, or None if AWS does not give them."""
+    """Return CloudWatch's data points of a metric of an instance, None if AWS does not give them.
+
+    Each has the "Average" of `period_s` seconds, and their "Timestamp".
+    """
     return calls.ask(
         "cloudwatch",
         "get_metric_statistics",
@@ -172,5 +178,5 @@ def ask_metric(
 
 
 def newest(points: list[Raw]) -> Raw:
-    """Return the latest value. `points` must not be empty."""
+    """Return the latest of CloudWatch's data points. `points` must not be empty."""
     return max(points, key=lambda point: point["Timestamp"])

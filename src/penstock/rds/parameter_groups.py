@@ -32,7 +32,7 @@ _NAMES = {"instance": ("DB", "db"), "cluster": ("DBCluster", "db_cluster")}
 
 
 class RdsParameterGroups:
-    """The parameter group of an endpoint's server. Methods raise AwsError.
+    """Reads and changes the parameter group of an endpoint's server. Methods raise AwsError.
 
     `host` is the endpoint, which determines the region.
     """
@@ -45,7 +45,7 @@ class RdsParameterGroups:
 
     @property
     def region(self) -> str:
-        """Return the server's region."""
+        """Return the name of the server's AWS region."""
         return self._clients.region
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
@@ -76,7 +76,7 @@ class RdsParameterGroups:
         )
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the parameters that are set in the group, without those at their defaults."""
+        """Return the parameters that are set in the group, by name, without those at their defaults."""
         _, names = _NAMES[group.owner]
         asked: dict[str, Any] = {**_named(group), "Source": "user"}
         found = self._calls.need("rds", f"describe_{names}_parameters", "Parameters", **asked)
@@ -102,7 +102,7 @@ class RdsParameterGroups:
                 self._calls.act("rds", f"{verb}_{names}_parameter_group", **_named(group), Parameters=part, **more)
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the group's tags.
+        """Return the group's tags, by key.
 
         AWS's default groups cannot be tagged, so AWS is not asked for their tags.
         """
@@ -122,7 +122,7 @@ class RdsParameterGroups:
         self._calls.act("rds", "remove_tags_from_resource", ResourceName=arn, TagKeys=list(keys))
 
     def create_like(self, group: AttachedGroup, name: str) -> None:
-        """Create a group of the same family as `group`, with no parameter set."""
+        """Create a parameter group `name` of the same family as `group`, in which no parameter is set."""
         _, names = _NAMES[group.owner]
         family = self._find(group)["DBParameterGroupFamily"]
         described = f"settings of {group.identifier}, created by penstock"
@@ -130,7 +130,7 @@ class RdsParameterGroups:
         self._calls.act("rds", f"create_{names}_parameter_group", **given)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to AWS."""
         self._clients.close()
 
     def _find_arn(self, group: AttachedGroup) -> str:

@@ -48,7 +48,7 @@ _AURORA_R8GD_SINCE = {14: 12, 15: 7, 16: 3, 17: 4}
 
 
 def ec2_type(class_name: str) -> str | None:
-    """Return the EC2 instance type that a class runs on, or None for serverless.
+    """Return the EC2 instance type that an RDS instance class runs on, None for a serverless class.
 
     >>> ec2_type("db.r6g.2xlarge")
     'r6g.2xlarge'
@@ -57,7 +57,7 @@ def ec2_type(class_name: str) -> str | None:
 
 
 def count_vcpus(class_name: str) -> int | None:
-    """Return a class's number of vCPUs from its name alone, or None if the name does not determine it.
+    """Return the number of vCPUs that an RDS instance class's name tells, None if the name does not determine it.
 
     Source: DescribeInstanceTypes. RDS's classes of the last ten years follow one rule.
 
@@ -73,11 +73,11 @@ def count_vcpus(class_name: str) -> int | None:
 
 
 def name_sibling(class_name: str) -> str | None:
-    """Return the name of the same class with local storage.
+    """Return the name of the RDS instance class that equals this one and has local storage.
 
-    Returns None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether
-    the class exists and is offered for an engine. EC2 writes the letter of the processor (a, g, i) first, then d for
-    local storage, then letters such as n for the network.
+    Return None if the class has local storage itself, or if its family has no such classes. Only AWS knows whether the
+    class exists and is offered for an engine. EC2 writes the letter of the processor (a, g, i) first, then d for local
+    storage, then letters such as n for the network.
 
     >>> name_sibling("db.m5.4xlarge"), name_sibling("db.m6in.xlarge"), name_sibling("db.r5n.large")
     ('db.m5d.4xlarge', 'db.m6idn.xlarge', 'db.r5dn.large')
@@ -89,7 +89,10 @@ def name_sibling(class_name: str) -> str | None:
 
 
 def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
-    """Return a class from EC2's description of its type, or from its name alone if there is no description."""
+    """Return the hardware of an RDS instance class.
+
+    `raw` is what EC2's API says of its instance type; without it, only the name tells something.
+    """
     if raw is None:
         return InstanceClass(
             name=class_name, vcpu_count=count_vcpus(class_name), memory_mib=None, local_storage_gb=None, ebs=None
@@ -117,7 +120,7 @@ def _read_ebs(raw: Mapping[str, Any] | None) -> EbsLimits | None:
 def judge_optimized_reads(
     instance_class: InstanceClass, *, engine: str, engine_version: str | None, storage_type: str | None
 ) -> OptimizedReads:
-    """Return whether temporary files are on the instance's local NVMe storage.
+    """Return whether temporary files are on the instance's local NVMe storage, and why.
 
     Source: RDS User Guide, "Amazon RDS Optimized Reads"; Aurora User Guide, "Aurora Optimized Reads".
     """
@@ -155,7 +158,7 @@ _SECRETS = frozenset({"MasterUserPassword"})
 
 
 class Answers(NamedTuple):
-    """The answers to the calls that are made after the server was found.
+    """What AWS's API answered to the calls that are made after the server was found.
 
     An answer is None if AWS gave none, or if the server has no such thing.
     """
@@ -172,7 +175,11 @@ class Answers(NamedTuple):
 
 
 def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: OnGap) -> RdsInstance:
-    """Return an instance from DescribeDBInstances. `on_gap` gets each call that failed, and the reason."""
+    """Return the instance that DescribeDBInstances describes in `raw`.
+
+    `answers` are the answers to other calls, and `cluster` is its cluster as the API describes it. `on_gap` is called
+    with what could not be read, and why.
+    """
     identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
     endpoint = raw.get("Endpoint", {})
     instance_class = read_class(raw["DBInstanceClass"], answers.hardware)
@@ -211,7 +218,10 @@ def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: On
 
 
 def read_cluster(raw: Raw, answers: Answers, *, on_gap: OnGap) -> RdsCluster:
-    """Return a cluster from DescribeDBClusters. `on_gap` gets each call that failed, and the reason."""
+    """Return the cluster that DescribeDBClusters describes in `raw`.
+
+    `answers` are the answers to other calls. `on_gap` is called with what could not be read, and why.
+    """
     identifier = raw["DBClusterIdentifier"]
     capacity = raw.get("ServerlessV2ScalingConfiguration")
     return RdsCluster(
@@ -358,7 +368,7 @@ def _read_maintenance(raw: Sequence[Raw] | None) -> tuple[PendingMaintenance, ..
 
 
 def read_roles(raw: Raw) -> tuple[AssociatedRole, ...]:
-    """Return the roles that an instance or a cluster may assume."""
+    """Return the IAM roles that an instance or a cluster may assume. `raw` is its description by RDS's API."""
     return tuple(
         AssociatedRole(arn=role["RoleArn"], feature=role.get("FeatureName") or None, status=role.get("Status"))
         for role in raw.get("AssociatedRoles", [])

@@ -34,7 +34,7 @@ _NEAR = timedelta(hours=3)
 
 @slotted
 class Window:
-    """A recurring time: each week for maintenance, each day for backups."""
+    """A time that recurs: each week for maintenance, each day for backups. Times are UTC."""
 
     kind: WindowKind
     owner: WindowOwner
@@ -46,7 +46,7 @@ class Window:
 
     @property
     def period_minutes(self) -> int:
-        """Return the minutes from one occurrence to the next."""
+        """Return the minutes from the beginning of one occurrence to that of the next."""
         return _WEEK_MINUTES if self.kind == "maintenance" else _DAY_MINUTES
 
     def __str__(self) -> str:
@@ -55,12 +55,10 @@ class Window:
 
 
 def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier: str) -> Window:
-    """Return the window that a text in AWS's notation means.
+    """Return the window that a text of RDS's API names.
 
-    The notation is "ddd:hh24:mi-ddd:hh24:mi" for maintenance and "hh24:mi-hh24:mi" for backups.
-
-    A window that ends before it begins wraps around the week or the day. Raises ValueError.
-    Source: RDS API Reference, CreateDBInstance.
+    It is "ddd:hh24:mi-ddd:hh24:mi" for maintenance and "hh24:mi-hh24:mi" for backups. A window that ends before it
+    begins wraps around the week or the day. Raises ValueError. Source: RDS API Reference, CreateDBInstance.
 
     >>> str(parse_window("sun:23:45-mon:00:15", kind="maintenance", owner="instance", identifier="orders"))
     'sun:23:45-mon:00:15'
@@ -132,7 +130,10 @@ FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 @slotted
 class EbsLimits:
-    """The limits of the traffic between an instance and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
+    """The limits of the traffic between an instance and its volumes. MB = 10^6 bytes.
+
+    The baseline can be sustained. The maximum is reached in bursts.
+    """
 
     baseline_mb_per_s: float
     baseline_iops: int
@@ -142,7 +143,7 @@ class EbsLimits:
 
 @slotted
 class InstanceClass:
-    """A class such as db.r6g.2xlarge."""
+    """An RDS instance class, such as db.r6g.2xlarge, and its hardware. What is not known is None."""
 
     name: str
     vcpu_count: int | None
@@ -154,7 +155,7 @@ class InstanceClass:
 
 @slotted
 class Storage:
-    """The volumes of an instance."""
+    """The volumes of an instance taken together. What is not known is None."""
 
     type: str | None
     size_gib: int | None
@@ -200,7 +201,7 @@ class LocalStorageMetrics:
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the free bytes of local storage, or None if not measured."""
+        """Return the free bytes of local storage, None if CloudWatch has no value."""
         free = self.values.get("FreeLocalStorage")
         return None if free is None else int(free)
 
@@ -255,7 +256,7 @@ class AssociatedRole:
 
 @slotted
 class OptimizedReads:
-    """Whether temporary files are on the instance's local storage, and why."""
+    """Whether temporary files are on the instance's local storage (RDS Optimized Reads), and why."""
 
     # Whether temporary files are on local storage, None if that is not known.
     is_on: bool | None
@@ -264,7 +265,7 @@ class OptimizedReads:
 
 @slotted
 class Nearness:
-    """How near this host is to an instance."""
+    """Whether this host is in an instance's availability zone, and whether it may connect."""
 
     # The instance's availability zone, None if it is not known.
     zone: str | None
@@ -368,7 +369,7 @@ class RdsDescription:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Return the windows that a job should avoid.
+        """Return the windows of maintenance and of backups in which a load should not run.
 
         A Multi-AZ DB cluster's windows apply to all its instances. Aurora's backup window is not returned, because
         Aurora's backups are continuous and do not slow its instances.

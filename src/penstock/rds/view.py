@@ -25,7 +25,10 @@ from penstock.rds.values import (
 
 
 def describe_local_storage(values: Mapping[str, float]) -> str:
-    """Return reads, writes, latencies and free space of local storage on one line; empty if there are no metrics."""
+    """Return a line with reads, writes, latencies and free space of local storage; empty without metrics.
+
+    `values` maps CloudWatch's names of metrics to their values.
+    """
     parts = []
     for what in ("Read", "Write"):
         iops, latency_s = values.get(f"{what}IOPSLocalStorage"), values.get(f"{what}LatencyLocalStorage")
@@ -48,7 +51,7 @@ _SHARERS_SHOWN = 5
 
 
 def describe_lines(found: RdsDescription) -> list[str]:
-    """Return the description, and the calls that failed, as lines of text."""
+    """Return lines of text: AWS's description of a server, and the calls that failed."""
     lines: list[str] = []
     if found.cluster is not None:
         lines += [_cluster_title(found.cluster, found.region), *_rows(_cluster_rows(found.cluster)), ""]
@@ -207,7 +210,7 @@ def _listed(label: str, values: Sequence[str]) -> Iterable[Row]:
 
 
 def describe_class(found: InstanceClass) -> str:
-    """Return an instance class with its hardware, as far as it is known."""
+    """Return an instance class and its hardware, as far as it is known, as one line of text."""
     parts = [found.name]
     if found.vcpu_count is not None:
         parts.append(f"{found.vcpu_count} vCPUs")
@@ -219,20 +222,20 @@ def describe_class(found: InstanceClass) -> str:
 
 
 def describe_optimized_reads(found: OptimizedReads) -> str:
-    """Return whether temporary files are on local storage, and why."""
+    """Return whether temporary files are on local storage, and why, as one line of text."""
     state = {True: "on", False: "off", None: "not known"}[found.is_on]
     return f"{state}: {found.reason}"
 
 
 def describe_ebs(ebs: EbsLimits) -> str:
-    """Return the EBS limits of an instance class: throughput and IOPS."""
+    """Return the limits of an instance class's traffic with its volumes, throughput and IOPS, as one line of text."""
     baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
     maximum = f"{ebs.maximum_mb_per_s:.0f} MB/s, {format_count(ebs.maximum_iops)} IOPS"
     return baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
 
 
 def describe_storage(storage: Storage) -> str:
-    """Return volumes with their performance, their free space, and the limit of their growth."""
+    """Return an instance's volumes as one line of text: performance, free space, and the limit of their growth."""
     parts = [_known(storage.type)]
     if storage.size_gib is not None:
         parts.append(f"{format_count(storage.size_gib)} GiB")
@@ -290,7 +293,10 @@ def _engine(owner: RdsInstance | RdsCluster) -> str:
 
 
 def describe_rds_facts(found: RdsDescription) -> list[Row]:
-    """Return the facts that matter for a load, as pairs of a subject and a line. penstock rds show has all facts."""
+    """Return the facts about a server that matter for a load, as pairs of a subject and a line of text.
+
+    penstock rds show has all facts.
+    """
     rows = [("AWS", _describe_name(found))]
     if found.cluster is not None and found.cluster.is_aurora:
         rows.append(("storage", "Aurora's, grows automatically"))

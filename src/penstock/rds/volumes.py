@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @slotted
 class Bucket:
-    """The burst bucket of a volume: I/Os that it may do beyond the baseline rate. The bucket fills at that rate.
+    """The burst bucket of a gp2 volume: a balance of I/Os that it may do beyond its baseline rate.
+
+    I/Os beyond the baseline take from the balance. The bucket fills at the baseline rate, less the I/Os done.
 
     >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).burst_s(5_400_000)
     2400.0
@@ -37,7 +39,10 @@ class Bucket:
         return balance_ios / spent_per_s if spent_per_s > 0 else math.inf
 
     def run(self, *, balance_ios: float, demand_iops: float, elapsed_s: float) -> tuple[float, float]:
-        """Return how many I/Os a volume does in `elapsed_s` at a demand of `demand_iops`, and the final balance."""
+        """Return how many I/Os a volume does in `elapsed_s` seconds, and the balance after them.
+
+        `balance_ios` is the balance before, and `demand_iops` the rate at which I/Os are asked for.
+        """
         reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))
         spent_per_s = reached_iops - self.baseline_iops
         if spent_per_s <= 0:
@@ -47,7 +52,10 @@ class Bucket:
         return done_ios, balance_ios - spent_per_s * burst_s
 
     def take(self, *, balance_ios: float, ios: float, least_s: float) -> tuple[float, float]:
-        """Return the seconds that a volume takes for `ios`, at least `least_s`, and the bucket's final balance.
+        """Return how many seconds a volume takes for `ios` I/Os, and the balance after them.
+
+        `balance_ios` is the balance before. The I/Os are asked for within `least_s` seconds, so they take at least as
+        long.
 
         >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).take(
         ...     balance_ios=0, ios=4500, least_s=1
@@ -121,14 +129,14 @@ def estimate_price(kind: VolumeKind, size_gib: float, *, iops: float, mib_per_s:
 
 
 def find_sizes(kind: VolumeKind) -> tuple[int, int, int]:
-    """Return three sizes of a kind of storage in GiB: the smallest, the first that RDS stripes, and the largest."""
+    """Return the smallest size of a kind of storage, the first that RDS stripes, and the largest, in GiB."""
     limits = _figures()[kind]
     first, last = (limits, limits) if kind == "gp2" else (limits["sizes"][0], limits["sizes"][-1])
     return first["least_gib"], _figures()["stripes"]["from_gib"], last["most_gib"]
 
 
 def find_figure(kind: VolumeKind, name: str) -> int:
-    """Return a figure of a kind of storage by its name in envelopes.toml."""
+    """Return a number of a kind of storage. `name` is its name in envelopes.toml, which ends in its unit."""
     figure: int = _figures()[kind][name]
     return figure
 
@@ -170,8 +178,8 @@ def _figures() -> dict[str, Any]:
 def find_volume_limits(storage: Storage, ebs: EbsLimits | None) -> VolumeLimits | None:
     """Return the limits of storage and of its instance; None if the kind or the size of the storage is not known.
 
-    `ebs` is None if the limits of the instance's class are not known. The current balance of a burst bucket is left
-    None.
+    `ebs` are the limits of the instance's class, None if they are not known. The result does not have the present
+    balance of a burst bucket.
     """
     kind = next((kind for kind in VOLUME_KINDS if kind == storage.type), None)
     if kind is None or storage.size_gib is None:
@@ -208,7 +216,7 @@ _FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or
 
 @slotted
 class Throttle:
-    """The limits of a volume."""
+    """The limits of a volume: I/Os and bytes per second, and its burst bucket if it has one."""
 
     # The sustained rate.
     iops: int
@@ -231,10 +239,10 @@ class Volume:
 
 
 def parse_volume(text: str) -> Volume:
-    """Return the volume that a text names. Raises UsageError.
+    """Return the volume that a text names, as the option --volume takes it: KIND:SIZE and further limits.
 
-    IOPS and throughput in the text are not checked against RDS's limits, so that an experiment can scale them. Figures
-    that follow from the size are RDS's.
+    IOPS and throughput in the text are not checked against RDS's limits, so that an experiment can scale them. Limits
+    that follow from the size are RDS's. Raises UsageError.
 
     >>> parse_volume("gp2:250GiB").throttle
     Throttle(iops=750, bytes_per_s=262144000, burst_iops=3000, burst_ios=5400000)
@@ -259,7 +267,7 @@ def parse_volume(text: str) -> Volume:
 
 
 def parse_size(text: str, *, option: str) -> int:
-    """Return a size in bytes. Raises UsageError.
+    """Return the bytes that a text such as 2GiB means, at least 256 MiB. Raises UsageError, which names the option.
 
     >>> parse_size("2GiB", option="--memory")
     2147483648

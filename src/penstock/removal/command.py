@@ -37,9 +37,10 @@ def undo(
     """Remove exactly the rows that a load has stored, and the load from the ledger. Its files can then be loaded again.
 
     Rows are known by the transactions that stored them. If some were updated, moved or deleted since then, nothing is
-    removed without --partial. Triggers fire and foreign keys hold as for any DELETE. Loads with --mode append
-    or insert-new, with --create too, can be undone, also if they were interrupted; not those with --on-error reject,
-    with a transform, of a table with row security, of a restored or copied database, or whose details were pruned.
+    removed without --partial. Triggers fire and foreign keys hold as for any DELETE. Loads with --mode append or
+    insert-new can be undone, also with --create, and also if they were interrupted. A load cannot be undone if it had
+    --on-error reject or a transform, if its table has row security, if the database was restored or copied since, or if
+    its details were pruned.
     """
     with open_ledger(options, allows_standby=plan) as view:
         whole_id = view.find_newest(load_id)
@@ -66,4 +67,5 @@ def describe_undo(outcome: UndoOutcome, *, is_planned: bool) -> Iterator[str]:
     if not outcome.tables:
         yield "  it has stored no rows"
     if not is_planned:
-        yield "its files count as not loaded"
+        others = f", but for {count_nouns(outcome.shared, 'file')} of other loads, too" if outcome.shared else ""
+        yield f"its files count as not loaded{others}"

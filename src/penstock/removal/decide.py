@@ -50,14 +50,21 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool
         raise _refusal(load_id, whys[0], hint=hint if renewing in _RENEWING else _FORGET)
 
 
-def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
-    """Raise TargetError if a load's rows cannot be told from other rows, or if the role may not delete them."""
-    for each in tables:
-        if each.oid is None or each.kind is None:
-            raise TargetError(
-                f'table "{each.table}" of load {load_id} does not exist any more',
-                hint=f"Run penstock loads forget {load_id}, so that the files count as not loaded.",
-            )
+def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool) -> list[UndoTable]:
+    """Raise TargetError if the rows of a load cannot be told from others. Return the tables that exist.
+
+    With `is_partial`, other tables may have been dropped.
+    """
+    here = [each for each in tables if each.oid is not None and each.kind is not None]
+    gone = next((each for each in tables if each not in here), None)
+    if gone is not None and not (here and is_partial):
+        raise TargetError(
+            f'table "{gone.table}" of load {load_id} does not exist any more',
+            hint="Use --partial to remove the rows of the other tables."
+            if here
+            else f"Run penstock loads forget {load_id}, so that the files count as not loaded.",
+        )
+    for each in here:
         if not each.is_here:
             raise _refusal(
                 load_id, f'table "{each.table}" is a copy, or was restored: its rows have other transactions'
@@ -71,6 +78,7 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable]) -> None:
             )
         if each.is_old:
             raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
+    return here
 
 
 def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool) -> PenstockError | None:
@@ -86,11 +94,19 @@ def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: 
                 detail=f"It has stored {each.stored:,}, and {each.rows:,} were found: a trigger may have added some.",
                 hint=_FORGET.format(load_id),
             )
+        if not each.rows and each.stored:
+            return TargetError(
+                f'load {load_id} cannot be undone: no row of it in table "{each.table}" is as it was stored',
+                detail="They were updated, moved or deleted, or an ALTER TABLE has written the table anew, as "
+                "--types widen does. Row security or a trigger may also keep rows.",
+                hint=_FORGET.format(load_id),
+            )
         if each.rows < each.stored and not is_partial:
             return TargetError(
                 f"load {load_id} cannot be undone as a whole: some of its rows were updated, moved or deleted",
                 detail=f"{found} are as they were stored. Row security or a trigger may also keep rows.",
-                hint="Use --partial to remove those alone. Rows that were updated since then stay.",
+                hint="Use --partial to remove those alone. Rows that were updated since then stay, and are stored a "
+                "second time if the files are loaded again.",
             )
     return None
 

@@ -14,6 +14,7 @@ from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.ledger.ledger import commit_durably
 from penstock.ledger.listing import hold_load, no_such_load, refuse_at_work, remove_load
+from penstock.ledger.locks import compose_query
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.removal.decide import find_difference, refuse_load, refuse_tables
@@ -50,13 +51,14 @@ def undo_load(
             raise no_such_load(load_id)
         rights.refuse_other_role("undo")
         tables = _find_tables(connection, ledger_schema, load_id, is_partial=is_partial)
+        shared = _count_shared(connection, ledger_schema, load_id)
         if not only_planned:
             remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())
         done = tuple(_count(connection, each) if only_planned else _delete(connection, each) for each in tables)
         if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
             raise error
-    return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done)
+    return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done, shared=shared)
 
 
 def _find_tables(connection: Connection, schema: str, load_id: str, *, is_partial: bool) -> list[UndoTable]:
@@ -65,8 +67,16 @@ def _find_tables(connection: Connection, schema: str, load_id: str, *, is_partia
         raise no_such_load(load_id)
     refuse_load(load_id, meaning=load.meaning, job=load.job, is_partial=is_partial)
     tables = fetch_rows(connection, "removal/undo_tables", UndoTable, ledger=schema, load=load_id)
-    refuse_tables(load_id, tables)
-    return tables
+    return refuse_tables(load_id, tables, is_partial=is_partial)
+
+
+def _count_shared(connection: Connection, schema: str, load_id: str) -> int:
+    query = (
+        "SELECT count(DISTINCT o.uri) FROM ONLY {objects} AS o JOIN ONLY {objects} AS p"
+        " ON p.uri = o.uri AND p.target_oid = o.target_oid AND p.load <> o.load WHERE o.load = %s"
+    )
+    with translate_errors("looking for other loads of the files"):
+        return int(fetch_one(connection, compose_query(query, schema), [load_id])[0])
 
 
 def _delete(connection: Connection, table: UndoTable) -> UndoneTable:

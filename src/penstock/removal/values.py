@@ -58,6 +58,8 @@ class UndoOutcome:
     server: str
     database: str
     tables: tuple[UndoneTable, ...]
+    # How many of the load's files another load has loaded into the same table, too.
+    shared: int = 0
 
     @property
     def rows(self) -> int:

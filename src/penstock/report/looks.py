@@ -232,15 +232,20 @@ _MEASURES: tuple[tuple[str, str, Callable[[ShownRecording], float | None]], ...]
 
 
 def compare(looks: Sequence[ShownRecording]) -> Table:
-    """Return a table of the numbers of all recordings side by side. For two recordings, it also has the difference."""
+    """Return a table of the numbers of all recordings side by side. For two recordings, it also has the difference.
+
+    Rates of loads have none.
+    """
     found = [(name, unit, [of(look) for look in looks]) for name, unit, of in _MEASURES]
     shares = [{part.name: 100 * part.share for part in look.findings.activity.waits} for look in looks]
     found += [(f"active time in {name}", "%", [share.get(name, 0.0) for share in shares]) for name in top_waits(looks)]
+    # Users wait for the time of a load: its rates would read as gains that nobody has.
+    rates = {"/s", "MB/s"} if all(look.load is not None for look in looks) else set()
     limits = [{each.code: 100 * each.share for each in look.findings.diagnoses} for look in looks]
     codes = dict.fromkeys(code for shares in limits for code in shares)
     found += [(f"limit {code}", "%", [shares.get(code) for shares in limits]) for code in codes]
     rows = [
-        (name, unit, *map(say, values), _difference(values))
+        (name, unit, *map(say, values), "" if unit in rates else _difference(values))
         for name, unit, values in found
         if any(value is not None for value in values)
     ]

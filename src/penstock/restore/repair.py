@@ -44,8 +44,8 @@ _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 def plan_repair(contexts: Sequence[Context]) -> list[RepairStep]:
     """Return a step for each recorded change, with what `repair` would do about it. Changes nothing.
 
-    `contexts` are the stores of records to read: of the server, and of this database. Indexes and keys of partitions
-    that are attached to a parent's index or key have no step of their own; the parent's step has their number. Raises
+    `contexts` are the stores of records to read: of the server, and of this database. An index or key of a partition
+    that is attached to a parent's index or key has no step of its own; the parent's step counts it. Raises
     PenstockError.
     """
     steps = []
@@ -210,7 +210,7 @@ class Repairer(Closing):
             return read_facts(self._connect, connection)
 
     def plan(self) -> list[RepairStep]:
-        """Return a step for each recorded change and each staging table left, with what `run` would do about it.
+        """Return a step for each recorded change and each leftover staging table, with what `run` would do about it.
 
         Changes nothing. Raises ServerError, TargetError.
         """

@@ -37,10 +37,10 @@ _BUSY_TIMEOUT_S = 60.0
 
 
 class SettingsBackend(ABC):
-    """Changes a server's settings.
+    """Changes a server's settings for the time of a lease, and restores them.
 
-    Its session in SERVER_DATABASE holds the lease until the lease or the session ends. The methods do the same and
-    raise the same errors as those of SettingsLeases.
+    This object keeps a session in database SERVER_DATABASE. A lease lasts for a given time, or until this session ends.
+    Methods do the same as those of SettingsLeases with the same names, and raise the same errors.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -49,16 +49,25 @@ class SettingsBackend(ABC):
 
     @abstractmethod
     def leases(self) -> SettingsLeases:
-        """Return the leases, for one call of a method. Uses the open session, or opens a new one."""
+        """Return the leases, for one call of a method.
+
+        They use the open session; if it has ended, a new one is opened.
+        """
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
-        """Change settings under a new lease."""
+        """Change settings under a new lease.
+
+        Return what was changed, and what was decided about each setting of the profile.
+        """
         leases = self.leases()
         self._connect.refuse_pooler("change settings")
         return leases.take(request)
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process. If the session was lost, try once more with a new session."""
+        """End a lease of this process, and return what was restored.
+
+        If the session was lost, try once more with a new one.
+        """
         try:
             return self.leases().release(lease_id)
         except ServerError:
@@ -70,7 +79,7 @@ class SettingsBackend(ABC):
         """Raise TargetError if the server may have leases that this connection cannot see."""
 
     def close(self) -> None:
-        """Close the sessions. This ends a lease that one of them holds."""
+        """Close the sessions. This ends a lease that lasts until its session ends."""
         self._close_session()
         self._connect.close()
 
@@ -86,14 +95,17 @@ class SettingsBackend(ABC):
 
 
 class SystemSettings(SettingsBackend):
-    """Changes settings by ALTER SYSTEM."""
+    """Changes settings by ALTER SYSTEM. The ledger in database SERVER_DATABASE records the leases."""
 
     def leases(self) -> SettingsLeases:
-        """Return the leases on settings by ALTER SYSTEM."""
+        """Return the leases on settings that are changed by ALTER SYSTEM."""
         return system_leases(self._open_session())
 
     def refuse_blindness(self) -> None:
-        """Raise TargetError for a server of Amazon RDS that is not named by its endpoint."""
+        """Raise TargetError for a server of Amazon RDS that was not named by its endpoint.
+
+        Tags in AWS record its leases, and AWS finds the server only by its endpoint.
+        """
         if has_parameter_group(read_facts(self._open_session())):
             raise TargetError(
                 "the server's settings are in a parameter group of Amazon RDS",
@@ -103,7 +115,10 @@ class SystemSettings(SettingsBackend):
 
 
 def system_leases(connection: Connection) -> SettingsLeases:
-    """Return the leases of a cluster on settings by ALTER SYSTEM, through a session in SERVER_DATABASE."""
+    """Return the leases of a cluster whose settings are changed by ALTER SYSTEM.
+
+    `connection` is a session in database SERVER_DATABASE, whose ledger records them.
+    """
     return SettingsLeases(TableStore(connection=connection), AlterSystem(connection))
 
 
@@ -129,7 +144,10 @@ class GroupSettings(SettingsBackend):
         self._changed: AttachedGroup | None = None
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
-        """Change parameters under a new lease."""
+        """Change parameters under a new lease.
+
+        Return what was changed, and what was decided about each setting of the profile.
+        """
         self._changed = None
         report, decision = super().take(request)
         if report.lease_ids and self._parameters is not None:
@@ -137,7 +155,10 @@ class GroupSettings(SettingsBackend):
         return report, decision
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process, in the group where it was taken. Wait if AWS throttles calls."""
+        """End a lease of this process, in the parameter group where it was taken, and return what was restored.
+
+        While AWS throttles calls, they are tried again for a minute.
+        """
         began_s = self._clock()
         while True:
             try:
@@ -161,12 +182,16 @@ class GroupSettings(SettingsBackend):
         """Do nothing: the tags of the attached group show all leases."""
 
     def close(self) -> None:
-        """Close sessions."""
+        """Close the sessions and the connections to AWS."""
         super().close()
         self._groups.close()
 
     def leases(self) -> SettingsLeases:
-        """Return the leases in a parameter group: the group of the present lease, otherwise the attached group."""
+        """Return the leases in a parameter group.
+
+        It is the group in which this object has taken a lease that has not ended, otherwise the group that is attached
+        to the server.
+        """
         connection = self._open_session()
         self._parameters = Parameters(
             connection=connection,
@@ -217,8 +242,8 @@ def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -
 def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup, str]:
     """Create a parameter group that a server of Amazon RDS can use in place of AWS's default group.
 
-    The new group is not attached. Return the group that is attached now, and the command that attaches the new one.
-    Raises UsageError, AwsError.
+    The new group is not attached. Return the group that is attached now, and the `aws` command that attaches the new
+    one. Raises UsageError, AwsError.
     """
     with connect.borrow() as connection:
         host = connection.info.host
@@ -256,25 +281,35 @@ class ServerSettings(Closing):
         return self._backend.leases().overview()
 
     def leases(self) -> SettingsOverview:
-        """Return the leases, in the overview that `show` returns. Raises TargetError if the leases cannot be seen."""
+        """Return what `show` returns, which has the leases.
+
+        Raises TargetError if the server may have leases that are not seen.
+        """
         self._backend.refuse_blindness()
         return self._backend.leases().overview()
 
     def compare(self, profile: Profile, *, expected_wal_bytes: int | None = None) -> SettingsDecision:
-        """Return what applying a profile would change. Changes nothing."""
+        """Return what applying a profile would change, and why other settings would stay. Changes nothing.
+
+        `expected_wal_bytes` is how many bytes of WAL the work is expected to write.
+        """
         return self._backend.leases().look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
 
     def apply(
         self, profile: Profile, *, lasts_s: float, expected_wal_bytes: int | None = None
     ) -> tuple[LeaseReport, SettingsDecision]:
-        """Change settings under a lease that lasts for `lasts_s` seconds, or until it is restored."""
+        """Change settings under a lease that lasts for `lasts_s` seconds, or until `restore` ends it.
+
+        Return what was changed, and what was decided about each setting of the profile. `expected_wal_bytes` is how
+        many bytes of WAL the work is expected to write.
+        """
         return self._backend.take(self._request(profile, lasts_s=lasts_s, expected_wal_bytes=expected_wal_bytes))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """Restore settings under leases that no session holds. If `beginning` is given, restore only one lease.
+        """End the leases that no session holds, and return which settings were restored.
 
-        `beginning` is the beginning of this lease's id. Leases that a running load holds are not ended. `forgets` also
-        ends the leases that were taken on another server, before a failover.
+        If `beginning` is given, only the lease whose id begins so is ended. Leases that a running load holds stay. If
+        `forgets` is true, leases that were taken on another server, before a failover, are ended too.
         """
         self._backend.refuse_blindness()
         return self._backend.leases().restore(beginning=beginning, forgets=forgets)

@@ -154,8 +154,8 @@ def leases(as_json: Json = False, **options: Any) -> None:
 def prepare_rds(name: GroupName, **options: Any) -> None:
     """Create a parameter group for a server of Amazon RDS. The default group of AWS cannot be changed.
 
-    It is of the same family, with nothing set in it, and attached to nothing. Attaching it needs a reboot, so that the
-    command for it is printed and not run.
+    The new group is of the same family as the present one, has no parameter set, and is attached to nothing. To attach
+    it, the server must be rebooted. So the command that attaches it is printed and not run.
     """
     from penstock.settings.backend import prepare_group
 

@@ -118,7 +118,7 @@ def find_profile(name: str) -> Profile:
 
 
 def make_profile(wanted: Mapping[str, float]) -> Profile:
-    """Return a profile with these values, which are given by name in pg_settings' units."""
+    """Return a profile with the given settings. `wanted` maps names to numbers in the units of pg_settings."""
     return Profile(
         name="as requested",
         summary="settings given by name",
@@ -158,7 +158,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([A-Za-z]*)")
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
-    """Return the settings of NAME=VALUE words as numbers in pg_settings' units.
+    """Return the settings that words of the form NAME=VALUE give, as numbers in the units of pg_settings.
 
     Raises UsageError. For a setting that penstock never changes, the error gives the reason.
 
@@ -183,7 +183,10 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
 
 
 def parse_value(name: str, text: str) -> float:
-    """Return a leasable setting's value as a number in pg_settings' unit. Raises UsageError."""
+    """Return the value of a setting as a number in the unit of pg_settings. `name` is a key of LEASABLE.
+
+    Raises UsageError if the text is not a number with a unit that fits, or if the number is out of range.
+    """
     match = _NUMBER.fullmatch(text.strip().strip("'"))
     factors = _FACTORS[LEASABLE[name]]
     if match is None or match[2] not in factors:
@@ -246,7 +249,7 @@ _MEMORY: tuple[tuple[str, int | None], ...] = (("kB", 1024), ("MB", 1024), ("GB"
 
 
 def is_sound(name: str, text: str) -> bool:
-    """Whether a recorded text may be given to ALTER SYSTEM. Only a number for a leasable setting may.
+    """Return whether a recorded text may be given to ALTER SYSTEM: only a number, for a setting that penstock changes.
 
     >>> is_sound("max_wal_size", "8GB"), is_sound("archive_command", "/bin/sh"), is_sound("max_wal_size", "x")
     (True, False, False)
@@ -267,15 +270,15 @@ _LEAST_LOAD_BYTES = 256 * 1024 * 1024
 
 
 def is_too_small(size_bytes: int | None) -> bool:
-    """Whether a load is too small to gain from fewer checkpoints.
+    """Return whether a load is too small to gain from fewer checkpoints: less than 256 MiB.
 
-    `size_bytes` is the size of its stored objects, or None.
+    `size_bytes` is the size of its files as they are stored, None if it is not known; such a load is not too small.
     """
     return size_bytes is not None and size_bytes < _LEAST_LOAD_BYTES
 
 
 def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
-    """Return why `--settings auto` changes nothing, None if it changes settings."""
+    """Return why a load with `--settings auto` changes no setting, None if it changes settings."""
     if not decision.leased:
         return "there is nothing to change"
     if decision.obstacle is not None:
@@ -286,7 +289,10 @@ def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
 
 
 def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
-    """Whether the WAL of the load would trigger a checkpoint if settings were not changed."""
+    """Return whether the WAL of the load would trigger a checkpoint if settings were not changed.
+
+    Return False if the size of the WAL is not known.
+    """
     change = next((change for change in decision.leased if change.name == "max_wal_size"), None)
     if change is None or facts.expected_wal_bytes is None:
         return False
@@ -294,7 +300,10 @@ def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
 
 
 def decide(profile: Profile, facts: SettingsFacts) -> SettingsDecision:
-    """Return which settings of a profile to change on a server. No setting is lowered."""
+    """Return which settings of a profile would be changed on a server, and why others would not.
+
+    No setting is lowered.
+    """
     changes: list[SettingChange] = []
     skips: list[SettingSkip] = []
     for value in profile.values:
@@ -398,7 +407,10 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
-    """Return how settings are changed on the server and, if they cannot be changed, why, and the remedy."""
+    """Return how a server's settings are changed, why those in `names` cannot be changed, and the remedy.
+
+    The last two are None if they can be changed.
+    """
     if has_parameter_group(facts):
         obstacle, remedy = _find_group_obstacle(facts)
         return "parameter-group", obstacle, remedy
@@ -413,7 +425,7 @@ def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str 
 
 
 def has_parameter_group(facts: SettingsFacts) -> bool:
-    """Whether a server's settings, and the leases on them, are in a parameter group of Amazon RDS."""
+    """Return whether a server is on Amazon RDS, where a parameter group has its settings and the leases on them."""
     return facts.flavour.kind in ("rds", "rds-cluster", "aurora")
 
 
@@ -457,7 +469,7 @@ def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
 
 
 def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
-    """Return the statements that grant the role what it lacks to change settings."""
+    """Return the GRANT statements that give the role what it lacks to change the settings named in `names`."""
     rights = facts.rights
     user = _quote(rights.user)
     refused = [name for name in names if (state := facts.setting(name)) is None or not state.may_alter_system]
@@ -507,7 +519,7 @@ def describe_skips(decision: SettingsDecision) -> list[str]:
 
 
 def show_text(text: str) -> str:
-    """Return a value as SHOW prints it, given the text that ALTER SYSTEM takes.
+    """Return a value as SHOW prints it. `text` is the value as ALTER SYSTEM takes it.
 
     >>> show_text("4096MB"), show_text("1800s"), show_text("0.9")
     ('4GB', '30min', '0.9')

@@ -41,43 +41,51 @@ SETTING = "setting"
 
 
 class Applier(Protocol):
-    """Sets settings: in postgresql.auto.conf, or in a parameter group.
+    """Reads and writes settings of a server where they are stored: in postgresql.auto.conf, or in a parameter group.
 
-    `is_shared` is true if several servers may share the file or the group.
+    `is_shared` is true if several servers may share the file or the group. Methods raise TargetError, ServerError,
+    AwsError.
     """
 
     is_shared: ClassVar[bool]
 
     def identify(self) -> ServerIdentity:
-        """Return which server this is."""
+        """Return the identity of the server, which tells it from other servers after a failover."""
 
     def read_facts(self) -> SettingsFacts:
-        """Return the facts from which settings are chosen, without `expected_wal_bytes`, which the caller adds."""
+        """Return the facts of the server by which settings are chosen. The caller adds `expected_wal_bytes`."""
 
     def read_lines(self) -> dict[str, str]:
-        """Return the present texts of the settings in the file or the parameter group, by the name of the setting."""
+        """Return the settings that the file or the parameter group has now, as texts of values by name."""
 
     def to_text(self, name: str, value: float) -> str:
-        """Return the text to set for a number in pg_settings' unit."""
+        """Return the text of a value as the file or the parameter group has it.
+
+        `value` is in the unit of pg_settings.
+        """
 
     def refuse_line(self, name: str, text: str) -> None:
-        """Raise TargetError: the present value of a setting could not be restored after a lease.
+        """Raise TargetError, which says that the present value of a setting could not be restored after a lease.
 
-        `text` is the value as the server's configuration has it.
+        `text` is the value as the file or the parameter group has it.
         """
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set settings, and wait until the server has their values. A text of None removes the line.
+        """Write settings, and wait until the server has their values.
 
-        `values` are the expected values of settings without a line, in pg_settings' unit.
+        `texts` maps names to texts of values; None removes the setting from the file or the group. `values` maps names
+        to the values, in the unit of pg_settings, that settings are expected to have after they were removed.
         """
 
     def describe_foreign(self, hold: Hold, changes: Sequence[Change]) -> str:
-        """Return a message about a lease that was taken on another server."""
+        """Return a message about a lease that was taken on another server.
+
+        `changes` are the records of changed settings.
+        """
 
 
 class SettingsKind(Kind):
-    """The settings of one server, as a Kind of change."""
+    """The settings of one server, as a Kind of change that the journal records and a repair restores."""
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
@@ -87,7 +95,10 @@ class SettingsKind(Kind):
         return change.kind == SETTING
 
     def plan(self, decision: SettingsDecision, holder_id: str) -> list[Change]:
-        """Return the records of the changes to make. Raises TargetError for a text that could not be restored."""
+        """Return the records of the changes that a lease is about to make. `holder_id` is the id of the lease.
+
+        Raises TargetError if the present text of a setting could not be restored.
+        """
         lines = self._applier.read_lines()
         changes = []
         for each in decision.leased:
@@ -107,14 +118,21 @@ class SettingsKind(Kind):
         return changes
 
     def apply(self, context: Context, changes: Sequence[Change]) -> list[SettingResult]:
-        """Set the recorded settings that still have their prior text. Raises TargetError, ServerError, AwsError."""
+        """Set the recorded settings, and return the values of each before and after.
+
+        A setting whose text is not the recorded one any more is not set. Raises TargetError, ServerError, AwsError.
+        """
         lines = self._applier.read_lines()
         notes = {change.name: _refuse_apply(change, lines.get(change.name)) for change in changes}
         texts = {change.name: change.record["wanted"] for change in changes if notes[change.name] is None}
         return self._set(context.connection, texts, changes, {name: note for name, note in notes.items() if note})
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Set the prior texts. Return the changes, because their records can be removed. Raises the same as `apply`."""
+        """Write each setting as the file or the parameter group had it before, and add the results to `done`.
+
+        A setting that another session has changed since is left as it is, and its result says so. Return all of
+        `changes`, because the caller can remove the records of all. Raises TargetError, ServerError, AwsError.
+        """
         self._refuse_rights(changes)
         lines = self._applier.read_lines()
         notes = {change.name: refuse_restore(change, lines.get(change.name)) for change in changes}
@@ -159,9 +177,10 @@ class SettingsKind(Kind):
 
 
 def refuse_restore(change: Change, line: str | None) -> str | None:
-    """Return why a setting is not restored, None if its prior text should be set; `line` is its present text.
+    """Return why a setting is not restored, None if its former text is to be set.
 
-    Only numbers are restored, since another role may have written the record.
+    `line` is the text that the file or the parameter group has now, None if it has none. Another role may have written
+    the record, so only numbers are restored.
     """
     prior = change.record.get("prior")
     if line == prior:
@@ -185,7 +204,7 @@ def _found(line: str | None) -> str:
 
 
 class AlterSystem:
-    """Sets settings in postgresql.auto.conf, as an Applier."""
+    """Reads and writes settings in postgresql.auto.conf, by ALTER SYSTEM. It is an Applier."""
 
     is_shared: ClassVar[bool] = False
 
@@ -249,30 +268,33 @@ class ParameterGroups(Protocol):
     """The AWS API calls on one server's parameter group. Methods raise AwsError."""
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that is attached to the server now. If `is_brief`, read only the group's state."""
+        """Return the parameter group that is attached to the server now.
+
+        With `is_brief`, AWS is not asked which other servers use the group.
+        """
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the parameters that are set in the group, without those that have their defaults."""
+        """Return the parameters that are set in the group, by name, without those at their defaults."""
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
         """Set dynamic parameters with immediate effect. A value of None resets the parameter to its default."""
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the group's tags."""
+        """Return the group's tags, by key."""
 
     def write_tags(self, group: AttachedGroup, tags: Mapping[str, str]) -> None:
         """Add tags, or change their values."""
 
     def remove_tags(self, group: AttachedGroup, keys: Sequence[str]) -> None:
-        """Remove tags."""
+        """Remove the tags with these keys."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections to AWS."""
 
 
 @dataclass(kw_only=True)
 class Parameters:
-    """Sets parameters of one group, as an Applier."""
+    """Reads and writes settings in one parameter group. It is an Applier."""
 
     connection: Connection
     groups: ParameterGroups
@@ -285,17 +307,17 @@ class Parameters:
 
     @cached_property
     def attached(self) -> AttachedGroup:
-        """Return the group that is attached."""
+        """Return the parameter group that is attached to the server."""
         return self.groups.describe()
 
     @property
     def group(self) -> AttachedGroup:
-        """Return the group to use."""
+        """Return the parameter group to read and write: `changed`, or else the attached one."""
         return self.changed or self.attached
 
     @property
     def is_attached(self) -> bool:
-        """Return whether the group to use is the one that is attached."""
+        """Return whether the group to read and write is the one that is attached to the server."""
         return self.group.name == self.attached.name
 
     def identify(self) -> ServerIdentity:
@@ -323,9 +345,10 @@ class Parameters:
         )
 
     def apply(self, texts: Mapping[str, str | None], values: Mapping[str, str]) -> None:
-        """Set parameters in the group. If the server uses this group, wait until it shows the new values.
+        """Set parameters in the group. If the group is attached to the server, wait until SQL shows the new values.
 
-        A parameter is reset if its text is None. Its new value is then expected to be the one in `values`.
+        `texts` maps names to texts of values; None resets the parameter. `values` maps names to the values that
+        parameters are expected to have after a reset. Raises ServerError if that takes too long, AwsError.
         """
         if not texts:
             return

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @slotted
 class LeaseRequest:
-    """A request for a lease: which settings to change, for which client, and why."""
+    """What a new lease is to change, how long it lasts, and for which client and reason."""
 
     profile: Profile
     client: str
@@ -55,7 +55,7 @@ class LeaseRequest:
 
 @slotted
 class SettingsOverview:
-    """The present values of profiles' settings, the leases on these settings, and what was changed for the leases."""
+    """The present values of the settings in profiles, the leases on them, and the records of what was changed."""
 
     identity: ServerIdentity
     settings: tuple[SettingState, ...]
@@ -64,9 +64,11 @@ class SettingsOverview:
 
 
 class SettingsLeases:
-    """Takes and ends the leases in a store.
+    """Takes and ends leases. A lease records that settings of a server are changed for a client, and for how long.
 
-    An applier sets the settings. Methods raise TargetError, ServerError, AwsError.
+    `store` has the records of leases and changes: a ledger, or the tags of a parameter group. `applier` sets the
+    settings. Settings that several leases want are restored when the last of these leases ends. Methods raise
+    TargetError, ServerError, AwsError.
     """
 
     def __init__(self, store: Store, applier: Applier, *, notice: Callable[[str], None] = lambda _: None) -> None:
@@ -76,14 +78,14 @@ class SettingsLeases:
         self._context = Context(store=store, kinds=[self._kind], notice=notice, concerns=self._kind.handles)
 
     def context(self) -> Context:
-        """Return the context for repairs, with the server's identity."""
+        """Return the context by which a repair restores settings. It has the identity of this server."""
         self._context.server = self._applier.identify()
         return self._context
 
     def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
-        """Return what a lease would change, and the facts.
+        """Return what a lease would change, and the facts of the server from which this was decided.
 
-        The facts have settings as they were before the present leases.
+        In the facts, settings have the values that they had before the present leases.
         """
         facts = self._applier.read_facts()
         free_bytes = facts.wal_free_bytes if request.wal_free_bytes is None else request.wal_free_bytes
@@ -97,15 +99,16 @@ class SettingsLeases:
         return decide(request.profile, facts), facts
 
     def hold(self, lease_id: str) -> None:
-        """Take the lock of a new lease, until the session ends."""
+        """Take the advisory lock of a new lease. The session has it until it ends."""
         is_held = try_lock(self._store.connection, lock_of(lease_id))
         assert is_held, "a new lease's id is unique"
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
-        """Change settings under a new lease, which ends with the session unless the request says how long it lasts.
+        """Change settings under a new lease.
 
-        First restore the settings of leases whose holder is gone. If there is nothing to change, nothing is recorded.
-        Raises TargetError, with a hint, if no lease can be taken.
+        Return what was changed, and what was decided about each setting of the profile. The lease ends with the
+        session, unless the request says how long it lasts. First, the settings of leases that have ended are restored.
+        If there is nothing to change, nothing is recorded. Raises TargetError, with a hint, if no lease can be taken.
         """
         with self._context.lock(SERVER):
             decision, _ = self.look(request)
@@ -131,17 +134,17 @@ class SettingsLeases:
         return LeaseReport(results=tuple(results), warnings=cleared.warnings, lease_ids=(hold.holder_id,)), decision
 
     def clear(self) -> LeaseReport:
-        """Restore the settings of leases that have ended, by their time or because their holder is gone."""
+        """Restore the settings of leases that have expired or whose session has ended, and return what was restored."""
         if not self._store.open():
             return LeaseReport()
         with self._context.lock(SERVER):
             return self._clear(self.context())
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process: restore the settings that no other lease wants.
+        """End a lease of this process. Restore the settings that no other lease wants, and return their values.
 
-        If the server has failed over since the lease was taken, nothing is changed, and a warning names both servers.
-        The lease stays recorded, and is not in the report's `lease_ids`.
+        If the server has failed over since the lease was taken, nothing is changed. The report then has a warning that
+        names both servers, and its `lease_ids` are empty; the lease stays recorded.
         """
         with self._context.lock(SERVER):
             mine = [hold for hold in self._store.read_holds(SERVER) if hold.holder_id == lease_id]
@@ -154,10 +157,11 @@ class SettingsLeases:
             return self._restore(context, mine)
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """End the leases that no session holds: those that were taken for a period, and those without a live session.
+        """End the leases that no session holds, and return which settings were restored.
 
-        `beginning` is the beginning of the id of one lease, None for all leases. If `forgets` is true, leases of other
-        servers are ended too. If their settings are not set on this server, they are not restored.
+        These are leases that were taken for a time, and leases whose session has ended. If `beginning` is given, only
+        the lease whose id begins so is ended. If `forgets` is true, leases of other servers are ended too. Their
+        settings are restored only if this server shares the parameter group.
         """
         if not self._store.open():
             return LeaseReport()
@@ -183,7 +187,7 @@ class SettingsLeases:
         return replace(report, warnings=tuple(warnings))
 
     def overview(self) -> SettingsOverview:
-        """Return the present settings and the leases on them."""
+        """Return the present values of the settings in profiles, the leases on them, and what was changed."""
         exists = self._store.exists()
         return SettingsOverview(
             identity=self._applier.identify(),
@@ -193,10 +197,7 @@ class SettingsLeases:
         )
 
     def find_gone(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return the leases that are neither recorded in the store nor being taken by a session.
-
-        `lease_ids` are the candidates.
-        """
+        """Return those of the given ids whose lease is neither recorded nor about to be recorded by a session."""
         holds = self._store.read_holds(SERVER) if self._store.exists() else []
         known = {hold.holder_id for hold in holds if hold.names}
         return [
@@ -206,7 +207,7 @@ class SettingsLeases:
         ]
 
     def describe_foreign(self, lease_ids: Sequence[str]) -> list[str]:
-        """Return a message for each of these leases that was taken on another server."""
+        """Return a message for each of the given leases that was taken on another server."""
         identity = self._applier.identify()
         return [
             f"lease {hold.holder_id} ({hold.reason}) was taken on {hold.server}, and this is {identity}: "
@@ -295,7 +296,7 @@ class SettingsLeases:
 
 
 def refuse_obstacle(decision: SettingsDecision) -> None:
-    """Raise TargetError if a decision has changes to make and an obstacle prevents them."""
+    """Raise TargetError if a decision has settings to change, and something prevents that."""
     if decision.obstacle is not None and decision.leased:
         names = ", ".join(change.name for change in decision.leased)
         raise TargetError(

@@ -119,7 +119,9 @@ _SUFFIXES = ("_off", "_disabled", "_minimal")
 
 
 def explain_refusal(name: str) -> UsageError | None:
-    """Return the error for an option or a key of a job file that asks for a refused thing, None for any other name.
+    """Return the error for an option or a key of a job file that asks for what penstock never does.
+
+    Return None for any other name.
 
     >>> explain_refusal("--no-fsync").message
     'penstock does not turn fsync off'

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
-    """Return lines that list each profile with its values, reasons and sources."""
+    """Return lines of text that list each profile with its values, reasons and sources."""
     lines: list[str] = []
     for profile in profiles:
         lines += [f"{profile.name}: {profile.summary}"]
@@ -54,7 +54,7 @@ def _source(source: str, file: str | None, line: int | None) -> str:
 
 
 def describe_leases(overview: SettingsOverview) -> list[str]:
-    """Return a line for each lease."""
+    """Return a line of text for each lease: who took it and why, until when, and its state."""
     if not overview.leases:
         return ["no leases"]
     heads = ("lease", "state", "began", "until", "settings", "by", "for")
@@ -116,14 +116,14 @@ def _lease_object(lease: Hold, overview: SettingsOverview) -> dict[str, object]:
 
 
 def describe_report(report: LeaseReport) -> list[str]:
-    """Return lines that say, for each setting, what taking or ending leases has changed."""
+    """Return a line of text for each setting that was changed when leases were taken or ended."""
     if not report.results and not report.lease_ids:
         return ["nothing to restore"]
     return describe_results(report.results)
 
 
 def describe_results(results: Sequence[SettingResult]) -> list[str]:
-    """Return a line for each setting: the value before and after, and a note."""
+    """Return a line of text for each setting: its value before and after, and a note."""
     return line_up([_result_row(result) for result in results], align="<<<<<") if results else []
 
 

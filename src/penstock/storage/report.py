@@ -50,7 +50,7 @@ _IOPS_STEP = 1000
 
 @slotted
 class Candidate:
-    """Storage to which an instance can be changed, with how the workload would run there."""
+    """Storage to which an instance can be changed, and how the workload would run there."""
 
     storage: Storage
     limits: VolumeLimits
@@ -65,10 +65,11 @@ class Candidate:
 def propose(
     present: Storage, demand: Demand, ebs: EbsLimits | None, options: Sequence[StorageOption] | None = None
 ) -> list[Candidate]:
-    """Return for each kind the smallest storage that carries the workload. The smallest change comes first.
+    """Return for each kind of storage the smallest that carries the workload. The smallest change comes first.
 
-    Nothing is proposed if the volume does not limit the workload. Smaller storage is not proposed, because RDS cannot
-    make storage smaller. `options` are what RDS allows this instance, None if that is not known.
+    `demand` is what the workload asked of the present storage, and `ebs` the limits of the instance's class. Nothing is
+    proposed if the volume does not limit the workload. Smaller storage is not proposed, because RDS cannot make storage
+    smaller. `options` are what RDS allows this instance, None if that is not known.
     """
     if demand.limit in (None, "instance-limit") or present.size_gib is None:
         return []
@@ -121,7 +122,7 @@ def price_of(storage: Storage) -> float | None:
 
 
 def modify_command(identifier: str, region: str, present: Storage, storage: Storage) -> str:
-    """Return the command that changes an RDS instance to other storage. penstock does not run it."""
+    """Return the `aws` command that changes an RDS instance from `present` to `storage`. penstock does not run it."""
     words = [f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"]
     if storage.type != present.type:
         words.append(f"--storage-type {storage.type}")
@@ -134,13 +135,13 @@ def modify_command(identifier: str, region: str, present: Storage, storage: Stor
 
 
 def leave_magnetic_command(identifier: str, region: str, present: Storage) -> str:
-    """Return the command that changes an RDS instance from magnetic storage to gp3."""
+    """Return the `aws` command that changes an RDS instance from magnetic storage to gp3."""
     least_gib, _, _ = find_sizes("gp3")
     return modify_command(identifier, region, present, _storage("gp3", max(present.size_gib or 0, least_gib)))
 
 
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
-    """Return the command that turns off storage autoscaling: it sets the limit to the allocated size."""
+    """Return the `aws` command that turns off storage autoscaling: it sets the limit to the allocated size."""
     instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"
     return f"{instance} --max-allocated-storage {storage.size_gib} --apply-immediately"
 
@@ -210,7 +211,7 @@ _LOOKED_BACK = timedelta(hours=1)
 
 @slotted
 class StorageReport:
-    """Storage, its limits, what a workload asked of it, and the storage that would carry the workload."""
+    """Storage and its limits, what a workload asked of it, and other storage that would carry the workload."""
 
     name: str
     storage: Storage
@@ -232,10 +233,10 @@ class StorageReport:
 
 
 def report_volume(volume: str, recording: Path | None, *, needs_use: bool) -> StorageReport:
-    """Return the report of a volume, and of its use in a recording.
+    """Return the report of a volume, and of what the workload in a recording asked of it.
 
-    `volume` is as for `penstock lab up --volume`. With `needs_use`, the recording of the user's last load is used if
-    none is given. Raises UsageError, SourceError.
+    `volume` is as for `penstock lab up --volume`. Without a recording the report has no workload; with `needs_use`, the
+    recording of the user's last load is then read. Raises UsageError, SourceError.
     """
     report, balance_share = _read_volume(volume)
     if recording is None and not needs_use:
@@ -289,12 +290,13 @@ def report_instance(
     ask: Callable[..., list[CounterRow]] = read_instance_metrics,
     ask_options: Callable[..., tuple[StorageOption, ...]] = read_storage_options,
 ) -> StorageReport:
-    """Return the report of an RDS instance's storage, and of its use.
+    """Return the report of an RDS instance's storage, and of what a workload asked of it.
 
-    The use is that of a recording if the recording has its devices. Otherwise it is that of CloudWatch's metrics, from
-    the time of the recording, or of the last hour without a recording. If CloudWatch has none for that time, the
-    metrics in the recording are used. If RDS does not say what it allows the instance, RDS's general limits are used.
-    Raises UsageError, SourceError, AwsError.
+    The workload is read from the recording, if it has counters of the instance's devices. Otherwise it is read from the
+    metrics of CloudWatch for the time of the recording, or for the last hour without a recording. If CloudWatch has
+    none for that time, those in the recording are used. `needs_use` is whether it is an error that no workload is
+    found. `ask` and `ask_options` ask AWS; if RDS does not say what it allows the instance, RDS's general limits are
+    used. Raises UsageError, SourceError, AwsError.
     """
     report = _read_instance(described)
     try:

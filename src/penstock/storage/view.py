@@ -30,7 +30,7 @@ _LIMITS = {
 
 
 def describe_report(report: StorageReport) -> list[str]:
-    """Return the limits of storage, and what a workload used of them, as lines of text."""
+    """Return lines of text: the limits of storage, and what a workload used of them."""
     where = "" if report.instance is None else f", {report.instance.instance_class.name} in {report.region}"
     title = f"{report.name}: {_name(report.storage)}{where}"
     rows = [*_limit_rows(report.limits), *([] if report.instance is None else [_growth_row(report.storage)])]
@@ -46,7 +46,7 @@ def describe_report(report: StorageReport) -> list[str]:
 
 
 def describe_plan(report: StorageReport) -> list[str]:
-    """Return the lines of `describe_report`, and the storage that would carry the workload, with its commands."""
+    """Return lines of text: those of `describe_report`, then storage that would carry the workload, with commands."""
     lines, demand = describe_report(report), report.demand
     if demand is None:
         return lines
@@ -64,7 +64,10 @@ def describe_plan(report: StorageReport) -> list[str]:
 
 
 def report_object(report: StorageReport) -> dict[str, Any]:
-    """Return what --json prints of a report: the workload's demand as sums, without its value in each interval."""
+    """Return what --json prints of a report.
+
+    The workload is summed up, and its values in each interval are left out.
+    """
     demand = report.demand
     summary = None
     if demand is not None:

@@ -52,9 +52,9 @@ def usage(
 ) -> None:
     """Show which statements and databases write temporary files. Show what each tablespace holds now.
 
-    Each statement of the role's own has the reason why it spills, by its plan, and the cheapest remedy.
-    Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
-    those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
+    For a query that the connected role has run in this database, also shows what it spills for, such as a sort, and the
+    cheapest remedy. Reads the server twice and changes nothing; works on standbys. Statements need the extension
+    pg_stat_statements; those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
 
     Exit codes: 0 reported; others as for every command.
     """
@@ -219,7 +219,7 @@ def replay(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Compare statements with temporary work here and there. Run them with it in pg_default and in another place.
+    """Compare statements with their temporary files in two tablespaces. The first is pg_default.
 
     Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
     as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only

@@ -42,7 +42,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def refuse_unreadable(statement: str, *, source: str) -> None:
-    """Raise UsageError for a statement that may not be replayed."""
+    """Raise UsageError if a statement may not be replayed. `source` is the name of the file that has the statement."""
     if why := why_not(statement):
         raise UsageError(
             f"{source}: cannot replay {shorten(statement)}",
@@ -77,13 +77,13 @@ def _first_word(statement: str) -> str:
 
 
 def shorten(statement: str, *, length: int = 60) -> str:
-    """Return a statement's beginning on one line."""
+    """Return a statement on one line, cut at `length` characters."""
     line = " ".join(statement.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def check_places(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise UsageError if both places of a replay have the same tablespaces."""
+    """Raise UsageError if both lists name the same tablespaces."""
     if set(first) == set(second):
         raise UsageError(
             f"both places are the same: {', '.join(second)}",
@@ -94,11 +94,10 @@ def check_places(first: Sequence[str], second: Sequence[str]) -> None:
 def pair_totals(
     first: Mapping[str, tuple[int, float]], second: Mapping[str, tuple[int, float]]
 ) -> list[StatementTotals]:
-    """Return the statements that both servers have, with the calls and total milliseconds of each server.
+    """Return the ten statements that both servers have and that took longest on the first, with both servers' totals.
 
-    The statement with the largest total on the first server comes first. A statement of one server is paired with the
-    one of the same text on the other server. Query ids are not compared, because they agree only if one server is a
-    copy of the other.
+    `first` and `second` map the text of each statement to its calls and its total_exec_time in milliseconds. Statements
+    are paired by text, because their query ids agree only if one server is a copy of the other.
     """
     paired = [
         StatementTotals(
@@ -120,7 +119,10 @@ _LEAST_NEEDED = MIB
 
 
 def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
-    """Return the plan nodes that used temporary files. A node's own files count, not those of the nodes below it."""
+    """Return the nodes of a plan that used temporary files, the largest files first.
+
+    A node's own files count, not those of the nodes below it. `block_bytes` is the server's block size.
+    """
     found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
     return tuple(
         sorted(
@@ -130,7 +132,7 @@ def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
 
 
 def sum_field(plan: Plan, field: str) -> int:
-    """Return the sum of a field over all nodes of a plan."""
+    """Return the sum of a number, such as "Workers Launched", over all nodes of a plan that have it."""
     return sum(int(node.get(field, 0)) for node in walk_nodes(plan))
 
 

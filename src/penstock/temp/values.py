@@ -16,7 +16,7 @@ VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "wa
 
 @slotted
 class Spill:
-    """A node of a plan that used temporary files."""
+    """A node of a plan that used temporary files: their bytes, and the memory with which it would not have."""
 
     node: str
     # How the node spilled, in the server's words, such as "external merge". None if the server does not say.
@@ -29,9 +29,10 @@ class Spill:
 
 @slotted
 class StatementRun:
-    """One statement run by all sessions at once, from the start of the first session to the end of the last.
+    """One run of a statement in all sessions at once.
 
-    Bytes and workers are summed over all sessions.
+    `elapsed_s` is the time from the start of the first session to the end of the last, and `session_s` are the times of
+    each. Bytes and workers are summed over all sessions.
     """
 
     elapsed_s: float
@@ -52,7 +53,10 @@ class StatementRun:
 
 @slotted
 class Trial:
-    """One run in the first tablespace with the cheapest remedy: enough work_mem that less or nothing spills."""
+    """One run of a statement in the first tablespace, with a larger work_mem, to show how much less it spills.
+
+    `work_mem_bytes` is what the statement is estimated to need so as not to spill, or less if memory does not suffice.
+    """
 
     work_mem_bytes: int
     elapsed_s: float
@@ -61,7 +65,7 @@ class Trial:
 
 @slotted
 class Comparison:
-    """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict."""
+    """The runs of a statement in a given number of sessions, in the first and in the second tablespace."""
 
     number: int
     statement: str
@@ -75,22 +79,22 @@ class Comparison:
 
     @property
     def first_s(self) -> float:
-        """Return the median time in the first tablespace, in seconds."""
+        """Return the median time of a run in the first tablespace, in seconds."""
         return statistics.median(run.elapsed_s for run in self.first)
 
     @property
     def second_s(self) -> float:
-        """Return the median time in the second tablespace, in seconds."""
+        """Return the median time of a run in the second tablespace, in seconds."""
         return statistics.median(run.elapsed_s for run in self.second)
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast the second tablespace is as the first."""
+        """Return the median time in the first tablespace as a multiple of that in the second."""
         return self.first_s / self.second_s
 
     @property
     def chance(self) -> float:
-        """Return the probability that two equally fast places would by chance have times that do not overlap.
+        """Return the probability that the times of two equally fast tablespaces do not overlap by chance.
 
         >>> run = StatementRun(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0,
         ...     workers_planned=0, workers_launched=0)
@@ -102,10 +106,11 @@ class Comparison:
 
     @property
     def verdict(self) -> VerdictKind:
-        """Return which tablespace was faster, or "no difference" if the ranges of both tablespaces' times overlap.
+        """Return how the second tablespace compares with the first: "faster", "slower" or "no difference".
 
-        The verdict is "was full" if the second tablespace was full in any round, because the statement then used
-        another tablespace.
+        It is "no difference" if the ranges of their times overlap. It is "failed" if a run failed, "does not spill" if
+        no run wrote temporary files, and "was full" if the second tablespace was full in any round, because the
+        statement then used another tablespace.
         """
         if self.failure is not None or not self.first or not self.second:
             return "failed"
@@ -129,7 +134,7 @@ class Skipped:
 
 @slotted
 class StatementTotals:
-    """The calls of a statement and their total_exec_time, from pg_stat_statements of two servers."""
+    """The calls and the total_exec_time of a statement in pg_stat_statements of two servers."""
 
     statement: str
     first_calls: int
@@ -139,13 +144,13 @@ class StatementTotals:
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast a call is on the second server as on the first; 0 if it took no time there."""
+        """Return a call's mean time on the first server as a multiple of that on the second; 0 if the latter is 0."""
         return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
 
 
 @slotted
 class ReplayResult:
-    """All comparisons of a replay. Its places are tablespaces."""
+    """The comparisons of all statements, each in two places: a tablespace each, or one on each of two servers."""
 
     first_place: str
     second_place: str

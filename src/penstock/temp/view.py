@@ -25,7 +25,7 @@ _BUSY = 0.8
 
 
 def describe_usage(report: UsageReport) -> list[str]:
-    """Return temporary work as lines of text."""
+    """Return lines of text: which statements write temporary files, and where to."""
     lines = []
     if report.elapsed_s is not None:
         lines += [f"Temporary work within {format_duration(report.elapsed_s)}", ""]
@@ -161,7 +161,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
 
 
 def usage_object(report: UsageReport) -> dict[str, object]:
-    """Return what --json prints of temporary work.
+    """Return what --json prints of the temporary files and tables of a server.
 
     The rates of each device are printed again under the names of CloudWatch's metrics.
     """
@@ -176,22 +176,22 @@ def usage_object(report: UsageReport) -> dict[str, object]:
 
 
 def describe_plan(report: PlaceReport) -> list[str]:
-    """Return the statements that temp place or temp remove would run."""
+    """Return the statements that temp place or temp remove would run, each on a line."""
     return [f"{text};" for text in report.statements]
 
 
 def describe_placed(report: PlaceReport) -> list[str]:
-    """Return lines that describe the temp place that was created."""
+    """Return a line that says which temporary files were placed where."""
     return [f"placed {_name(report.placement)}: a sort that spilled and a temporary table were found there"]
 
 
 def describe_removed(report: PlaceReport) -> list[str]:
-    """Return lines that say what was removed of a temp place, and what was left."""
+    """Return a line that says which temporary files are no longer placed where."""
     return [f"temporary work of {report.placement.scope} is no longer placed in {report.placement.location}"]
 
 
 def describe_check(report: CheckReport) -> list[str]:
-    """Return the temp place with its problems."""
+    """Return lines of text: the placement of temporary files, what was corrected, and what is wrong."""
     free = "" if report.free_bytes is None else f", {format_bytes(report.free_bytes)} free"
     lines = [f"{_name(report.placement)}{free}", *(f"  mended: {text}" for text in report.mended)]
     for problem in report.problems:
@@ -200,12 +200,12 @@ def describe_check(report: CheckReport) -> list[str]:
 
 
 def report_object(report: PlaceReport) -> dict[str, object]:
-    """Return what --json prints of a temp place that is created, planned or removed."""
+    """Return what --json prints of a placement that is created, planned or removed."""
     return {**_placement(report.placement), "statements": report.statements, "left": report.left}
 
 
 def check_object(report: CheckReport) -> dict[str, object]:
-    """Return what --json prints of a check."""
+    """Return what --json prints of the check of a placement."""
     return {**asdict(report), "placement": _placement(report.placement)}
 
 
@@ -221,7 +221,7 @@ _SHOWN = 100
 
 
 def replay_object(result: ReplayResult) -> dict[str, object]:
-    """Return the object that --json prints of a result."""
+    """Return what --json prints of the result of a replay."""
     fields = asdict(result)
     fields["totals"] = [{**asdict(each), "speed_up": each.speed_up} for each in result.totals]
     fields["comparisons"] = [
@@ -239,7 +239,7 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
 
 
 def describe_replay(result: ReplayResult) -> list[str]:
-    """Return a result as lines: a block for each statement, with a row for each number of sessions."""
+    """Return lines of text: a block for each replayed statement, with a row for each number of sessions."""
     lines: list[str] = []
     by_statement: dict[int, list[Comparison]] = {}
     for each in result.comparisons:

@@ -41,6 +41,9 @@ _STOP = 2**31 - 3_000_000
 # block.
 _LEAST_MISSES_PER_S = 100.0
 
+# Statistics are stale if so many times the rows of a table have changed since. Autovacuum comes after a tenth.
+_STALE = 2.0
+
 # The planner reads tables with fewer rows well even without statistics.
 _LEAST_ROWS = 10_000
 
@@ -49,7 +52,7 @@ _LEAST_ROWS = 10_000
 _MUCH_WAL_BYTES = 1024 * MIB
 
 # A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
-_OLD_PREPARED_S = 10
+_OLD_PREPARED_S = 5
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
@@ -215,6 +218,11 @@ _TEXTS: Final = {
         "rows without statistics",
         "no ANALYZE has read it, so its plans are guesses",
         "VACUUM (ANALYZE) {name}.",
+    ),
+    "stale-statistics": (
+        "rows changed since its last ANALYZE",
+        "that is twice its rows or more, so its plans are guesses",
+        "ANALYZE {name}, which locks out neither readers nor writers; then see why autovacuum does not come.",
     ),
     "decoding-spills": (
         "MB/s of changes that decoding writes to disk and reads again",
@@ -415,6 +423,22 @@ def lacks_statistics(row: CounterRow) -> bool:
     return row.get("is_analyzed") is False and read_int(row, "n_live_tup") >= _LEAST_ROWS
 
 
+def _find_stale(seen: RiskMeter) -> Iterator[Diagnosis]:
+    view, keys = "pg_stat_user_tables", ("schemaname", "relname")
+    for row in seen.rows(view):
+        is_read = seen.rise(view, row, "seq_scan", *keys) + seen.rise(view, row, "idx_scan", *keys) > 0
+        if is_read and is_stale(row, _STALE) and not str(row.get("schemaname")).startswith("pg_temp_"):
+            name = _name(row, "relname")
+            changed = read_int(row, "n_mod_since_analyze")
+            yield _risk("stale-statistics", f"table {name}, which is read,", changed, name=name)
+
+
+def is_stale(row: CounterRow, part: float) -> bool:
+    """Return whether a row of tables.sql is a table of which so many times its rows have changed since ANALYZE."""
+    live = read_int(row, "n_live_tup")
+    return row.get("is_analyzed") is True and read_int(row, "n_mod_since_analyze") >= max(_LEAST_ROWS, part * live)
+
+
 def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Diagnosis]:
     view = "pg_stat_replication_slots"
     for row in seen.rows(view):
@@ -437,7 +461,7 @@ _RULES = (
         _find_full_disks,
         _find_slru_misses,
     ),
-    *(_find_checksum_failures, _find_invalid_indexes, _find_never_analyzed, _find_spilled_decoding),
+    *(_find_checksum_failures, _find_invalid_indexes, _find_never_analyzed, _find_stale, _find_spilled_decoding),
 )
 _READ = frozenset(
     (

@@ -85,7 +85,7 @@ class Sample:
     # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes
     # - prepared (prepared.sql) with gid, owner, datname, age_s, xid_age, locks, tables, and the pids that it blocks
-    # - connections with application, user, connections, idle, of_all (of the whole server): the 20 largest groups
+    # - connections with application, user, connections, idle, of_all and local_of_all (of the server)
     # - host_processes with server_cpu_s, busy_cpu_s: processor time of the server's processes, and of the whole host
     # - host_devices with tablespace (or pg_wal), device, kind, the fields of DeviceCounters, free_bytes,
     #   size_bytes, and least_free_bytes of all ticks since the row before

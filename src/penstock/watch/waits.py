@@ -7,6 +7,7 @@ recording in progress.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,9 +202,10 @@ def measure_activity(samples: Iterable[Sample]) -> Activity:
 
 
 def find_moments(sample: Sample, tick: int) -> list[Moment]:
-    """Return the active sessions of a sample."""
+    """Return the sessions of a sample that are active for a client. The workers of autovacuum are not."""
     weight_s = weight_of(sample)
-    return [moment_of(session, tick, weight_s) for session in sample.sessions if is_active(session)]
+    active = (each for each in sample.sessions if is_active(each) and each.backend_type != "autovacuum worker")
+    return [moment_of(session, tick, weight_s) for session in active]
 
 
 def moment_of(session: SessionSample, tick: int, weight_s: float) -> Moment:
@@ -246,6 +248,18 @@ def name_statement(session: SessionSample) -> str:
 def add_statement(shares: Shares, session: SessionSample, seconds: float) -> None:
     """Add seconds to a session's statement. Its query id identifies it, or its text if there is no query id."""
     shares.add(name_statement(session), seconds, key=session.query_id)
+
+
+# Commands that build or rewrite an index or a table: they compute and sort once, for as long as it takes.
+_BUILDS = re.compile(
+    r"\s*(create\s+(unique\s+)?index|reindex|cluster|vacuum|analyze|refresh|alter\s+table|create\s+table)\b",
+    re.IGNORECASE,
+)
+
+
+def is_build(session: SessionSample) -> bool:
+    """Return whether a session runs a command that builds, rewrites or reads a whole table once."""
+    return _BUILDS.match(session.query or "") is not None
 
 
 # Texts may be long, and the same texts are read at every tick.

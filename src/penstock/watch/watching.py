@@ -111,10 +111,10 @@ def await_place(open_one: Callable[[], Sampler], *, for_s: float | None, say: Ca
 
 def find_rds_host(to: str | None) -> str | None:
     """Return the RDS endpoint that a connection string or the PG* variables name, None if they name none."""
-    from penstock.rds.describe import find_host  # noqa: PLC0415 (60 ms, botocore)
+    from penstock.rds.describe import read_host  # noqa: PLC0415 (60 ms, botocore)
 
     try:
-        host = find_host(to)
+        host = read_host(to)
     except UsageError:
         return None
     return host if is_rds_endpoint(host) else None

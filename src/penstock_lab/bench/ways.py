@@ -155,7 +155,7 @@ def make_staging(connection: Connection, schema: str, tables: Mapping[str, Seque
 
 
 def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> dict[str, int]:
-    """Return the number of rows of each table. Needs SELECT on them. Raises ServerError."""
+    """Return the number of rows of each table, by the table's name. Needs SELECT on them. Raises ServerError."""
     counts = {}
     with translate_errors(f"counting the rows of schema {schema}"):
         for name in tables:
@@ -218,7 +218,7 @@ _WAL_OF_TEXT = 2
 
 @slotted
 class LoadTask:
-    """The files to load into existing empty tables, the tables' schema, and how to reach the server."""
+    """The files to load into existing empty tables, the schema of the tables, and how to reach the server."""
 
     files: tuple[DataFile, ...]
     schema: str
@@ -268,12 +268,15 @@ def load_in_parallel(setting: LoadTask) -> None:
 
 
 def load_with_penstock(setting: LoadTask) -> LoadCounts | None:
-    """Load all files as one job with the number of sessions that penstock chooses."""
+    """Load all files as one job, with the number of sessions that penstock chooses. Return what the loader counted."""
     return load_files(setting.connect, setting.schema, setting.files)
 
 
 def load_with_settings(setting: LoadTask) -> LoadCounts | None:
-    """Load all files as one job while the server's settings are those of profile bulk-load."""
+    """Load all files as one job while the server has the settings of profile bulk-load.
+
+    Return what the loader counted.
+    """
     with bulk_load_settings(setting):
         return load_with_penstock(setting)
 
@@ -290,12 +293,18 @@ def load_and_vacuum(setting: LoadTask) -> None:
 
 
 def load_and_checkpoint(setting: LoadTask) -> LoadCounts | None:
-    """Load all files as one job with the VACUUM that follows by default, and write a checkpoint. Needs superuser."""
+    """Load all files as one job, with the VACUUM that follows by default, and write a checkpoint.
+
+    Return what the loader counted. Needs superuser.
+    """
     return load_files(setting.connect, setting.schema, setting.files, rules=_SETTLING)
 
 
 def load_frozen(setting: LoadTask) -> LoadCounts | None:
-    """Load as `load_and_checkpoint` does, by COPY commands that freeze the rows. Needs superuser."""
+    """Load as `load_and_checkpoint` does, by COPY commands that freeze the rows. Return what the loader counted.
+
+    Needs superuser.
+    """
     rules = replace(_SETTLING, freeze="always")
     return load_files(setting.connect, setting.schema, setting.files, rules=rules, mode="truncate")
 
@@ -354,7 +363,10 @@ def load_files(
 
 
 def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) -> None:
-    """Raise LabError if a table's number of rows differs from its file's."""
+    """Raise LabError if a table's number of rows differs from its file's.
+
+    `counts` maps the tables' names to the numbers, and `what` names the load in the message.
+    """
     for file in files:
         if counts[table_of(file)] != file.rows:
             raise LabError(
@@ -364,7 +376,7 @@ def check_rows(what: str, counts: Mapping[str, int], files: Sequence[DataFile]) 
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
-    """Return the columns of each file's staging table, by the table's name."""
+    """Return the names of each file's columns, by the name of the table for the file."""
     return {table_of(file): IMDB_TABLES[file.table] for file in files}
 
 

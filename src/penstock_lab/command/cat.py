@@ -32,10 +32,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def serve_call(file: Path, write: Callable[[bytes], None]) -> None:
-    """Pass the object of a call to `write`, and write the answer: the object's size, or why it cannot be read.
+    """Pass the object that a call of aws_s3 in a lab asks for to `write`, and write the answer beside the call's file.
 
-    As on RDS, an object is decompressed only if its Content-Encoding is gzip. Raises UsageError, SourceError, and what
-    `write` raises.
+    The answer is the object's size, or why it cannot be read. As on RDS, an object is decompressed only if its
+    Content-Encoding is gzip. Raises UsageError, SourceError, and what `write` raises.
     """
     call = take_call(file)
     try:

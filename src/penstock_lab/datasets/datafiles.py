@@ -35,7 +35,7 @@ _READ_BYTES = 1024 * 1024
 
 @slotted
 class DataFile:
-    """One written file."""
+    """A gzip file with the rows of one table."""
 
     table: str
     path: Path
@@ -49,7 +49,7 @@ class DataFile:
 
 @slotted
 class TableProgress:
-    """A table that is being written."""
+    """How much of a table's file is written."""
 
     table: str
     # How many rows were written so far.
@@ -58,7 +58,7 @@ class TableProgress:
 
 
 def make_folder(out_dir: Path) -> None:
-    """Create the directory for the files. Raises LabError."""
+    """Create the directory for the files, and its parents, if they do not exist. Raises LabError."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,7 +74,7 @@ def write_table(
     expected_rows: int,
     on_progress: Callable[[TableProgress], None] | None = None,
 ) -> DataFile:
-    """Write TABLE.tsv.gz: a header with the columns, then the lines of all batches.
+    """Write the file TABLE.tsv.gz, a header with the columns and then the lines of all batches, and return it.
 
     No file remains after an error. Raises LabError.
     """
@@ -103,7 +103,10 @@ def write_table(
 
 
 def measure_file(path: Path, table: str) -> DataFile:
-    """Return a gzip file of a table after counting its rows, without the header. Raises LabError."""
+    """Return the gzip file of a table with its number of rows, which are counted without the header.
+
+    Raises LabError.
+    """
     rows, plain_bytes = -1, 0
     try:
         with gzip.open(path, "rb") as file:
@@ -135,25 +138,28 @@ BATCH_TITLES: Final = 2048
 
 
 class Draws:
-    """One table's random numbers. The same `seed` and `name` give the same numbers, whatever else is drawn."""
+    """Pseudo-random numbers for one table. The same `seed` and `name` give the same numbers, whatever others draw."""
 
     def __init__(self, seed: int, name: str) -> None:
         self.random = random.Random(f"{seed}/{name}")
 
     def picks(self, count: int) -> array[int]:
-        """Return `count` uniform draws from 0 to POOL_SIZE - 1."""
+        """Return `count` uniform random integers from 0 to POOL_SIZE - 1, which are indexes into a pool."""
         return self._words("H", count)
 
     def floats(self, count: int) -> list[float]:
-        """Return `count` uniform draws from 0 up to, but not including, 1."""
+        """Return `count` uniform random numbers from 0 up to, but not including, 1."""
         return [word / 2**32 for word in self._words("I", count)]
 
     def skewed(self, count: int, limit: int) -> list[int]:
-        """Return `count` draws from 1 to `limit`. The weight of n is about n ** (-2 / 3)."""
+        """Return `count` random integers from 1 to `limit`.
+
+        The probability of n is about proportional to n ** (-2 / 3).
+        """
         return [1 + (word * word * word * limit >> 96) for word in self._words("I", count)]
 
     def pool(self, weights: Mapping[T, float]) -> list[T]:
-        """Return a pool in which each value occurs in proportion to its weight."""
+        """Return POOL_SIZE values, in which each value occurs in proportion to its weight."""
         return self.random.choices(list(weights), list(weights.values()), k=POOL_SIZE)
 
     def _words(self, typecode: str, count: int) -> array[int]:
@@ -247,11 +253,11 @@ def _batches(table: str, rows: int, seed: int) -> Iterator[list[str]]:
 
 
 def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
-    """Return `count` draws from 1 to `limit` with sysbench's distribution `special`.
+    """Return `count` random integers from 1 to `limit` with sysbench's distribution `special`.
 
-    As in sysbench, one draw decides both whether a value is in the middle hundredth of the range, and at which place.
-    Draws of at least 1 - _SPECIAL_RESERVED (0.25) choose the middle. Because the same draw is then the place in the
-    middle, no value is in its lowest quarter.
+    As in sysbench, one random number decides both whether a value is in the middle hundredth of the range, and where.
+    Numbers of at least 1 - _SPECIAL_RESERVED (0.25) choose the middle. Because the same number then decides where in
+    the middle, no value is in its lowest quarter.
     """
     width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
     places = draws.floats(count)
@@ -286,7 +292,7 @@ class S3Folder:
         return url
 
     def remove(self, name: str) -> None:
-        """Remove an object of the folder. Raises LabError, SourceError."""
+        """Remove the object with this name from the folder. Raises LabError, SourceError."""
         url = f"{self._url}/{name}"
         store, key = self._stores.find(url)
         with _naming_url("remove", url):

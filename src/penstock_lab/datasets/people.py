@@ -77,7 +77,7 @@ class ImdbCounts:
 
     @classmethod
     def at(cls, scale: float) -> ImdbCounts:
-        """Return the counts for a scale."""
+        """Return the numbers of titles, people and episodes at a scale, where 1 is IMDb's own size."""
         return cls(
             titles=expected_rows("title.basics", scale),
             people=expected_rows("name.basics", scale),
@@ -101,7 +101,7 @@ class ImdbCounts:
 
 
 def expected_rows(table: str, scale: float) -> int:
-    """Return exactly how many rows a table has at a scale. A table has at least one row.
+    """Return exactly how many rows a table has at a scale, where 1 is IMDb's own size. A table has at least one row.
 
     Raises KeyError for an unknown table.
     """

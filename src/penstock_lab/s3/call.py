@@ -32,7 +32,10 @@ _CREDENTIAL_LIFE = timedelta(days=7)
 
 @slotted
 class S3Call:
-    """The object that one call imports, and the access to it, as a CredentialSource (loading/files/stores.py)."""
+    """A call of aws_s3's import function in a lab: the object to import, and the access to it.
+
+    It is a CredentialSource (loading/files/stores.py).
+    """
 
     bucket: str
     key: str
@@ -44,15 +47,15 @@ class S3Call:
 
     @property
     def uri(self) -> str:
-        """Return the object's URL as users write it."""
+        """Return the object's URL, such as s3://bucket/key."""
         return f"s3://{self.bucket}/{self.key}"
 
     def s3_config(self) -> dict[str, str]:
-        """Return the region, and the endpoint unless it is AWS's own."""
+        """Return the options "region" and "endpoint" of the object store's client. AWS's own endpoint is left out."""
         return {"region": self.region} | ({"endpoint": self.endpoint_url} if self.endpoint_url else {})
 
     def s3_credentials(self) -> Callable[[], S3Credential]:
-        """Return a function that gives the credentials."""
+        """Return a function that returns the credentials."""
         return lambda: {
             "access_key_id": self.access_key,
             "secret_access_key": self.secret_key,
@@ -62,10 +65,10 @@ class S3Call:
 
 
 def take_call(path: Path) -> S3Call:
-    """Remove the file of a call and return the call.
+    """Return the call that a file describes, and remove the file.
 
-    Raises UsageError if the file does not exist. A file that is not a call is not removed, because it is somebody's
-    own.
+    Raises UsageError if the file does not exist or is not a call. A file that is not a call is not removed, because it
+    is somebody's own.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -93,7 +96,7 @@ _HINT = "Files for --call are written by the functions of aws_s3 in a lab; name 
 
 
 def write_answer(path: Path, answer: Mapping[str, object]) -> None:
-    """Write the answer to a call beside the call's file. Only its owner can read it."""
+    """Write the answer to a call into a file beside the call's own. Only its owner can read it. Raises OSError."""
     file = path.with_name(f"{path.name}.answer")
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:

@@ -55,7 +55,7 @@ _POLL_S = 0.05
 
 @slotted
 class MemberStatus:
-    """One member of a lab."""
+    """The state of one member of a lab: a server, or a receiver of WAL."""
 
     name: str
     kind: Kind
@@ -70,7 +70,7 @@ class MemberStatus:
 
 @slotted
 class LabStatus:
-    """The status of a lab."""
+    """The state of a lab and of its members, and how to connect to its primary."""
 
     name: str
     shape: Shape
@@ -99,13 +99,16 @@ class LabStatus:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab, which may or may not exist. The folder of all embedded servers is its home."""
+    """PostgreSQL servers in a topology on this machine, under one name. A lab need not exist.
+
+    `files` has the lab's name and paths.
+    """
 
     files: LabFiles
 
     @classmethod
     def named(cls, name: str, home: Path | None = None) -> Lab:
-        """Return the lab of that name. Raises UsageError if the name is not valid."""
+        """Return the lab with this name. Raises UsageError if the name is not valid."""
         check_name(name)
         return cls(LabFiles((home or default_home(os.environ, is_root=is_root())).absolute(), name))
 
@@ -121,11 +124,12 @@ class Lab:
         memory_bytes: int | None = None,
         has_s3: bool = False,
     ) -> LabStatus:
-        """Bring a lab up. If it is up with the same options, start the members that have ended.
+        """Create and start the lab, and return its status.
 
-        Members that the user has stopped (`state.down`) are not started. Files and processes that an interrupted
-        command has left are removed first. If the lab cannot be brought up, everything is removed. Raises LabError, and
-        UsageError for a volume that is not valid.
+        If it exists with the same options, start members that have ended. Members that the user has stopped
+        (`state.down`) are not started. Files and processes that an interrupted command has left are removed first. If
+        the lab cannot be brought up, everything is removed. Raises LabError, and UsageError for a volume that is not
+        valid.
         """
         wanted = LabState(
             name=self.files.name,
@@ -172,12 +176,15 @@ class Lab:
         return self._status(self._known())
 
     def conninfo(self) -> str:
-        """Return the conninfo of the primary. Raises LabError if it is down."""
+        """Return the connection string of the primary. Raises LabError if it is down."""
         state = self._known()
         return self._parts(state).server(state.primary).conninfo()
 
     def kill(self, target: str) -> LabStatus:
-        """Kill the members of a zone, or one member, and keep them down. Raises UsageError, LabError."""
+        """Kill the members of a zone, or one member, and keep them down. Return the lab's status.
+
+        Raises UsageError, LabError.
+        """
         with self._changing():
             state = self._settled()
             chosen = _find_members(state, target)
@@ -193,7 +200,10 @@ class Lab:
             return self._status(state)
 
     def heal(self) -> LabStatus:
-        """Start the killed members, and wait until they have caught up. Raises UsageError, LabError."""
+        """Start the killed members, wait until they have caught up, and return the lab's status.
+
+        Raises UsageError, LabError.
+        """
         with self._changing():
             state = replace(self._settled(), down=())
             self.files.write(state)
@@ -203,7 +213,7 @@ class Lab:
     def failover(self) -> LabStatus:
         """Crash the primary, promote the standby with the most WAL, and make the old primary a standby of the new one.
 
-        Raises UsageError if the lab does not exist, LabError if it has no standby to promote.
+        Return the lab's status. Raises UsageError if the lab does not exist, LabError if it has no standby to promote.
         """
         with self._changing():
             state = self._settled()
@@ -242,7 +252,10 @@ class Lab:
         return self._parts(state).server(state.primary)
 
     def s3_access(self) -> S3Call:
-        """Return the access to the bucket of the lab's S3. Raises UsageError if the lab does not exist or has no S3."""
+        """Return the region, the endpoint and the credentials of the lab's S3, with its bucket.
+
+        Raises UsageError if the lab does not exist or has no S3.
+        """
         state = self._known()
         s3 = self._parts(state).s3
         if s3 is None:
@@ -375,7 +388,7 @@ class Lab:
 
 
 def list_labs(home: Path | None = None) -> list[Lab]:
-    """Return the labs with existing folders, including incomplete labs."""
+    """Return the labs whose directories exist, including those that are only partly created."""
     home = (home or default_home(os.environ, is_root=is_root())).absolute()
     return [Lab(LabFiles(home, name)) for name in lab_names(home)]
 

@@ -90,7 +90,7 @@ def promote(standby: EmbeddedServer) -> None:
 
 @slotted
 class Received:
-    """The row that received.sql returns on a standby."""
+    """The row that received.sql returns on a standby: how much WAL it has received."""
 
     # The end of the WAL that the standby has received.
     end_bytes: int
@@ -99,7 +99,10 @@ class Received:
 
 
 def create_slots(connection: Connection, names: Iterable[str]) -> None:
-    """Create the missing physical slots, which keep WAL from this moment on. Needs REPLICATION. Raises ServerError."""
+    """Create the physical replication slots that are missing. They keep WAL from now on.
+
+    Needs REPLICATION. Raises ServerError.
+    """
     query = """
         SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)
          WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s WHERE s.slot_name = %(name)s)
@@ -110,13 +113,19 @@ def create_slots(connection: Connection, names: Iterable[str]) -> None:
 
 
 def read_standbys(connection: Connection) -> list[StandbyRow]:
-    """Return the current WAL receivers. Needs pg_read_all_stats for names and states. Raises ServerError."""
+    """Return the rows of pg_stat_replication: who receives WAL now.
+
+    Needs pg_read_all_stats for names and states. Raises ServerError.
+    """
     with translate_errors("reading the state of standbys"):
         return fetch_rows(connection, "core/inspect_standbys", StandbyRow)
 
 
 def commit_durably(connection: Connection) -> None:
-    """Commit a transaction that writes WAL, but no table. It waits like any other commit. Raises ServerError."""
+    """Commit a transaction that writes WAL but changes no table. It waits for standbys as any other.
+
+    Raises ServerError.
+    """
     with translate_errors("committing"):
         connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
 
@@ -140,7 +149,7 @@ _WAL_SEGMENT_BYTES = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class LabParts:
-    """Starts and stops the parts of a lab, as its state file describes them."""
+    """Starts and stops the servers and processes of a lab, which its state file lists."""
 
     files: LabFiles
     state: LabState
@@ -197,7 +206,7 @@ class LabParts:
 
     @contextmanager
     def primary_session(self) -> Iterator[Connection]:
-        """Connect to the primary."""
+        """Provide a session on the primary while the block runs. Raises LabError, ServerError."""
         with connect_to(self.server(self.state.primary)) as connection:
             yield connection
 
@@ -244,7 +253,7 @@ class LabParts:
         self._end_relays(zone for zone in self.state.zones if zone not in left)
 
     def end_relays(self) -> None:
-        """End all relays. The next start creates relays to the server that is the primary then."""
+        """End all relays. The next start creates new ones, to the server that is the primary then."""
         self._end_relays(self.state.zones)
 
     def trim_receivers(self) -> None:
@@ -341,7 +350,7 @@ class LabParts:
 
 @contextmanager
 def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
-    """Connect to a running server, primary or standby. Raises LabError, ServerError."""
+    """Provide a session on a running server, primary or standby, while the block runs. Raises LabError, ServerError."""
     factory = ConnectionFactory(
         over_own_socket(server.conninfo()), application_name="penstock lab", allows_standby=True
     )
@@ -350,7 +359,7 @@ def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
 
 
 def counts(standby: StandbyRow | None) -> bool:
-    """Return whether a member receives the primary's WAL and counts for commits."""
+    """Return whether a member receives the primary's WAL, and its acknowledgement counts for synchronous commits."""
     return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 
 

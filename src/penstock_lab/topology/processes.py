@@ -56,7 +56,7 @@ _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 @slotted
 class Launch:
-    """A process to start."""
+    """A process to start: its name and its command."""
 
     name: str
     argv: Sequence[str]
@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The processes that have a record below a lab's folder."""
+    """The processes of a lab that are not servers. Each has a record in a file below the lab's directory."""
 
     lab: Path
 
@@ -91,7 +91,7 @@ class Processes:
         )
 
     def find(self, name: str) -> psutil.Process | None:
-        """Return the process of that name, or None if it does not run."""
+        """Return the running process with this name, or None if it does not run."""
         try:
             record = json.loads((self._records / f"{name}.json").read_text(encoding="utf-8"))
             process = psutil.Process(record["pid"])
@@ -121,7 +121,10 @@ class Processes:
             raise LabError(f"{name} of the lab has ended", detail=self.last_words([name]) or None)
 
     def await_ready(self, name: str, is_ready: Callable[[], bool], *, timeout_s: float, failure: str) -> None:
-        """Wait until a process is ready. Raises LabError if it has ended, or with `failure` after `timeout_s`."""
+        """Wait until `is_ready` returns true for a process.
+
+        Raises LabError if the process has ended, or with the message `failure` after `timeout_s` seconds.
+        """
         deadline_s = time.monotonic() + timeout_s
         while not is_ready():
             self.check_alive(name)
@@ -130,7 +133,7 @@ class Processes:
             time.sleep(_POLL_S)
 
     def last_words(self, names: Iterable[str]) -> str:
-        """Return the last line of output of each process."""
+        """Return the last line of output of each of these processes, as one text."""
         said = {name: log_tail(self._records / f"{name}.log", line_count=1) for name in names}
         return "\n".join(f"{name}: {line}" for name, line in said.items() if line)
 
@@ -195,7 +198,7 @@ _LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class LabResources:
-    """The resources of a lab, as its state file describes them."""
+    """The volumes, the local storage and the control group of a lab, which its state file lists."""
 
     folder: Path
     state: LabState
@@ -211,7 +214,7 @@ class LabResources:
         return None if self.state.local_storage_bytes is None else self.folder / _LOCAL / "temp"
 
     def check(self) -> None:
-        """Raise UsageError for a volume that is not valid, LabError if this machine cannot provide a resource."""
+        """Raise UsageError if a volume is not valid, and LabError if this machine cannot provide a resource."""
         options, programs = [], list[str]()
         if self.state.volume is not None:
             parse_volume(self.state.volume)
@@ -238,7 +241,7 @@ class LabResources:
             cgroup_of(self.folder)
 
     def create(self, user: ServerUser | None) -> None:
-        """Create the resources. Raises LabError; the caller then removes with `release` what was created."""
+        """Create the resources. Raises LabError; the caller then calls `release`, which removes what was created."""
         if self.cgroup is not None and self.state.memory_bytes is not None:
             create_cgroup(self.cgroup, memory_bytes=self.state.memory_bytes)
         for files in self._volumes():

@@ -33,7 +33,7 @@ _Pair = tuple[socket.socket, socket.socket]
 
 
 class Relay:
-    """Listens on `listen` and forwards every connection to `target`."""
+    """Listens on a TCP port or a Unix socket, and forwards each connection to another, with a delay and a limit."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Relay:
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Reset the connection of packet number `packet` instead of forwarding the packet.
+        """From now on, reset the connection that carries packet number `packet`, instead of forwarding this packet.
 
         If `packet` is None, packets are only counted. Return how many packets were counted since the last call. The
         count restarts at 0 and includes both directions of all connections.
@@ -248,7 +248,7 @@ def _parse_end(text: str) -> End:
 
 
 def main() -> None:
-    """Forward connections until this process is ended."""
+    """Run a relay as a process of its own, until the process is ended."""
     listen, target, delay_s = sys.argv[1:]
     Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s)).wait()
 

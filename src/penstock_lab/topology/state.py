@@ -31,7 +31,7 @@ Stage = Literal["starting", "up", "failing over"]
 
 @slotted
 class LabState:
-    """A lab as its state file describes it."""
+    """The topology, the members and the options of a lab, as its state file has them."""
 
     name: str
     shape: Shape
@@ -75,19 +75,19 @@ class LabState:
 
 @dataclass(frozen=True, slots=True)
 class LabFiles:
-    """The paths of everything that belongs to one lab."""
+    """The paths of the files and directories of one lab."""
 
     home: Path
     name: str
 
     @property
     def folder(self) -> Path:
-        """Return the lab's folder, which `down` removes."""
+        """Return the lab's directory, which `down` removes."""
         return self.home / "labs" / self.name
 
     @property
     def copies(self) -> Path:
-        """Return the folder of program copies that all servers below the home share."""
+        """Return the directory of copied programs, which all servers below the home share."""
         return self.home / "postgresql"
 
     @property
@@ -120,7 +120,7 @@ class LabFiles:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError if a name is not allowed as a folder's name."""
+    """Raise UsageError if the name of a lab cannot be the name of a directory."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f'"{name}" is not a valid lab name',
@@ -129,7 +129,7 @@ def check_name(name: str) -> None:
 
 
 def lab_names(home: Path) -> list[str]:
-    """Return the names of the labs with existing folders, including incomplete labs."""
+    """Return the names of the labs whose directories exist, including those that are only partly created."""
     folder = home / "labs"
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 

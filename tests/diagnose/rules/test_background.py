@@ -199,22 +199,37 @@ def test_rows_that_no_vacuum_has_seen_yet_are_kept_by_nobody(
     assert ("xmin-held" in [each.code for each in diagnose(recording_of(samples))]) == is_held
 
 
-@pytest.mark.parametrize(("behind", "codes"), [(64, ["standby-behind"]), (1, ["commit-standby"])])
-def test_a_standby_that_does_not_keep_up_is_told_from_one_that_is_far_away(behind: int, codes: list[str]) -> None:
-    """A commit needs two of three standbys: the second best is MiBs behind, the last does not matter."""
+@pytest.mark.parametrize(
+    ("behind", "moves", "codes"), [(64, 1, ["standby-behind"]), (1, 1, ["commit-standby"]), (1, 0, ["standby-behind"])]
+)
+def test_a_standby_that_does_not_keep_up_is_told_from_one_that_is_far_away(
+    behind: int, moves: int, codes: list[str]
+) -> None:
+    """A commit needs two of three standbys: the second best is MiBs behind, or stalls; the last does not matter."""
     wal = 1 << 32
-    standbys = tuple(
-        {
-            "application_name": f"s{number}",
-            "state": "streaming",
-            "sync_state": "quorum",
-            "flush_lsn": f"0/{wal - lag * 2**20:X}",
-        }
-        for number, lag in ((1, 0), (2, behind), (3, 4000))
-    )
+
+    def standbys(t: int) -> tuple[dict[str, Any], ...]:
+        return tuple(
+            {
+                "application_name": f"s{number}",
+                "state": "streaming",
+                "sync_state": "quorum",
+                "flush_lsn": f"0/{wal + moves * 1000 * t - lag * 2**20:X}",
+                "flush_lag": "00:00:12",
+            }
+            for number, lag in ((1, 0), (2, behind), (3, 4000))
+        )
+
     samples = [
-        sample(float(t), session("IPC:SyncRep"), wal=wal, counters={"pg_stat_replication": standbys}) for t in range(60)
+        sample(
+            float(t),
+            session("IPC:SyncRep"),
+            wal=wal + moves * 1000 * t,
+            counters={"pg_stat_replication": standbys(t)},
+        )
+        for t in range(60)
     ]
     found = diagnose(recording_of(samples, settings={"synchronous_standby_names": "ANY 2 (s1, s2, s3)"}))
     assert [each.code for each in found] == codes
-    assert "such as s2" in found[0].claim or codes == ["commit-standby"]
+    assert "such as s2 (flush lag 00:00:12)" in found[0].claim or codes == ["commit-standby"]
+    assert ("it has stopped" in (found[0].remedy or "")) == (not moves)

@@ -160,7 +160,7 @@ def test_forced_checkpoints_delay_commits_that_write_much(per_commit: int, image
         for t in range(60)
     ]  # fmt: skip
     found = [each.code for each in diagnose(recording_of(samples, settings={"max_wal_size": "2MB"}))]
-    assert found == [*expected, "commit-local-flush"]
+    assert sorted(found) == [*expected, "commit-local-flush"]
 
 
 def test_one_checkpoint_by_hand_is_not_forced() -> None:

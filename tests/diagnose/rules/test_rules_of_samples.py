@@ -341,7 +341,7 @@ def test_transactions_between_their_statements_are_bound_by_their_client() -> No
     """As are those that wait in a COPY."""
     between = session("Client:ClientRead", state="idle in transaction", query_s=0.01, transaction_s=0.02)
     found = only(ticks(60, between, session("Client:ClientRead", query="copy t from stdin"), session()))
-    assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
+    assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.66, 179)
 
 
 def test_session_that_uses_a_processor_does_not_wait_for_its_client() -> None:
@@ -462,6 +462,16 @@ def test_other_programs_are_named_once_and_last() -> None:
     assert codes(under_load(0.1, 0.4, session("IO:XactSync"))) == ["commit-aurora-storage"]
 
 
+def test_clients_of_this_server_may_be_the_other_programs() -> None:
+    """Its own clients run on its machine: what they use is not known apart."""
+    samples = under_load(1.3, 0.7, session("IO:XactSync"))
+    rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+    local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
+    found = [diagnose(recording_of(each))[-1] for each in (samples, local)]
+    assert [(each.code, each.confidence) for each in found] == [("other-programs", "high"), ("other-programs", "low")]
+    assert found[1].claim.endswith("this server's own clients among them")
+
+
 def test_other_programs_alone_are_no_finding() -> None:
     """Nor are waits that disagree with the processors."""
     assert codes(under_load(0.1, 1.4, session())) == []
@@ -509,3 +519,65 @@ def test_copy_whose_text_is_cut_off_before_from_or_to_is_told_by_its_progress() 
     for command, expected in (("COPY FROM", ["few-sessions"]), ("COPY TO", [])):
         rows = ({"pid": copying.pid, "command": command},)
         assert codes(ticks(60, copying, counters={"pg_stat_progress_copy": rows})) == expected
+
+
+@pytest.mark.parametrize("statement", ["CREATE INDEX i ON orders (note)", "reindex table orders", "CLUSTER orders"])
+@pytest.mark.parametrize("wait", [None, "IO:BufFileWrite"])
+def test_builds_are_told_nothing_about_sort_order_or_work_mem(statement: str, wait: str | None) -> None:
+    """They compute and spill once, with maintenance_work_mem."""
+    building = [session(wait, pid=pid, query=statement) for pid in (7, 8)]
+    assert codes(ticks(60, *building)) == []
+
+
+def test_clients_that_have_little_to_do_are_no_limit() -> None:
+    """A transaction waits for its client in every fifth sample, and nobody else is active."""
+    between = [
+        session("Client:ClientRead", pid=7, state="idle in transaction", query_s=0.01 * t % 0.2, transaction_s=0.3)
+        for t in range(100)
+    ]
+    samples = [sample(float(t), *([between[t]] if t % 5 == 0 else [])) for t in range(100)]
+    assert codes(samples) == []
+
+
+def test_workers_of_autovacuum_are_no_active_time() -> None:
+    """A COPY that waits for its disk waits all the time, whatever a worker beside it does."""
+    worker = session("Timeout:VacuumDelay", pid=9, backend_type="autovacuum worker", query="autovacuum: VACUUM a.b")
+    found = only(ticks(60, worker, session("IO:WalSync", pid=7)))
+    assert (found.code, found.share) == ("commit-local-flush", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("version", "slots"), [(170_002, "before PostgreSQL 18 a session has 16"), (180_004, "a larger max_locks_per_tra")]
+)
+def test_lock_manager_is_relieved_by_fewer_locks_and_not_by_options_of_a_load(version: int, slots: str) -> None:
+    """Sixty-four partitions, of which each statement locks all."""
+    found = only(ticks(60, session("LWLock:LockManager")), version_num=version)
+    assert "Name the partition key in the WHERE" in (found.remedy or "")
+    assert slots in (found.remedy or "")
+    assert "--sessions" not in (found.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("images", "expected", "unsaid"),
+    [(0, "9 checkpoints were forced in 1 min", "wal_compression"), (3000, "wal_compression makes", "were forced")],
+)
+def test_wal_write_speaks_of_full_page_images_only_where_there_are_some(
+    images: int, expected: str, unsaid: str
+) -> None:
+    """Without them, larger max_wal_size gains little, which is said."""
+    samples = [
+        sample(
+            float(t),
+            session("IO:WalSync", transaction_s=30.0),
+            wal=10**8 * t,
+            counters={
+                "pg_stat_wal": ({"wal_fpi": images * t, "wal_bytes": 10**8 * t},),
+                "pg_stat_checkpointer": ({"num_requested": t // 6, "num_timed": 0},),
+            },
+        )
+        for t in range(60)
+    ]
+    found = diagnose(recording_of(samples, settings={"max_wal_size": "64MB"}))
+    remedy = next(each.remedy for each in found if each.code == "wal-write") or ""
+    assert expected in remedy
+    assert unsaid not in remedy

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -18,6 +19,8 @@ import pytest
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, PenstockError
 from penstock.core.values.job import LoadRules
+from penstock.core.values.table import TableName
+from penstock.preflight.doctor import inspect_table
 from penstock.restore.repair import Repairer
 from support.codes import has_code
 from support.files import write_to
@@ -190,6 +193,18 @@ def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:
             f"SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = '{table}'::regclass"
         )
     ]
+
+
+def test_doctor_names_what_a_killed_load_has_dropped(loads: Loads, path: Path) -> None:
+    """A load could begin, but rows that violate the key would be stored until then."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
+    die_while_loading(loads, target(path))
+    await_end_of_backends(loads)
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        look = partial(inspect_table, connection, TableName(schema=None, name="t"), user="postgres")
+        assert look(ledger_schema="penstock").lacking == ('constraint "t_pkey"',)
+        repair(loads.conninfo)
+        assert look(ledger_schema="penstock").lacking == ()
 
 
 @pytest.mark.part("rest")

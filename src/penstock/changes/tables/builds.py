@@ -49,7 +49,10 @@ class BuildRow:
 
 
 def read_build_progress(connection: Connection, names: Mapping[int, str]) -> tuple[StepProgress, ...]:
-    """Return the progress of index builds. `names` are the indexes by the pid of their backend. Raises ServerError."""
+    """Return the progress of each index build in `names`, in the same order. Raises ServerError.
+
+    `names` has the name of the index by the pid of the backend that builds it.
+    """
     if not names:
         return ()
     with translate_errors("reading the progress of index builds"):
@@ -78,7 +81,7 @@ def set_up_build(connection: Connection, *, memory_bytes: int, may_lower: bool, 
 
 
 def cancel(connection: Connection) -> None:
-    """Ask the server to cancel the statement that the session runs."""
+    """Ask the server to cancel the statement that the session runs. Errors are ignored."""
     with contextlib.suppress(psycopg.Error):
         connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
@@ -121,7 +124,7 @@ class Builders:
         self._connections: list[Connection] = []
 
     def run(self) -> None:
-        """Build all indexes, and wait for that. Raises the first error of any thread after all threads have ended."""
+        """Build all indexes. Raises the first error of any thread after all threads have ended."""
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild") as pool,

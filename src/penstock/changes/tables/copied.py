@@ -28,9 +28,10 @@ _TRIGGER = "SELECT tgfoid::bigint FROM pg_catalog.pg_trigger WHERE tgrelid = %s:
 
 
 def adopt_copied(connection: Connection, schema: str) -> list[PenstockError]:
-    """Replace the records that came with a dump by records with this database's OIDs, each as the role that owns it.
+    """Replace the records of changes that came with a dump of another database by records with the OIDs of this one.
 
-    `repair` then restores their changes like any others. Return the errors of records that stay as they are.
+    Each record is replaced as the role that owns it. `repair` then restores the changes like any others. Return the
+    errors of records that stay as they are. A record whose table does not exist here stays, without an error.
     """
     errors: list[PenstockError] = []
     for change, here in _find_here(connection, read_changes(connection, schema)):
@@ -46,16 +47,16 @@ def adopt_copied(connection: Connection, schema: str) -> list[PenstockError]:
 
 
 def show_copied(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Return changes with the OIDs that `adopt_copied` would give them. Raises ServerError, TargetError."""
+    """Return these changes, with the OIDs that `adopt_copied` would give them. Raises ServerError, TargetError."""
     here = {id(change): found for change, found in _find_here(connection, changes)}
     return [here.get(id(change)) or change for change in changes]
 
 
 def refuse_copied(connection: Connection, copied: Sequence[Change], oids: Sequence[int] | None) -> None:
-    """Raise TargetError if a load of another database has changed the tables, and a dump has kept them changed.
+    """Raise TargetError if tables came with a dump, and a load of the dumped database has changed them.
 
-    `copied` are the records that came with a dump, as `refuse_missing` returns them. `oids` are those of the tables,
-    None for every table. Raises ServerError.
+    `copied` are the records that came with the dump, as `refuse_missing` returns them. `oids` are those of the tables,
+    None for every table. A record of a change that is already restored is no obstacle. Raises ServerError.
     """
     names = _find_names(connection, oids) if copied and oids is not None else set()
     changes = [change for change in copied if oids is None or change.target in names]

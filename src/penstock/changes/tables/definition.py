@@ -49,13 +49,16 @@ class IndexRow:
 
     name: str
     is_unique: bool
+    # What follows CREATE INDEX ... ON table, None if the server's definition has another form.
     body: str | None
     # The name of the index's constraint, None if the index has none.
     constraint_name: str | None
+    # The tablespace's name, empty for the database's default.
     tablespace: str
     options: list[str]
     is_clustered: bool
     is_replica_identity: bool
+    # One for each column of the index, None for the default.
     statistics_targets: list[int | None]
     comment: str | None
 
@@ -72,11 +75,13 @@ class ConstraintRow:
     name: str
     # pg_constraint.contype, 'n' for NOT NULL.
     kind: str
+    # What follows ADD CONSTRAINT and the name.
     definition: str
     is_deferrable: bool
     is_deferred: bool
     is_validated: bool
     is_enforced: bool
+    # Whether it is a key WITHOUT OVERLAPS or a foreign key with PERIOD.
     is_temporal: bool
     comment: str | None
 
@@ -107,7 +112,7 @@ class PartRow:
 
 @slotted
 class HandoverRow:
-    """The row of ddl_handover.sql: a statement that gives a sequence, or a part's name, of the old table to the new."""
+    """The row of ddl_handover.sql: a statement that moves a sequence or a name from the old table to the new one."""
 
     step: str
     statement: str
@@ -115,7 +120,10 @@ class HandoverRow:
 
 @slotted
 class DdlObstacle:
-    """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
+    """The row of ddl_obstacles.sql: a reason why a new table cannot take the place of the old one.
+
+    It is a dependent object, such as a view, a property of the table, such as inheritance, or a missing privilege.
+    """
 
     kind: str
     description: str
@@ -143,14 +151,14 @@ class TableDefinition:
 
     @property
     def implicit_publications(self) -> tuple[str, ...]:
-        """Return the publications of all tables or of the whole schema.
+        """Return the names of the publications for all tables or for the table's schema.
 
-        They also publish a table that replaces this one. No statement is needed for that.
+        These publications also publish a table that replaces this one. No statement is needed for that.
         """
         return tuple(publication.name for publication in self.publications if publication.statement is None)
 
     def statements(self, step: str) -> list[str]:
-        """Return the statements of the rows of ddl_parts.sql that have this step."""
+        """Return the statements that create those parts of the table that ddl_parts.sql assigns to a step."""
         return [part.statement or "" for part in self.parts if part.step == step]
 
     def name_indexes(self, oid: int) -> dict[str, str]:
@@ -164,7 +172,8 @@ class TableDefinition:
 def find_differences(first: TableDefinition, second: TableDefinition, *, retyped: int = 0) -> tuple[str, ...]:
     """Return the kinds of parts in which two definitions differ, such as indexes or triggers; empty if they are equal.
 
-    `retyped` is the number of columns whose types differ on purpose. These differences are not reported.
+    `retyped` is the number of columns whose types differ on purpose. If only so many columns differ, columns are not
+    reported.
     """
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}
@@ -189,11 +198,11 @@ class UnreadDefinition(TargetError):
 
 
 def look_again(read: Callable[[], _Result], connection: Connection | None = None) -> _Result:
-    """Return the result of `read`. If it raises UnreadDefinition, call it again, at most three times in all.
+    """Return the result of `read`. Call it again, at most three times in all, if a part was dropped while it was read.
 
-    If another transaction drops a part during a query, the query's snapshot still shows the part, but its definition is
-    gone. If the part is dropped while the server composes the definition, the server raises an internal error. If
-    `connection` is in a transaction, each call is in a savepoint, so that the transaction survives such an error.
+    Then `read` raises UnreadDefinition, because the query's snapshot still shows the part but its definition is gone,
+    or the server raises an internal error. If `connection` is in a transaction, each call is in a savepoint, so that
+    the transaction survives such an error.
     """
     if connection is not None and connection.info.transaction_status is TransactionStatus.INTRANS:
         return look_again(partial(_in_savepoint, read, connection))
@@ -270,7 +279,7 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
 
 
 def compose_create_index(index: IndexRow, table: sql.Composable, name: sql.Composable) -> sql.Composed:
-    """Return CREATE INDEX. If the name is empty, the server chooses one."""
+    """Return CREATE INDEX for an index on `table`. If `name` is empty, the server chooses one."""
     unique = sql.SQL("UNIQUE " if index.is_unique else "")
     return sql.SQL("CREATE {}INDEX {} ON {} {}").format(unique, name, table, sql.SQL(index.body or ""))
 
@@ -290,7 +299,10 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 
 
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
-    """Return the statements for an index's properties that are not in its definition. The index has its final name."""
+    """Return the statements for what CREATE INDEX and ADD CONSTRAINT cannot set. The index has its final name.
+
+    These are statistics targets, comments, the CLUSTER mark and the replica identity.
+    """
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
     # The statements are ALTER TABLE ONLY. ALTER INDEX has no ONLY: for the index of a partitioned table, it would also
     # set the statistics targets of the indexes of all partitions.
@@ -325,9 +337,10 @@ def compose_foreign_key(
 ) -> tuple[sql.Composed, sql.Composed | None]:
     """Return the statement that adds a foreign key without a check of the rows, and the one that validates it.
 
-    The second statement is None if the key was not valid or not enforced. Adding the key blocks writers of the
-    referenced table. Validating the key does not block them. A key of the old table that refers to the old table itself
-    will refer to the new table. Raises TargetError if it is unclear to which table the key refers.
+    `definition` is that of the old table, and `table` the new one. The second statement is None if the key was not
+    valid or not enforced. Adding the key blocks writers of the referenced table. Validating the key does not block
+    them. A key of the old table that refers to the old table itself will refer to the new table. Raises TargetError if
+    it is unclear to which table the key refers.
     """
     head, own, tail = constraint.definition.partition(f") REFERENCES {definition.table.quoted_name}(")
     if own in tail and own:

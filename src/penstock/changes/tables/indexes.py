@@ -62,7 +62,10 @@ _log = logging.getLogger(__name__)
 def make_changes(
     parts: TableParts, request: TableRequest, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey]
 ) -> list[Change]:
-    """Return the records of what will be dropped: foreign keys first, since they depend on indexes."""
+    """Return the records of the indexes and foreign keys that will be dropped.
+
+    Foreign keys come first, because they depend on indexes. `parts` are those of the table and its partitions.
+    """
     changes = [
         request.change(
             "constraint" if key.relation_oid in parts.tables else "reference",
@@ -82,7 +85,7 @@ def make_changes(
 
 
 def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
-    """Lock a table and drop the objects of the changes, in the caller's transaction.
+    """Lock a table and drop the indexes and keys that the changes record, in the caller's transaction.
 
     Raises TargetError if an object differs from its record, ServerError.
     """
@@ -157,14 +160,17 @@ class IndexesAndKeys:
     apply = staticmethod(drop_parts)
 
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
-        """Rebuild the indexes and keys of a table and its partitions. Each rebuild also removes its record."""
+        """Rebuild the indexes, primary keys and other constraints of a table and its partitions.
+
+        Each rebuild also removes its record, so no change is returned.
+        """
         _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
         return ()
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
-        """Rebuild the foreign keys of the tables, and those of other tables that refer to them.
+        """Rebuild the foreign keys of the tables, and foreign keys of other tables that refer to these tables.
 
-        A foreign key is rebuilt only if the key that it refers to exists.
+        A foreign key is rebuilt only if the unique or primary key that it refers to exists.
         """
         _Rebuild(context, done).rebuild_keys(oids)
 

@@ -54,10 +54,10 @@ class TableRequest:
 
 @slotted
 class TableSwitch:
-    """A kind of change that a load makes at tables and restores later, such as disabled triggers.
+    """A kind of change that one ALTER TABLE makes and another restores, such as disabled triggers.
 
-    A record of the journal (`Change`) describes one change of an object. The kind finds the objects to change, composes
-    the actions of ALTER TABLE that change and restore one, and says whether an object is still as the load has set it.
+    A record (`Change`) describes the change of one object. The functions below find the objects to change, compose the
+    ALTER TABLE actions, and say whether an object is still as the load has set it.
     """
 
     # The kind of change in records.
@@ -80,9 +80,10 @@ class TableSwitch:
     words: Callable[[Change], str] = lambda change: change.kind
 
     def look(self, connection: Connection, change: Change) -> State:
-        """Return whether the object of a record is as the load has set it, as before, or gone.
+        """Return the state of a change's object: "absent" if it is as the load has set it, "there" if not, "gone".
 
-        Raises TargetError if the record is malformed, ServerError.
+        "there" means that it is as before, or that somebody else has changed it since. "gone" means that it does not
+        exist. Raises TargetError if the record is malformed, ServerError.
         """
         if not self.is_whole(change):
             raise malformed_record(change)
@@ -105,10 +106,11 @@ class TableSwitch:
         _log.info("disabled %s", ", ".join(change.name for change in changes))
 
     def restore(self, connection: Connection, schema: str, change: Change) -> None:
-        """Restore the earlier state as the role that changed it, and remove the record, in one transaction.
+        """Restore the object of a change as it was before, and remove the record, in one transaction.
 
-        `schema` is the ledger's schema. The caller has shape_lock, so no load can change the object at the same time.
-        The table is locked only if there is something to restore. Raises TargetError, ServerError.
+        This runs as the role that made the change. `schema` is the ledger's schema. The caller has shape_lock, so no
+        load can change the object at the same time. The table is locked only if there is something to restore. Raises
+        TargetError, ServerError.
         """
         what = f'restoring {change.kind} "{change.name}" of "{change.target}"'
         with in_transaction(connection, what), as_owner(connection, change):
@@ -122,33 +124,32 @@ class TableSwitch:
 
 
 class TableKind(Kind, Protocol):
-    """A kind of change that a load makes to its tables. Methods raise TargetError, ServerError.
-
-    If `keeps_records` is true, an earlier record of an object is used instead of a new one. Once the object's rebuild
-    has begun, only the earlier record has the object's original state.
-    """
+    """A kind of change that a load makes to its tables. Methods raise TargetError, ServerError."""
 
     @property
     def activity(self) -> str:
-        """Return the change as a verb and its object, for messages about locks."""
+        """Return what the change does, as a verb and its object, for messages about locks."""
 
     @property
     def keeps_records(self) -> bool:
-        """Return whether an earlier record of the same object is kept."""
+        """Return whether an earlier record of the same object is kept and used instead of a new one.
+
+        Once the rebuild of the object has begun, only the earlier record has the object's original state.
+        """
 
     def find(self, connection: Connection, request: TableRequest) -> Sequence[Change]:
-        """Return the changes that a load will make to a table."""
+        """Return the changes that a load needs to make to a table. Nothing is changed yet."""
 
     def announce(self, changes: Sequence[Change]) -> str | None:
         """Return the notice to show before changes are made, None for no notice."""
 
     def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
-        """Make the changes, in the caller's transaction."""
+        """Make the changes of the table with OID `target_oid`, in the caller's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch(TableKind):
-    """The kind of change of a TableSwitch, with the methods that the journal calls."""
+    """The TableKind of a TableSwitch, with the methods that the journal calls."""
 
     switch: TableSwitch
     # If the object is unchanged, the load that wrote the record was killed before it made the change. Somebody may have

@@ -42,7 +42,7 @@ class TriggerRow:
     function_oid: int
 
     def record(self) -> dict[str, Any]:
-        """Return what a record stores about the trigger."""
+        """Return what `Change.record` stores about the trigger."""
         return {"state": self.state, "type": self.type, "function_oid": self.function_oid}
 
 

@@ -37,7 +37,10 @@ State = Literal["gone", "there", "begun", "made", "absent"]
 
 
 def look_at(parts: TableParts | None, change: Change) -> State:
-    """Return whether the object of a record exists, is half rebuilt, or is missing.
+    """Return the state of the index or key that a change has dropped.
+
+    "gone": its table does not exist. "absent": it does not exist. "begun": it exists, but a part of it is missing.
+    "made": it exists, but is not attached to its parent. "there": it exists as before.
 
     `parts` are the parts of the object's table, None if the table does not exist. Raises TargetError if another object
     has the recorded name, if columns have changed, or if the record is malformed.
@@ -65,7 +68,7 @@ def look_at(parts: TableParts | None, change: Change) -> State:
 
 
 def copied_record(change: Change) -> TargetError:
-    """Return the error for a record that came with a dump."""
+    """Return the error for a record that came with a dump of another database, and whose table does not exist here."""
     return TargetError(
         f'the record of {change.kind} "{change.name}" of table "{change.target}" came with a dump of another database',
         detail="It identifies tables by oid, which may be other tables here, and does not name a table that exists.",
@@ -145,10 +148,10 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def refuse_missing(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[Change]:
-    """Raise TargetError if the tables lack an index or key because a rebuild failed. `oids` None means every table.
+    """Raise TargetError if the tables with these OIDs lack an index or key because a rebuild failed.
 
-    The caller has checked that the ledger exists. Return the records that came with a dump, for `refuse_copied`. Raises
-    ServerError.
+    If `oids` is None, all tables of the ledger are checked. The caller has checked that the ledger exists. Return the
+    records that came with a dump, for `refuse_copied`. Raises ServerError.
     """
     try:
         changes = read_changes(connection, schema)
@@ -169,7 +172,7 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int] | No
 
 
 def find_missing(connection: Connection, schema: str) -> list[Missing]:
-    """Return what tables lack because a rebuild failed. Raises ServerError, TargetError.
+    """Return which indexes and keys each table lacks because a rebuild failed. Raises ServerError, TargetError.
 
     An index or key that somebody has created by hand is not missing.
     """
@@ -177,9 +180,9 @@ def find_missing(connection: Connection, schema: str) -> list[Missing]:
 
 
 def read_failed(connection: Connection, schema: str) -> list[list[Change]]:
-    """Return, table by table, the records of parts that are missing because a rebuild failed.
+    """Return the records of indexes and keys that are missing because a rebuild failed, a list for each table.
 
-    Raises the same errors as `find_missing`.
+    Raises ServerError, TargetError.
     """
     return _find_failed(connection, schema, read_changes(connection, schema)) if has_ledger(connection, schema) else []
 
@@ -217,10 +220,9 @@ def _find_failed(
 def group_attached(
     changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
 ) -> list[list[Change]]:
-    """Return changes in groups: each change is followed by the changes of the objects attached to its object.
+    """Return changes in groups: a change, and the changes of the partitions' objects that were attached to its object.
 
-    The attached objects belong to partitions. A change is in the group of its parent only if `is_alike` is true for the
-    two changes.
+    A change is in the group of its parent only if `is_alike` is true for the two changes.
     """
     families = [[change] for change in changes]
     numbers = {(each.kind, part_id_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
@@ -259,7 +261,7 @@ def _parent_id_of(change: Change) -> PartId | None:
 
 
 def describe_change(change: Change) -> str:
-    """Return the object of a change in words, such as index "i" of table t."""
+    """Return the object of a change in words, such as index "i"."""
     if not is_foreign_key(change):
         return f'{change.kind} "{change.name}"'
     # A foreign key that was added but not validated is enforced for new rows. Only its validity is missing.

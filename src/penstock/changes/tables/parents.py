@@ -62,10 +62,10 @@ class AttachedRow:
 def make_parent_index(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
     """Create the index of a partitioned table, attach its partitions' indexes, and remove the records of all these.
 
-    The record of the created index stays if the index must itself be attached to a parent. `children` are the records
-    of the indexes that were attached before; these indexes exist. Adding a constraint locks the table, and attaching an
-    index locks that index, so call this function within with_lock_retries. Raises DataError if rows of an added
-    partition violate the index, TargetError, ServerError.
+    `children` are the records of the partitions' indexes that were attached before; these indexes exist. The record of
+    the created index stays if the index must itself be attached to a parent. Adding a constraint locks the table, and
+    attaching an index locks that index, so call this function within with_lock_retries. Raises DataError if rows of a
+    partition that was added since violate the index, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
     names = {child.relation_oid: child.name for child in children}
@@ -89,11 +89,11 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
 
 
 def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
-    """Add a foreign key to a partitioned table, which attaches its partitions' keys.
+    """Add a foreign key to a partitioned table, and remove the records of its partitions' keys.
 
-    Remove the records of the attached keys.
-
-    Parameters and errors are the same as for `make_parent_index`. The server checks the rows of added partitions.
+    `children` are the records of the partitions' keys, which exist and become attached. The server checks the rows of
+    partitions that were added since. Call this function within with_lock_retries. Raises DataError if such a row
+    violates the key, TargetError, ServerError.
     """
     add_foreign_key(connection, schema, change)
     _end_children(connection, schema, change, children)

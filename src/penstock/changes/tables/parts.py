@@ -111,12 +111,15 @@ class ShapeTable:
     kind: str
     owner: str
     is_owner: bool
+    # Whether the role has CREATE on the table's schema.
     may_create: bool
     # The table of which this table is a partition, None if it is not a partition.
     parent_oid: int | None
     # pg_class.relreplident.
     replica_identity: str
+    # Whether a publication publishes the table or a parent of it.
     is_published: bool
+    # The types of the table's columns, by name.
     columns: dict[str, str]
     # The size of the server's lock table.
     lock_count: int
@@ -129,6 +132,7 @@ class IndexFacts:
     relation_oid: int
     oid: int
     name: str
+    # pg_am.amname, such as btree.
     method: str
     is_valid: bool
     is_primary: bool
@@ -137,14 +141,18 @@ class IndexFacts:
     # The index to which this index of a partition is attached, None if it is not attached.
     parent: str | None
     is_partial: bool
+    # Whether the role may create an index in the index's tablespace.
     may_use_tablespace: bool
     # Whether building the index runs functions outside pg_catalog that set no search_path, and so may need the
     # search_path of the user.
     runs_functions: bool
+    # The names of the key columns, empty for an expression.
     key_columns: list[str]
     # The types of the columns that the index depends on, by name.
     columns: dict[str, str]
+    # The approximate width of an entry: a type without a fixed width counts 24 bytes.
     width_bytes: int
+    # Descriptions of the objects, other than foreign keys, that would be dropped with the index.
     dependents: list[str]
 
 
@@ -154,18 +162,22 @@ class ForeignKey:
 
     name: str
     relation_oid: int
+    # The key's table as SQL writes it, with its schema. The next field is its pg_class.relkind.
     relation: str
     relation_kind: str
+    # The referenced table.
     references_oid: int
     references: str
     # The unique index that the key depends on.
     references_index: str | None
+    # The text for ADD CONSTRAINT.
     definition: str
     is_deferrable: bool
     is_deferred: bool
     is_validated: bool
     is_enforced: bool
     comment: str | None
+    # Whether the key refers to a partitioned table, or is part of a key that does.
     is_kept_whole: bool
     # The table of the parent's key, None if this key is not attached.
     parent_oid: int | None
@@ -173,9 +185,13 @@ class ForeignKey:
     parent: str | None
     owner: str
     is_owner: bool
+    # Whether the role has REFERENCES on the referenced columns.
     may_refer: bool
+    # Whether pg_trigger.tgenabled of one of the key's triggers is not 'O'.
     has_altered_triggers: bool
+    # The ordinary role whose function would run to compare the key's columns, None if there is none.
     cast_owner: str | None
+    # The types of the columns of both tables, by the table's OID and the column's name: OID.NAME.
     columns: dict[str, str]
 
     @property
@@ -194,7 +210,7 @@ class ForeignKey:
         return self.relation_oid == self.references_oid
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal records of the foreign key, as JSON: enough to add it again."""
+        """Return what `Change.record` stores about the foreign key, as JSON: enough to add it again."""
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_id)
 
 
@@ -247,7 +263,7 @@ class IndexPart:
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal records of the index, as JSON: enough to build it again with its constraint."""
+        """Return what `Change.record` stores about the index, as JSON: enough to build it again with its constraint."""
         assert self.row is not None
         return {
             "index": asdict(self.row),
@@ -305,18 +321,18 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Return the parts of the table of a record's object: foreign keys if the object is one, otherwise indexes.
+    """Return the foreign keys of a change's table if its object is a foreign key, otherwise the table's indexes.
 
-    Raises TargetError, ServerError.
+    Partitions are not included. None if the table does not exist. Raises TargetError, ServerError.
     """
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Return what `capture_tree` returns, for several tables without their partitions.
+    """Return the indexes and foreign keys of several tables, without their partitions, by the table's OID.
 
-    Skip tables that do not exist.
+    `what` selects indexes or foreign keys. Tables that do not exist are skipped. Raises TargetError, ServerError.
     """
     wanted = list(oids)
 
@@ -354,7 +370,7 @@ def has_table(connection: Connection, oid: int) -> bool:
 
 
 def measure_tables(connection: Connection, oids: Sequence[int]) -> dict[int, int]:
-    """Return the sizes of tables in bytes, by OID. Raises ServerError."""
+    """Return the sizes of tables, without indexes and TOAST, in bytes by OID. Raises ServerError."""
     query = "SELECT c.oid, pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c WHERE c.oid = ANY (%s)"
     with translate_errors("looking how large tables are"):
         rows = connection.execute(query, [list(oids)]).fetchall()
@@ -399,7 +415,10 @@ def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, Constraint
 
 
 def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
-    """Return the index of a record and its constraint, or None. Raises TargetError if the record is malformed."""
+    """Return the index that a change's record describes, and its constraint or None.
+
+    Raises TargetError if the record is malformed.
+    """
     index = _read_row(change, "index", IndexRow)
     constraint = None if change.record.get("constraint") is None else _read_row(change, "constraint", ConstraintRow)
     is_whole = index.name == change.name and isinstance(index.body, str)
@@ -430,7 +449,7 @@ def is_foreign_key(change: Change) -> bool:
 
 
 def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
-    """Group indexes, or foreign keys, by their topmost parent among `parts`.
+    """Return indexes, or foreign keys, in groups of those that have the same topmost parent among `parts`.
 
     Each group keeps the order given, so its topmost part is first if parents come first in `parts`.
     """

@@ -51,7 +51,7 @@ _PASSING = ("57014", "55P03")
 
 @slotted
 class CastRow:
-    """The row of casts.sql: a cast that compares a foreign key's columns by a function of an ordinary role."""
+    """The row of casts.sql: a cast by a function of an ordinary role that VALIDATE of a foreign key would run."""
 
     column: str
     owner: str
@@ -61,7 +61,7 @@ class CastRow:
 
 
 def build_index(connection: Connection, schema: str, change: Change) -> None:
-    """Create an index, and remove its record if the index then has all its recorded properties.
+    """Create the index of a change, and remove the record if the index then has all its recorded properties.
 
     An exclusion constraint, or a key WITHOUT OVERLAPS, is created together with its index. Until the index is built,
     the table is then locked for readers too. Raises DataError if rows violate the index, TargetError, ServerError.
@@ -136,10 +136,10 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
 @contextmanager
 def recording_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
-    """If the block raises an error, record it as the reason why the change is not restored. Later loads report it.
+    """If the block raises an error, record its message as the reason why the change is not restored.
 
-    Errors of locks, cancelled statements and lost connections are not recorded, because the next attempt can succeed.
-    If the role may not write the record, the reason is only logged.
+    Later loads report the reason. Errors of locks, cancelled statements and lost connections are not recorded, because
+    the next attempt can succeed. If the role may not write the record, that is only logged.
     """
     try:
         yield
@@ -176,7 +176,10 @@ def lock_for_build(connection: Connection, change: Change) -> None:
 
 
 def compose_rebuild(connection: Connection, change: Change) -> str:
-    """Return the statement that creates the object of a record, for psql. Raises TargetError, ServerError."""
+    """Return the statement, for psql, that creates the object of a change, or validates a foreign key that exists.
+
+    Raises TargetError, ServerError.
+    """
     parts = capture_for(connection, change)
     if parts is None:
         raise TargetError(f'table "{change.relation}" does not exist any more')
@@ -201,7 +204,11 @@ def compose_rebuild(connection: Connection, change: Change) -> str:
 
 @contextmanager
 def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
-    """Run the block as the owner of a record, in a transaction or a savepoint. Yield the present parts of its table."""
+    """Run the block as the owner of a change's record, in a transaction or a savepoint of the caller's transaction.
+
+    Yield the present indexes or foreign keys of the change's table. Raises DataError if rows violate the object,
+    TargetError, ServerError.
+    """
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
         with in_transaction(connection, what):
@@ -216,7 +223,10 @@ def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
 
 @contextmanager
 def as_owner(connection: Connection, change: Change) -> Iterator[None]:
-    """Run the block, in a transaction, as the role that made the change. Raises TargetError if that is not allowed."""
+    """Run the block, in the caller's transaction, as the role that made the change.
+
+    Raises TargetError if the current role may not become that role, or the role does not exist.
+    """
     user, may_become = fetch_one(
         connection,
         "SELECT CURRENT_USER,"
@@ -306,21 +316,21 @@ def table_of(parts: TableParts) -> tuple[str, str]:
 
 
 def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
-    """Set the properties of an index besides its definition: CLUSTER mark, replica identity, statistics, comment."""
+    """Set what CREATE INDEX cannot set of an index: CLUSTER mark, replica identity, statistics, comments."""
     for statement in compose_index_marks(index, constraint, table_of(parts)):
         execute_one(connection, statement)
 
 
 def execute_one(connection: Connection, statement: sql.Composed) -> None:
-    """Run a statement that was composed from a record. A text with a second statement fails."""
+    """Run a statement that was composed from a record. If the text has a second statement, the server refuses it."""
     # `binary` makes psycopg use the extended protocol, which refuses a text with a second statement.
     connection.execute(statement, binary=True)
 
 
 def end_change(connection: Connection, schema: str, change: Change) -> None:
-    """Check that the object is as recorded. Remove the record if no part of the object is missing.
+    """Check that the object of a change is as recorded, and remove the record.
 
-    Raises TargetError.
+    The record stays if the object must still be attached to its parent. Raises TargetError if the object differs.
     """
     state = look_at(capture_for(connection, change), change)
     if state == "made":

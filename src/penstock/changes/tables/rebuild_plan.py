@@ -47,7 +47,7 @@ _UNKNOWN_CPUS = 2
 
 @slotted
 class RebuildPlan:
-    """How many sessions rebuild indexes at once, and with which means."""
+    """How many sessions rebuild indexes at once, and how many CPUs and how much memory they have."""
 
     sessions: int
     # The CPUs that the sessions share.
@@ -57,7 +57,7 @@ class RebuildPlan:
 
 
 def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
-    """Return how `count` indexes are rebuilt.
+    """Return with how many sessions, CPUs and bytes of memory `count` indexes are rebuilt.
 
     Each session builds one index at a time. There is one session more than CPUs: while one session waits for its WAL or
     for the disk, the others keep all CPUs busy. `cpu_count` and `memory_bytes` are the server's, None if they are not
@@ -85,7 +85,7 @@ def choose_workers(plan: RebuildPlan, *, share: float) -> int:
 
 
 def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: int = 0) -> tuple[int, bool]:
-    """Return the maintenance_work_mem for an index in bytes, and whether to lower a session's setting to it.
+    """Return the maintenance_work_mem for an index in bytes, and whether to lower a larger value that a session has.
 
     To build a btree, the server sorts its rows in runs that fill the memory, and merges the runs. A build is fastest
     with the least memory with which one merge is enough, because so little memory fits best into the CPU's caches.
@@ -100,19 +100,20 @@ def choose_memory(plan: RebuildPlan, *, method: str, table_bytes: int, workers: 
 
 
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
-    """Return indexes in order of cost, the most expensive first.
+    """Return the changes of indexes in order of cost, the most expensive first.
 
-    Otherwise one session might still build an expensive index when the others have finished. `sizes` are the bytes of
-    the indexes' tables by OID. If it is None, all tables count as equally large.
+    In another order, one session might still build an expensive index when the others have finished. `sizes` are the
+    bytes of the indexes' tables by OID. If it is None, all tables count as equally large.
     """
     return sorted(changes, key=lambda change: (-_cost_of_table(change, sizes), change.number))
 
 
 def chain_rivals(changes: Iterable[Change]) -> list[list[Change]]:
-    """Return indexes in chains, in the order of their first index. The indexes of a chain are built in turn.
+    """Return the changes of indexes in lists. The indexes of one list must be built one after the other.
 
-    A chain has the unique indexes of a table over the same columns, in the order of the OIDs that they had. A foreign
-    key that is added takes the one with the lowest OID. Records of older versions have no OIDs.
+    A list has the unique indexes of a table over the same columns, in the order of the OIDs that they had, because a
+    foreign key that is added uses the one with the lowest OID. Any other index has a list of its own. Records of older
+    versions have no OIDs.
     """
     chains: dict[object, list[Change]] = {}
     for change in changes:
@@ -132,9 +133,9 @@ def _cost_of_table(change: Change, sizes: Mapping[int, int] | None) -> float:
 
 
 def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | None]) -> list[Change]:
-    """Return indexes so that each comes after the partitions' indexes that are attached to it.
+    """Return the changes of indexes so that the indexes of partitions come before the index to which they are attached.
 
-    `parents` has the id of each index's parent, None if it is attached to none.
+    `parents` has the id of each index's parent by its own id, None if it is attached to none.
     """
 
     def depth(change: Change) -> int:
@@ -148,7 +149,11 @@ def order_by_depth(changes: Iterable[Change], parents: Mapping[PartId, PartId | 
 
 
 def estimate_cost(change: Change) -> float:
-    """Return the cost of an index for each row of its table, relative to that of other indexes."""
+    """Return an estimate of what building an index costs for each row of its table.
+
+    It has no unit, and is only for comparison with other indexes. It is the bytes of an index tuple, times a factor for
+    the access method. It is higher if a column is text, and lower if the index is partial.
+    """
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)
     # Add 16 bytes for the header and the line pointer of an index tuple.
     cost *= 16 + int(change.record.get("width_bytes", 8))

@@ -40,7 +40,7 @@ _THREADS = 8
 
 @slotted
 class Gap:
-    """A call to AWS that gave no answer."""
+    """A call to AWS that AWS refused or did not answer."""
 
     # The call's name in IAM policies.
     call: str
@@ -50,9 +50,11 @@ class Gap:
 
 
 class Calls:
-    """Calls AWS. Threads may share it. The attribute `gaps` lists the calls that gave no answer.
+    """Calls AWS. Threads may share it. The attribute `gaps` lists calls that AWS refused or did not answer.
 
-    `clients` returns botocore's client for the name of a service. Operations have the names of botocore's methods.
+    `clients` takes the name of a service, such as rds, and returns botocore's client for it. In the methods, `service`
+    is such a name, `operation` is a method of the client, such as describe_db_instances, and `parameters` are its
+    arguments. `key` is the key of the answer that has the list of objects, such as DBInstances.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -61,9 +63,10 @@ class Calls:
         self.gaps: list[Gap] = []
 
     def need(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw]:
-        """Return the objects that an operation lists. If AWS knows no object of the given name, return an empty list.
+        """Return the objects that an operation lists, from all pages of the answer.
 
-        Raises AwsError if AWS refuses or does not answer.
+        If AWS does not know the object that `parameters` name, return an empty list. Raises AwsError if AWS refuses for
+        another reason or does not answer.
         """
         client = self._clients(service)
         try:
@@ -74,7 +77,10 @@ class Calls:
             raise _refusal(name_call(client, service, operation), exc) from exc
 
     def ask(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw] | None:
-        """Return the objects that an operation lists. If AWS refuses or does not answer, add a gap and return None."""
+        """Return the objects that an operation lists, from all pages of the answer.
+
+        If AWS refuses or does not answer, add the call to `gaps` and return None.
+        """
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
@@ -92,25 +98,31 @@ class Calls:
         return answer
 
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
-        """Add a gap, a call without an answer, unless an equal one exists. `is_denied`: AWS does not allow the call."""
+        """Add a call that AWS refused or did not answer to `gaps`, unless `gaps` has an equal one.
+
+        `call` is the call's name in IAM policies. `is_denied` is true if no policy allows the call.
+        """
         gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:
                 self.gaps.append(gap)
 
     def together(self, *questions: Callable[[], Any]) -> list[Any]:
-        """Make calls at the same time and return the answers in order."""
+        """Call the functions at the same time, and return their results in the order of the functions.
+
+        Raises the errors of the functions.
+        """
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(lambda question: question(), questions))
 
 
 def name_call(client: Any, service: str, operation: str) -> str:
-    """Return an operation's name as IAM policies spell it: rds:DescribeDBInstances."""
+    """Return an operation's name as IAM policies spell it, such as rds:DescribeDBInstances."""
     return f"{service}:{client.meta.method_to_api_mapping[operation]}"
 
 
 def read_code(exc: Exception) -> str | None:
-    """Return AWS's error code, or None if AWS did not answer."""
+    """Return AWS's error code from an error of botocore, or None if AWS did not send one."""
     code: str | None = getattr(exc, "response", {}).get("Error", {}).get("Code")
     return code
 

@@ -40,9 +40,10 @@ class AwsCredentials:
         self._session: Session | None = None
 
     def s3_config(self) -> dict[str, str]:
-        """Return `region` and `endpoint`, each only if it is configured.
+        """Return the configured region and endpoint URL of S3, under the keys `region` and `endpoint`.
 
-        Raises SourceError if the profile does not exist.
+        A key that is not configured is absent. Raises SourceError if the profile does not exist or the configuration is
+        invalid.
         """
         from botocore.configprovider import ConfiguredEndpointProvider  # noqa: PLC0415 (40 ms, only for S3)
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 (with the line above)

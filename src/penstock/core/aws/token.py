@@ -20,7 +20,7 @@ from penstock.core.errors import ServerError, UsageError
 
 
 class RdsTokens:
-    """Creates tokens with the machine's AWS credentials. Threads may share it."""
+    """Creates tokens for IAM database authentication, with the machine's AWS credentials. Threads may share it."""
 
     def __init__(self) -> None:
         self._credentials = AwsCredentials()

@@ -73,7 +73,7 @@ class DiskForecast:
 
 @slotted
 class ReferenceRow:
-    """The row of references.sql: a table that a foreign key of a table or of its partitions refers to."""
+    """The row of references.sql: a table to which a foreign key of the given table, or of a partition of it, refers."""
 
     oid: int
 
@@ -93,19 +93,19 @@ class BlockedRow:
 
 
 def find_references(connection: Connection, oid: int) -> frozenset[int]:
-    """Return the OIDs of the tables that a table's foreign keys refer to. Raises ServerError."""
+    """Return the OIDs of the tables to which foreign keys of a table or its partitions refer. Raises ServerError."""
     with translate_errors("looking up foreign keys"):
         return frozenset(row.oid for row in fetch_rows(connection, "core/references", ReferenceRow, oid=oid))
 
 
 def defer_constraints(connection: Connection) -> None:
-    """Defer deferrable constraints to the end of the caller's transaction. Raises ServerError."""
+    """Have deferrable constraints checked at the end of the caller's transaction. Raises ServerError."""
     with translate_errors("deferring constraints"):
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
-    """Return the given backends that wait for a lock. Raises ServerError."""
+    """Return those of the backends `pids` that wait for a lock. Raises ServerError."""
     with translate_errors("reading what the load's sessions wait for"):
         return fetch_rows(connection, "core/blocked", BlockedRow, pids=list(pids))
 
@@ -124,7 +124,10 @@ _UNLOADABLE_KINDS = {
 
 @slotted
 class TableRow:
-    """The row of table.sql: a relation with its columns, and what decides how a load stores rows in it."""
+    """The row of table.sql: a relation, and what decides how a load stores rows in it.
+
+    TableFacts has the fields with their explanations.
+    """
 
     oid: int
     schema: str
@@ -159,9 +162,10 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
 
 
 def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
-    """Return the facts of the server, and the facts of tables as `find_table` returns them.
+    """Return the facts of the server, and for each name the facts of the relation, None if no such relation exists.
 
-    Takes two round trips if all names have a schema. Raises ServerError.
+    The facts of a relation are those of `find_table`. Takes two round trips if all names have a schema. Raises
+    ServerError.
     """
     with translate_errors("looking up server and tables"):
         schemas = find_schemas(connection, names)
@@ -238,9 +242,9 @@ def check_loadable(
 ) -> None:
     """Raise TargetError if COPY into a relation would be refused, or would write to another server.
 
-    PostgreSQL also refuses COPY into a table with row-level security. Row-level security is not checked here, because
-    penstock sends the records for such a table to a staging table. `user` is the role that loads. Source:
-    BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    `user` is the role that loads. `foreign_partitions` is the result of `find_foreign_partitions`. PostgreSQL also
+    refuses COPY into a table with row-level security. That is not checked here, because penstock sends the records for
+    such a table to a staging table. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:
@@ -279,16 +283,20 @@ def _compose_grants(name: TableName, user: str) -> str:
 
 
 def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
-    """Return up to 200 tables with names that have this beginning, as SQL spells them.
+    """Return the names of up to 200 tables, spelled as in SQL, that begin with `beginning`. Raises ServerError.
 
-    Tables of schema `without` are not returned.
+    Tables of schema public are named with and without their schema, other tables with it. Tables of schema `without`
+    are not returned.
     """
     with translate_errors("listing tables"):
         return fetch_names(connection, "core/table_names", beginning=beginning, without=without)
 
 
 def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:
-    """Return where tables are stored, in one round trip. OID 0 is a table to be created. Raises ServerError."""
+    """Return where the tables with these OIDs are stored, in the order of `oids`. Raises ServerError.
+
+    Takes one round trip. OID 0 stands for a table that is still to be created.
+    """
     with translate_errors("looking up disk space"):
         with connection.pipeline():
             asked = [send_query(connection, "core/space_place", TableStorage, oid=oid) for oid in oids]

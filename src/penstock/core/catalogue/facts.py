@@ -42,12 +42,12 @@ def read_server_facts(connection: Connection) -> ServerFacts:
 
 
 def read_facts(connect: ConnectionFactory, connection: Connection) -> ServerFacts:
-    """Return the facts of a connection's server, and whether it is penstock's own. Raises ServerError."""
+    """Return what `read_server_facts` returns, and whether it is penstock's embedded server. Raises ServerError."""
     return replace(read_server_facts(connection), is_embedded=connect.is_embedded)
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
-    """Send the query of `read_server_facts`, and return the function that fetches the facts.
+    """Send the query of `read_server_facts`, and return the function that fetches the facts. Both raise ServerError.
 
     In a pipeline, sending does not wait for the server.
     """
@@ -75,10 +75,13 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
 def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
     """Return whether a server runs on this machine.
 
-    It does if the connection uses a Unix socket: then `server_address` is None and `dialled_address` empty. It also
-    does if both addresses are loopback addresses and the connection string names this machine (`named_host`,
-    `own_name`). One loopback address does not suffice, because either end of an SSH tunnel may have one. A tunnel that
-    is named localhost looks local.
+    `server_address` is the server's end of the connection, None for a Unix socket. `dialled_address` is the address to
+    which libpq has connected, empty for a Unix socket. `named_host` is the host in the connection string, and
+    `own_name` is the name of this machine.
+
+    A server is local if the connection uses a Unix socket, or if both addresses are loopback addresses and `named_host`
+    is a name of this machine. One loopback address does not suffice, because either end of an SSH tunnel may have one.
+    A tunnel that is named localhost looks local.
     """
     if server_address is None:
         return not dialled_address

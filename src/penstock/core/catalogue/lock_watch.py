@@ -55,10 +55,10 @@ class _Wait:
 
 
 class LockWatch:
-    """Watches the sessions of a factory: reports what they wait for, and ends waits that last too long. A SessionWatch.
+    """Watches what the sessions of one ConnectionFactory wait for. It implements SessionWatch.
 
-    A wait for other sessions is reported to `notice`, and ends with LockWaitOver after `limit_s` seconds. A wait for
-    sessions of the same factory is neither reported nor ended.
+    A session that waits for locks of other sessions is reported to `notice`. After `limit_s` seconds its statement is
+    cancelled and raises LockWaitOver. A wait for sessions of the same factory is neither reported nor ended.
     """
 
     def __init__(self, connect: ConnectionFactory) -> None:
@@ -73,15 +73,15 @@ class LockWatch:
         self._reported: tuple[str, ...] = ()
 
     def add(self, session: WatchedConnection[Any]) -> None:
-        """Count a session as one of the factory's own."""
+        """Register a session that the factory has opened."""
         with self._lock:
             self._pids[session] = session.info.backend_pid
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at what a session waits for, until `end`. Does nothing in the thread of the watch.
+        """Watch a session until `end` is called for it. A call from the watch's own thread has no effect.
 
-        The watch's thread calls `on_conflict`, possibly more than once, if another session of the same factory may
-        block this one for ever.
+        The watch's thread calls `on_conflict`, possibly more than once, if another session of the same factory blocks
+        this one with a lock that it may keep until its transaction ends.
         """
         if threading.current_thread() is self._thread:
             return
@@ -94,7 +94,7 @@ class LockWatch:
                 self._thread.start()
 
     def end(self, session: WatchedConnection[Any]) -> None:
-        """End what `begin` began."""
+        """End one call of `begin`. The session is watched until all of its calls of `begin` have ended."""
         with self._lock:
             wait = self._waits.get(id(session))
             if wait is not None:
@@ -185,7 +185,7 @@ def watch_locks(connect: ConnectionFactory) -> LockWatch:
 
 
 def read_limit_s(session: psycopg.Connection[Any]) -> float:
-    """Return how many seconds a session may wait for locks of sessions that are not penstock's."""
+    """Return how many seconds a session may wait for locks of other sessions: its watch's limit, without a watch 60."""
     watch = session.watch if isinstance(session, WatchedConnection) else None
     return watch.limit_s if isinstance(watch, LockWatch) else DEFAULT_LIMIT_S
 

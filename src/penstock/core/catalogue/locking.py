@@ -63,11 +63,13 @@ def with_lock_retries(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Result:
-    """Run `act` until it gets its locks, and return its result.
+    """Run `act`, again if it does not get its locks in time, and return its result.
 
-    Each attempt is a transaction, or a savepoint of the caller's transaction. `relations` are the OIDs of the tables
-    that `act` locks. After each failed attempt `on_blocked` is called with the blockers. At least one attempt is made.
-    Raises ServerError with the blockers after `deadline_s`, and any other error of `act`.
+    Each attempt is a transaction, or a savepoint of the caller's transaction, and waits at most `lock_timeout_s`
+    seconds for a lock. `relations` are the OIDs of the tables that `act` locks. Before each further attempt,
+    `on_blocked` is called with the sessions that hold or await locks on these tables. At least one attempt is made. If
+    the attempts fail for `deadline_s` seconds, raises ServerError that names those sessions. Any other error of `act`
+    is raised at once.
     """
     until = clock() + deadline_s
     pause_s = _FIRST_PAUSE_S
@@ -88,7 +90,10 @@ def with_lock_retries(
 
 
 def telling_once(notice: Callable[[str], None], what: str) -> Callable[[tuple[Blocker, ...]], None]:
-    """Return a callback `on_blocked` that reports a backend only the first time that it blocks `what`."""
+    """Return a callback `on_blocked` for `with_lock_retries` that reports each blocking backend only once.
+
+    `notice` is called with a message such as "waiting to WHAT: ...". `what` is a verb and its object.
+    """
     reported: set[int | None] = set()
 
     def report(blockers: tuple[Blocker, ...]) -> None:

@@ -59,7 +59,9 @@ _PATRONI_CHANGE = "patronictl edit-config"
 
 
 def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = False) -> Flavour:
-    """Return the server's product. `is_multi_az_cluster` is the answer of the extension rds_tools.
+    """Return the server's product, as its marks show it.
+
+    `is_multi_az_cluster` says whether the extension rds_tools reports a Multi-AZ DB cluster.
 
     >>> from penstock.core.values.inspection import Mark
     >>> recognise_flavour([Mark(kind="role", name="rds_superuser")]).name
@@ -75,7 +77,10 @@ def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = Fa
 
 
 def recognise_managers(marks: Collection[Mark], *, cluster_name: str | None) -> tuple[Manager, ...]:
-    """Return the software that also changes the server's settings. Each name includes `cluster_name`, if given."""
+    """Return the software that also changes the server's settings, such as Patroni, as the server's marks show it.
+
+    Each name includes `cluster_name`, if given.
+    """
     found = {(mark.kind, mark.name) for mark in marks}
     scope = f' (cluster "{cluster_name}")' if cluster_name else ""
     managers = [*_kubernetes(found, scope), *_patroni(marks, scope)]
@@ -262,7 +267,7 @@ class SettingsDecision:
 
     @property
     def leased(self) -> tuple[SettingChange, ...]:
-        """Return the changes that are made under a lease, so that they are restored when it ends."""
+        """Return the changes for the whole server, which are restored when the lease ends."""
         return tuple(change for change in self.changes if change.scope == "server")
 
 
@@ -320,7 +325,10 @@ class FileLine:
 
 
 def read_facts(connection: Connection) -> SettingsFacts:
-    """Return the facts for deciding about settings, except how much a load will write. Raises ServerError."""
+    """Return the facts for deciding about settings that the server itself knows. Raises ServerError.
+
+    The fields of SettingsFacts from `expected_wal_bytes` on keep their defaults.
+    """
     with translate_errors("reading settings"):
         marks, rights, settings, slots, archivers = fetch_many(
             connection,
@@ -361,10 +369,10 @@ def read_identity(connection: Connection) -> ServerIdentity:
 
 
 def read_lines(connection: Connection) -> dict[str, FileLine]:
-    """Return the lines of postgresql.auto.conf for the settings that leases change.
+    """Return the lines of postgresql.auto.conf for the settings that leases change, by the setting's name.
 
-    Needs pg_file_settings. Raises ServerError, also if a line of the server's configuration files is invalid, because a
-    reload would then change nothing.
+    The role must be allowed to read pg_file_settings. Raises ServerError, also if a line of the server's configuration
+    files is invalid, because a reload would then change nothing.
     """
     with translate_errors("reading postgresql.auto.conf"):
         rows = fetch_rows(connection, "core/settings_lines", FileLine)
@@ -381,7 +389,7 @@ def read_lines(connection: Connection) -> dict[str, FileLine]:
 def alter_system(connection: Connection, name: str, text: str | None) -> None:
     """Write a setting to postgresql.auto.conf, or remove it if `text` is None. A reload makes the change effective.
 
-    Does not work in a transaction. Needs ALTER SYSTEM on the setting. Raises TargetError.
+    Does not work in a transaction. Needs the privilege ALTER SYSTEM on the setting. Raises TargetError, ServerError.
     """
     if text is None:
         statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
@@ -399,9 +407,9 @@ def reload(
 ) -> None:
     """Make the server reload its configuration files, and wait until this session has reloaded them.
 
-    Needs pg_reload_conf(). All processes of the server reload at about the same time. When the load time of this
-    session changes, the files have been read and are valid. Raises ServerError if the load time does not change in
-    time.
+    Needs EXECUTE on pg_reload_conf(). All processes of the server reload at about the same time. When
+    pg_conf_load_time() of this session changes, the files have been read and are valid. Raises ServerError if it does
+    not change within 10 s.
     """
     loaded = "SELECT pg_catalog.pg_conf_load_time()"
     with translate_errors("reloading the server's configuration"):
@@ -419,6 +427,9 @@ def reload(
 
 
 def find_unchanged(connection: Connection, wanted: Mapping[str, float]) -> list[SettingState]:
-    """Return the settings that do not have the wanted number. Raises ServerError."""
+    """Return those of the settings `wanted` that have another value. Raises ServerError.
+
+    `wanted` has the settings' numbers, in the units of pg_settings, by name.
+    """
     found = read_settings(connection)
     return [found[name] for name, value in wanted.items() if abs(float(found[name].value) - value) > 1e-9]

@@ -92,8 +92,9 @@ def make_landing_table(
 ) -> int:
     """Create an empty staging table for records of `columns` and return its OID.
 
-    The columns have the target's types and collations. With `as_text` all are text. Needs CREATE on the schema and
-    USAGE on the target's types. Raises TargetError, ServerError.
+    The columns have the types and collations of the target's columns; if `as_text` is true, all have type text. Columns
+    for the position of each record follow. Needs CREATE on the schema and USAGE on the target's types. Raises
+    TargetError, ServerError.
     """
     check_landing_columns(columns, target.name)
     with in_transaction(connection, f"creating staging table {schema}.{name}"):
@@ -108,7 +109,10 @@ def make_landing_table(
 def describe_landing_table(
     connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> str:
-    """Return the CREATE TABLE of `make_landing_table`, to be run by psql on a subscriber. Raises ServerError."""
+    """Return the CREATE TABLE statement of `make_landing_table`, to be run by psql on a subscriber.
+
+    Raises TargetError, ServerError.
+    """
     with translate_errors(f"describing staging table {table}"):
         create = _compose_create(connection, table_identifier(table), target, columns, as_text=as_text)
         return create.as_string(connection) + ";"
@@ -121,7 +125,7 @@ def lock_landing_table(connection: Connection, table: TableName) -> None:
 
 
 def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
-    """Delete an object's records from a staging table. Raises ServerError."""
+    """Delete the records of one object, given by its number in the load, from a staging table. Raises ServerError."""
     with translate_errors(f"removing records from staging table {table}"):
         connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = %s").format(table_identifier(table), sql.Identifier(OBJECT_COLUMN)),
@@ -143,9 +147,9 @@ def find_landing_table(connection: Connection, *, schema: str, name: str) -> Lan
 
 
 def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
-    """Drop a table that was created for a load.
+    """Drop the table with this OID, which was created for a load, and return whether it was dropped.
 
-    Return False if no table has this name, or if the name belongs to another table. Waits for other sessions for at
+    It is not dropped if no table has this name, or if the table with this name has another OID. Waits for locks for at
     most lock_timeout. Raises ServerError, and TargetError if another object depends on the table.
     """
     table = sql.Identifier(schema, name)
@@ -162,7 +166,11 @@ def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: i
 
 
 def check_landing_columns(columns: Sequence[str], target: TableName) -> None:
-    """Raise TargetError if a column of the file has a name that staging tables use for the positions of records."""
+    """Raise TargetError if a staging table cannot have these columns of the file.
+
+    One of them may have the name of a column that every staging table has for the positions of records, or there may be
+    too many of them.
+    """
     taken = [name for name in POSITION_COLUMNS if name in columns]
     if taken:
         raise TargetError(
@@ -189,7 +197,10 @@ def _compose_create(
 
 
 def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
-    """Return definitions of columns with the target's types and collations. Raises TargetError."""
+    """Return the definitions, for CREATE TABLE, of columns with the types and collations of the target's columns.
+
+    Raises TargetError if the target lacks one of `columns`, and psycopg.Error.
+    """
     types = {row.name: row for row in fetch_rows(connection, "core/landing_columns", ColumnType, oid=target.oid)}
     if missing := [name for name in columns if name not in types]:
         raise TargetError(f'column "{missing[0]}" does not exist in table "{target.name}"')

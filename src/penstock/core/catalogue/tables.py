@@ -73,8 +73,8 @@ def create_table(
 def drop_created(connection: Connection, created: CreatedTable) -> bool:
     """Drop a table that `create_table` created, and its schema if it was created too. Return whether nothing is left.
 
-    A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
-    kept if it contains other objects. Raises ServerError.
+    The table is kept if it has rows, if other objects depend on it, if other sessions lock it, or if its name belongs
+    to another table now. The schema is kept if it contains other objects. Raises ServerError.
     """
     table = table_identifier(created.name)
     with translate_errors(f"dropping table {created.name}"):
@@ -94,9 +94,9 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
 
 
 def is_empty(connection: Connection, oid: int) -> bool:
-    """Return whether a table has no rows.
+    """Return whether a table has no rows. True if no relation has this OID, false if the relation is not a table.
 
-    If the role may not read the table, a table with pages counts as one with rows. Raises ServerError.
+    If the role may not read the table, it counts as empty only if it has no pages. Raises ServerError.
     """
     with translate_errors("checking whether the table is empty"):
         row = run_query(connection, "core/emptiness", oid=oid).fetchone()
@@ -121,8 +121,8 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     """Truncate a table that has no rows, in the caller's transaction, and return whether it was truncated.
 
     Other sessions that use the table wait until the transaction ends. The table is not truncated if its lock is not
-    free soon, if its name now belongs to another table, or if it has triggers for TRUNCATE. Tables that inherit from it
-    are not truncated. Needs TRUNCATE. Raises ServerError.
+    granted within 2 s, if its name now belongs to another table, or if it has triggers for TRUNCATE. Tables that
+    inherit from it are not truncated. Needs TRUNCATE on the table. Raises ServerError.
     """
     name = table_identifier(table.name)
     with translate_errors(f"locking table {table.name}"):
@@ -149,7 +149,7 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
 def analyze_table(connection: Connection, name: TableName) -> None:
     """Update the planner's statistics of a table. Raises ServerError.
 
-    Needs the table's owner, the database's owner, or MAINTAIN (17+).
+    The role must own the table or the database, or have MAINTAIN on the table (PostgreSQL 17 and later).
     """
     with translate_errors(f"analyzing table {name}"):
         connection.execute(sql.SQL("ANALYZE {}").format(table_identifier(name)))
@@ -289,9 +289,10 @@ class LoadedTable(NamedTuple):
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query that `check_look` needs: the OID of the table that has this name now, and its columns.
+    """Return a query that finds the table with this name now, and its columns.
 
-    Each column is returned as its number and its type.
+    Its row is the input of `check_look`: the table's OID, NULL if no table has the name, and a text with the attnum,
+    type OID and type modifier of each of `columns`, separated by commas.
     """
     name = table_identifier(table.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
@@ -300,10 +301,10 @@ def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Compose
 def send_check(
     connection: psycopg.Connection[Any], table: LoadedTable, columns: Sequence[str] = ()
 ) -> Callable[[], None]:
-    """Send the query of `compose_look`, and return the function that checks its result.
+    """Send the query of `compose_look`, and return a function that calls `check_look` with its result.
 
     In a pipeline, sending does not wait for the server. The caller has written to the table in this transaction, so it
-    holds a lock on the table. The returned function raises TargetError, ServerError.
+    holds a lock on the table. The returned function raises OtherTableError, ServerError.
     """
     cursor = connection.execute(compose_look(table, columns))
 
@@ -323,11 +324,10 @@ def check_look(
     oid: int | None,
     found: str | None,
 ) -> None:
-    """Raise TargetError if the table is another one, or its columns have changed, since the load began.
+    """Raise OtherTableError if the table's name belongs to another table now, or its columns have changed.
 
-    `oid` and `found` are the result of `compose_look`.
-
-    Raises psycopg.Error.
+    The comparison is with the beginning of the load. `oid` and `found` are the row that the query of `compose_look`
+    returned. Raises psycopg.Error.
     """
     if oid != table.oid:
         raise _other_table(connection, table)

@@ -209,18 +209,21 @@ class ConnectionFactory:
 
     @property
     def safe_description(self) -> str:
-        """Return the target as libpq keywords, without any secret."""
+        """Return the server, database and user as libpq keywords, and the tunnel if any, without any secret."""
         target = describe_target(given_settings(self._settings, os.environ))
         return target if self._tunnel is None else f"{target} through {self._tunnel}"
 
     @property
     def input_settings(self) -> dict[str, str]:
-        """Return the user's settings that decide how text becomes a value. Empty before the first connection."""
+        """Return the user's DateStyle, TimeZone and search_path, by these names; empty before the first connection."""
         return {} if self._input_settings is None else self._input_settings._asdict()
 
     @property
     def date_order(self) -> DateOrder:
-        """Return in which order the sessions read day, month and year, and whether a setting of the user's chose it."""
+        """Return the sessions' DateStyle, and whether the connection, the role or the database sets it.
+
+        Before the first connection, DateStyle is empty.
+        """
         style = "" if self._input_settings is None else self._input_settings.DateStyle
         return DateOrder(date_style=style, is_chosen=self._has_date_order)
 
@@ -234,7 +237,7 @@ class ConnectionFactory:
         refuse(check_pooler(self._pooler, what), ServerError)
 
     def explain_unwritable(self, what: str) -> Diagnosis | None:
-        """Return why no row can be written by this connection, None if it can or if nothing has connected yet.
+        """Return why these connections cannot write rows, None if they can or if nothing has connected yet.
 
         The reason is a pooler, a standby or read-only transactions. `what` is the refused action; it completes the
         message "cannot ...".
@@ -242,7 +245,7 @@ class ConnectionFactory:
         return check_pooler(self._pooler, what) or check_read_only(self._is_read_only and not self._read_write, what)
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise what `explain_unwritable` returns: as ServerError for a pooler, otherwise as TargetError."""
+        """Raise an error if `explain_unwritable` finds a reason: ServerError for a pooler, otherwise TargetError."""
         self.refuse_pooler(what)
         refuse(self.explain_unwritable(what), sqlstate="25006")
 
@@ -257,7 +260,10 @@ class ConnectionFactory:
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
-        """Provide a session for a few statements. It is kept for the next use. Raises ServerError."""
+        """Lend a session to the block for a few statements, and then keep it for the next use.
+
+        Raises ServerError. If the block raises an error, the session is closed.
+        """
         # A new session gets the label of its likely next use, because changing the label later would take a round trip.
         connection = self._take_kept() or self.connect(label="session 1")
         try:
@@ -275,8 +281,8 @@ class ConnectionFactory:
     def keep(self, connection: Connection) -> None:
         """Release a session's advisory locks and keep the session for the next use. Close it if it cannot be kept.
 
-        Only one session is kept. Its statistics are reported before its next use. On PostgreSQL 14, statistics are only
-        reported when a session ends, so the session is closed there.
+        Only one session is kept. The server's statistics views count its work before its next use. On PostgreSQL 14
+        they do so only when the session ends, so the session is closed there.
         """
         is_wanted = connection.info.server_version >= CAN_FLUSH_STATISTICS
         try:
@@ -491,7 +497,7 @@ class ConnectionFactory:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Return whether statements can be sent on a connection, which is false while a statement runs, as after Ctrl-C."""
+    """Return whether a connection is open and runs no statement. After Ctrl-C, a statement may still run."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 
@@ -514,7 +520,10 @@ def describe_connection(connection: Connection) -> str:
 
 
 def describe_driver() -> dict[str, str]:
-    """Return the versions of psycopg and libpq, and which implementation of psycopg is used: c, binary or python."""
+    """Return the versions of psycopg and libpq, under the keys `psycopg` and `libpq`.
+
+    psycopg's version has the name of the implementation that is used: c, binary or python.
+    """
     major, minor = divmod(psycopg.pq.version(), 10_000)
     return {"psycopg": f"{psycopg.__version__} ({psycopg.pq.__impl__})", "libpq": f"{major}.{minor}"}
 

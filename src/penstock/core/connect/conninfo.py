@@ -18,10 +18,11 @@ from penstock.core.values.server import DSQL_LOADER
 
 
 def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:
-    """Return the settings of service `name`, or an empty dict if no file has it (libpq then reports that).
+    """Return the settings of service `name` by libpq's keywords, or an empty dict if no file has the service.
 
-    The files are searched in libpq's order: the given file, otherwise PGSERVICEFILE, otherwise ~/.pg_service.conf; then
-    PGSYSCONFDIR. libpq's compiled-in directory is not known here, so it is not searched.
+    libpq reports a missing service itself. The files are searched in libpq's order: the given file, otherwise
+    PGSERVICEFILE, otherwise ~/.pg_service.conf; then PGSYSCONFDIR. libpq's compiled-in directory is not known here, so
+    it is not searched.
     """
     for path in _candidate_paths(environ, service_file):
         try:
@@ -32,11 +33,6 @@ def read_service(name: str, environ: Mapping[str, str], *, service_file: str | N
         if settings is not None:
             return settings
     return {}
-
-
-def has_service_file(environ: Mapping[str, str]) -> bool:
-    """Return whether a service file exists in one of the places that libpq searches."""
-    return any(path.is_file() for path in _candidate_paths(environ, None))
 
 
 def parse_service(lines: Iterable[str], name: str) -> dict[str, str] | None:
@@ -130,14 +126,14 @@ _OVER_OWN_SOCKET = {
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether a PG* variable or a connection service file names a server for libpq."""
     has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) and name not in _SESSION_VARIABLES for name in environ)
-    return has_variable or has_service_file(environ)
+    return has_variable or any(path.is_file() for path in _candidate_paths(environ, None))
 
 
 def over_own_socket(conninfo: str) -> str:
     """Return the connection string of the embedded server, with settings that its Unix socket needs.
 
-    They override PG* variables that would not work there, such as PGREQUIREPEER. Settings that this libpq does not know
-    are left out.
+    These settings override PG* variables that would not work there, such as PGREQUIREPEER. Settings that the installed
+    libpq does not know are left out.
     """
     # Older versions of libpq refuse the settings that they do not know.
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
@@ -197,7 +193,11 @@ def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) 
 
 
 def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's settings from connection string, service file and variables, in libpq's precedence."""
+    """Return the settings that the user gave, by libpq's keywords.
+
+    `settings` are those of the connection string. They override those of the service file, which override the PG*
+    variables in `environ`.
+    """
     by_variable = {key: environ[name] for key, name in _VARIABLE_OF_SETTING.items() if environ.get(name)}
     service = settings.get("service") or by_variable.get("service")
     by_service = read_service(service, environ, service_file=settings.get("servicefile")) if service else {}
@@ -207,7 +207,7 @@ def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
 def missing_defaults(
     given: Mapping[str, str], *, application_name: str, allows_standby: bool = False
 ) -> dict[str, str]:
-    """Return penstock's defaults for the settings that the user did not give.
+    """Return penstock's defaults, by libpq's keywords, for the settings that the user did not give.
 
     With `allows_standby`, the server may be a standby. Commands that only read allow this.
     """

@@ -56,7 +56,7 @@ class RdsEndpoint:
 
 
 def parse_endpoint(host: str) -> RdsEndpoint | None:
-    """Return the parts of a host name of RDS or Aurora, or None for any other.
+    """Return the parts of a host name of RDS or Aurora, or None for any other host name.
 
     Source: Aurora User Guide, "Amazon Aurora endpoint connections".
 
@@ -129,9 +129,9 @@ _ACCOUNT = "ACCOUNT"
 
 
 def connect_arn(*, host: str, user: str) -> str:
-    """Return the ARN of `user` at a server of RDS, for which an IAM policy must allow rds-db:connect.
+    """Return the ARN of a database user of RDS. An IAM policy must allow rds-db:connect on it.
 
-    What the host name does not tell, such as the account, is in capitals, for the reader to replace.
+    Parts that the host name does not contain, such as the account, are words in capitals that the reader must replace.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'
@@ -164,7 +164,7 @@ def grant_rds_iam(user: str) -> str:
 
 
 def explain_refusal(*, host: str, user: str, now: str) -> str:
-    """Return what to check if a server refused a token; `now` is this machine's time."""
+    """Return a text that lists what to check if RDS refused a token. `now` is the time of this machine's clock."""
     return (
         "If the token was refused, check in this order:\n"
         "1. IAM database authentication is switched on for the server.\n"

@@ -105,7 +105,7 @@ class ServerReport:
 
 
 class LockWaitOver(psycopg.errors.QueryCanceled):
-    """A statement was cancelled because it had waited for a lock of other sessions for longer than allowed.
+    """A statement was cancelled, because it had waited for a lock of other sessions for longer than `limit_s` seconds.
 
     It is no transient error: the time for which the user wants to wait is over.
     """
@@ -117,7 +117,7 @@ class LockWaitOver(psycopg.errors.QueryCanceled):
 
 
 def explain_end(gids: Iterable[str]) -> str:
-    """Return the hint of an error that names who holds a lock: sessions, or the prepared transactions of these gids.
+    """Return the hint how to end the holders of a lock: the prepared transactions `gids`, or sessions if it is empty.
 
     >>> explain_end(["tx1"]).partition(", or")[0]
     "End the prepared transaction, in its database: ROLLBACK PREPARED 'tx1'"
@@ -152,7 +152,10 @@ def read_report(error: psycopg.Error) -> ServerReport:
 
 
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
-    """Return penstock's error for a server's error. `what` is the action that failed, such as "reading x"."""
+    """Return the DataError, TargetError or ServerError for an error of psycopg, chosen by its SQLSTATE.
+
+    `what` is the action that failed, such as "reading x".
+    """
     report = read_report(error)
     hint = report.hint or hint_right(report) or hint_for(report.sqlstate)
     detail = describe_report(report, what)
@@ -190,7 +193,10 @@ def hint_right(report: ServerReport) -> str | None:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Convert a psycopg error in the block with to_penstock_error."""
+    """Raise what `to_penstock_error` returns in place of an error of psycopg in the block.
+
+    `what` is the action of the block, such as "reading x".
+    """
     try:
         yield
     except psycopg.Error as error:
@@ -233,7 +239,7 @@ def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block's statements in one round trip and in one transaction, the caller's if it has one open.
+    """Run the block's statements in one round trip and in one transaction: the caller's if it has one open.
 
     Errors stay psycopg's.
     """
@@ -269,7 +275,7 @@ _TRANSIENT_CLASSES = ("08", "40", "53", "55P03", "57P01", "57P02", "57P03", "57P
 
 
 def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
-    """Return whether an error may be temporary, so that a retry may succeed."""
+    """Return whether a retry may succeed, because the SQLSTATE is of a temporary error or the connection was lost."""
     return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
 
 

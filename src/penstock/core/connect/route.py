@@ -37,7 +37,7 @@ class Tunnel:
 
 @slotted
 class Route:
-    """How one server is tried: its own host and port, and libpq's settings to reach it."""
+    """How one server is reached: its own host and port, and libpq's settings for the connection."""
 
     # The server's own host, not the host of a tunnel.
     host: str
@@ -48,7 +48,7 @@ class Route:
 
 
 def parse_tunnel(text: str) -> Tunnel:
-    """Return the tunnel that a text names. Raises UsageError.
+    """Return the tunnel whose near end is given as HOST:PORT or PORT. Raises UsageError.
 
     >>> str(parse_tunnel("[::1]:6000")), str(parse_tunnel("6000"))
     ('::1:6000', 'localhost:6000')
@@ -66,7 +66,11 @@ def parse_tunnel(text: str) -> Tunnel:
 
 
 def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tunnel], str]) -> Route:
-    """Return the route to the one given server through a tunnel. Raises UsageError, ServerError."""
+    """Return the route through a tunnel to the one server that the user's settings name.
+
+    `given` has the user's settings by libpq's keywords. `resolve` returns the address of the tunnel's near end. Raises
+    UsageError if the settings name several servers, none, or a hostaddr, and ServerError.
+    """
     hosts = [host for host in given.get("host", "").split(",") if host]
     if given.get("hostaddr"):
         raise UsageError("--tunnel cannot be used with hostaddr", hint="Use one of the two; host names the server.")
@@ -86,10 +90,10 @@ def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tu
 
 
 def named_routes(given: Mapping[str, str]) -> tuple[Route, ...]:
-    """Return the given servers, each with its own port. Raises UsageError.
+    """Return a route to each server that the user's settings name. Raises UsageError.
 
-    If libpq's hostaddr is a loopback address, hostaddr and port are those of a tunnel's near end. The server's own port
-    is then assumed to be 5432.
+    `given` has the settings by libpq's keywords. If a hostaddr is a loopback address, hostaddr and port are those of a
+    tunnel's near end. The server's own port is then assumed to be 5432.
     """
     hosts = [host for host in given.get("host", "").split(",") if host]
     addresses = given["hostaddr"].split(",") if given.get("hostaddr") else [""] * len(hosts)

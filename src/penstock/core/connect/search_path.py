@@ -52,9 +52,9 @@ def users_settings(connection: Connection) -> Iterator[None]:
 
 
 def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str | None]:
-    """Return the schema of each name, or None if the user's path has no such relation.
+    """Return the schema of each name, or None if no schema in the user's search_path has such a relation.
 
-    If the name contains a schema, that schema is returned. Otherwise the first schema in the user's path that has the
+    If the name contains a schema, that schema is returned. Otherwise the first schema in the search_path that has the
     relation is returned. Temporary schemas are ignored, because temporary tables usually belong to another session.
     """
     if all(name.schema is not None for name in names):
@@ -79,7 +79,7 @@ def _find_schema(connection: Connection, name: str, schemas: Sequence[str]) -> s
 
 
 def find_creation_schema(connection: Connection) -> str | None:
-    """Return the schema in which CREATE TABLE creates a table with the user's path, or None if there is none."""
+    """Return the schema in which CREATE TABLE creates a table with the user's search_path, or None if there is none."""
     with users_settings(connection):
         row = connection.execute("SELECT pg_catalog.current_schema()::pg_catalog.text").fetchone()
     assert row is not None

@@ -32,10 +32,10 @@ codecs.register_error(_AS_ESCAPES, _escape)
 
 
 def receive_any_text(connection: Connection[tuple[Any, ...]]) -> None:
-    """Receive texts in the server's encoding, and decode them without errors: invalid bytes are shown as <e9>.
+    """Make a session receive text in the database's encoding and decode it without errors: invalid bytes become <e9>.
 
-    Statements of sessions in another database are in that database's encoding, and an SQL_ASCII database may contain
-    any bytes. The server would refuse to convert them.
+    The text of a statement of another database is in that database's encoding, and an SQL_ASCII database may contain
+    any bytes. The server would refuse to convert such text.
     """
     name = connection.info.parameter_status("server_encoding") or ""
     try:

@@ -19,9 +19,9 @@ from penstock.core.slotted import slotted
 
 @slotted
 class RootCertificate:
-    """One certificate of an authority.
+    """One root certificate of a certificate authority.
 
-    Amazon RDS has its own authorities. Amazon's public ones, which RDS Proxy uses, are "Amazon Root CA 1" and so on.
+    Amazon RDS has its own authorities. RDS Proxy uses Amazon's public authorities, "Amazon Root CA 1" and so on.
     """
 
     # The common name, or the whole subject if there is none.
@@ -48,7 +48,7 @@ class RootCertificate:
 
 @slotted
 class RootFile:
-    """A file of certificates."""
+    """A file of root certificates, and the certificates that were read from it."""
 
     path: Path
     certificates: tuple[RootCertificate, ...] = ()
@@ -58,7 +58,7 @@ class RootFile:
 
 @slotted
 class RootSearch:
-    """Which files were searched for root certificates, and which of them has the certificates."""
+    """Which files were searched for the root certificates of an endpoint, and which file is used."""
 
     # The files in the order of the search.
     files: tuple[RootFile, ...]
@@ -105,10 +105,11 @@ _SYSTEM_FILES = (
 def search_roots(
     host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
 ) -> RootSearch:
-    """Search for the root certificates of an endpoint. Reads files until one of them has the certificates.
+    """Search files for a root certificate of an endpoint. Return the files that were read, and which is used.
 
-    If `host` is None, the search is for the roots of any server of RDS. `given` is the file that the user named. That
-    file is used, whatever it contains.
+    The search ends with the first file that has a certificate that is valid at `now`. If `host` is None, a root of any
+    server of RDS is searched. `given` is the file that the user named. Only that file is read, and it is used whatever
+    certificates it contains.
     """
     if given is not None:
         file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
@@ -123,7 +124,7 @@ def search_roots(
 
 
 def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the path of the file of roots that verifies these endpoints. Raises ServerError if there is none.
+    """Return the path of the file with the root certificates of these endpoints. Raises ServerError if there is none.
 
     libpq uses one file for several endpoints, so the first endpoint determines it.
     """
@@ -134,7 +135,7 @@ def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def missing_roots(host: str, search: RootSearch) -> ServerError:
-    """Return the error for an endpoint that cannot be verified. It says what to download and where to save it."""
+    """Return the error for an endpoint that cannot be verified. Its hint says what to download or install."""
     looked = ", ".join(str(file.path) for file in search.files)
     if is_rds_proxy(host):
         hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
@@ -159,7 +160,7 @@ def bundle_url(region: str | None) -> str:
 
 
 def read_roots(path: Path) -> RootFile:
-    """Return the certificates in a file, as OpenSSL reads it."""
+    """Return a file with the certificates that OpenSSL reads from it, or with the reason why it cannot be read."""
     try:
         stat = path.stat()
         return _read_cached(path, stat.st_mtime_ns, stat.st_size)

@@ -22,16 +22,23 @@ _Result = TypeVar("_Result")
 
 
 class SessionWatch(Protocol):
-    """What looks at sessions that wait. The thread that uses a session calls the methods."""
+    """An object that looks at sessions while they wait for the server. LockWatch implements it.
+
+    The thread that uses a session calls the methods.
+    """
 
     def add(self, session: WatchedConnection[Any]) -> None:
-        """Add a session that was opened. The watch tells its own sessions from those of others."""
+        """Register a session that was opened, so that the watch can tell its own sessions from those of others."""
 
     def begin(self, session: WatchedConnection[Any], on_conflict: Callable[[], None] | None) -> None:
-        """Begin to look at a session. `on_conflict` is called if another session of the watch may block it for ever."""
+        """Watch a session until `end` is called for it.
+
+        `on_conflict` is called, by another thread, if another session of the watch blocks this one with a lock that it
+        may keep until its transaction ends.
+        """
 
     def end(self, session: WatchedConnection[Any]) -> None:
-        """End what `begin` began. The two may be nested."""
+        """End one call of `begin`. Calls of `begin` and `end` may be nested."""
 
 
 class WatchedConnection(psycopg.Connection[Row]):
@@ -49,10 +56,11 @@ class WatchedConnection(psycopg.Connection[Row]):
 
 @contextmanager
 def waiting(session: psycopg.Connection[Any], on_conflict: Callable[[], None] | None = None) -> Iterator[None]:
-    """Have a session watched while the block waits for the server. Raises LockWaitOver instead of QueryCanceled.
+    """Let the session's watch, if it has one, look at the session while the block waits for the server.
 
-    If another session of the same watch keeps this one waiting in a way that could last for ever, `on_conflict` is
-    called, by another thread.
+    If the watch cancels a statement that waits too long for a lock, LockWaitOver is raised instead of QueryCanceled.
+    `on_conflict` is called, by another thread, if another session of the same watch blocks this one with a lock that it
+    may keep until its transaction ends.
     """
     if not isinstance(session, WatchedConnection) or (watch := session.watch) is None:
         yield

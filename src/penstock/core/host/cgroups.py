@@ -42,12 +42,11 @@ def read_limits(pid: int | None = None) -> Limits:
 
 
 def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, bool]]:
-    """Return the cgroup folders that limit a process for a controller, and whether each is version 2.
+    """Return the folders of the control groups that limit a process, and whether each is of version 2.
 
-    For each mount, the folder of the process's group comes first, then its parents.
-
-    `groups` is the text of /proc/PID/cgroup, `mounts` that of /proc/self/mountinfo. A machine may use version 1 for one
-    controller and version 2 for others.
+    `controller` is the limited resource, such as memory. For each mount, the folder of the process's group comes first,
+    then its parents. `groups` is the text of /proc/PID/cgroup, `mounts` that of /proc/self/mountinfo. A machine may use
+    version 1 for one controller and version 2 for others.
     """
     paths: dict[bool, str] = {}
     for line in groups.splitlines():

@@ -76,7 +76,10 @@ def read_counters(device: Device) -> DeviceCounters | None:
 
 
 def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
-    """Return the counters in the text of a device's stat file. Sectors are 512 bytes, times are in milliseconds."""
+    """Return the counters in the text of a device's stat file, which has sectors of 512 bytes and milliseconds.
+
+    `at_s` is when the file was read, in seconds of the monotonic clock.
+    """
     fields = [int(field) for field in text.split()]
     reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, queue_ms = fields[:11]
     return DeviceCounters(
@@ -200,7 +203,7 @@ def measure_disk(path: Path) -> Disk | None:
 def measure_space(path: Path) -> tuple[int, int] | None:
     """Return the free bytes and the size of the file system that a path is on, or None if it cannot be reached.
 
-    An unprivileged process may use the free bytes.
+    The free bytes are those that an unprivileged process may use.
     """
     try:
         counts = os.statvfs(path)

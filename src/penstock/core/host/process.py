@@ -15,9 +15,9 @@ from penstock.core.units import MIB
 
 
 def read_head(path: str) -> bytes:
-    """Return the first 4 KiB of a file of the kernel.
+    """Return the first 4 KiB of a file in /proc or /sys.
 
-    This takes a quarter of the time that Path.read_text takes. It is for files that are read at each tick of a sampler.
+    This takes a quarter of the time that Path.read_text takes. It is for files that are read for each sample.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -38,11 +38,11 @@ def process_cpu_s(pid: int) -> float | None:
 
 
 def server_cpu_s(backend_pid: int) -> float | None:
-    """Return the processor time of all processes of a backend's server in seconds, including ended processes.
+    """Return how many seconds of CPU time all processes of a backend's server have used, including ended processes.
 
     Returns None if the backend is not on this machine, or has another pid there. Processes that have ended count as
-    ended children of their parent, the postmaster.
-    Source: man proc_pid_stat, fields 4 and 14 to 17; man proc_tid_children.
+    ended children of their parent, the postmaster. Source: man proc_pid_stat, fields 4 and 14 to 17; man
+    proc_tid_children.
     """
     try:
         parent = int(_read_status(backend_pid)[1])
@@ -108,7 +108,7 @@ class Interrupts:
         self._held: list[Callable[[], object]] = []
 
     def hold(self, deliver: Callable[[], object]) -> None:
-        """Hold back an interrupt.
+        """Hold back an interrupt. `deliver` calls the handler of its signal.
 
         If `limit` interrupts are held back already, deliver this one at once, because the main thread may hang.
         """

@@ -29,7 +29,7 @@ def describe_error(error: PenstockError) -> str:
 
 @slotted
 class LoadDetails:
-    """What a recording keeps of a load's plan and outcome. The plan and the steps are rows of cells."""
+    """What a recording keeps of a load's plan and outcome. The plan and the steps are rows of a table of text."""
 
     files: tuple[FileOutcome, ...] = ()
     # The plan: what the load was about to do.
@@ -59,7 +59,7 @@ class Stopwatch:
         self._last_s = clock()
 
     def lap(self) -> float:
-        """Return the seconds since the last lap."""
+        """Return the seconds since the last call, or since the stopwatch was created."""
         before_s, self._last_s = self._last_s, self._clock()
         return self._last_s - before_s
 
@@ -137,7 +137,7 @@ class BackendIo:
     wal_image_bytes: int | None = None
 
     def add(self, other: BackendIo, *, sign: int = 1) -> BackendIo:
-        """Return the sum of each field, or with sign -1 the difference."""
+        """Return the sum of each field, or with sign -1 the difference; None if a field is None in either."""
         sums: dict[str, Any] = {}
         for name in (each.name for each in fields(self) if each.name != "is_exact"):
             own, others = getattr(self, name), getattr(other, name)
@@ -202,7 +202,7 @@ class LoadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of cells, whose columns are aligned when they are shown."""
+    """Rows of a table of text, whose columns are aligned when they are shown."""
 
     rows: Sequence[Sequence[str]]
     # The alignment of each column: "<" for the left, ">" for the right.
@@ -210,7 +210,7 @@ class Rows:
 
 
 class StepPart(Protocol):
-    """A dataclass with what one step will do or did. --json prints its fields; other output shows its description."""
+    """What one step of a load will do or did. --json prints the fields; other output shows the description."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

@@ -58,16 +58,18 @@ class VolumeLimits:
 
 @slotted
 class DeviceCounters:
-    """The counters of a device at one moment."""
+    """What a device has counted up to one moment. Times are in seconds."""
 
     # A time of the monotonic clock.
     at_s: float
     reads: int
     read_bytes: int
+    # The sum of the time of all reads. `write_s` is that of all writes.
     read_s: float
     writes: int
     write_bytes: int
     write_s: float
+    # The time with any request in flight.
     busy_s: float
     # The sum of the time of all queued requests.
     queue_s: float
@@ -93,10 +95,10 @@ class DeviceRates:
     busy: float
 
     def as_metrics(self) -> dict[str, float | None]:
-        """Return the first six metrics of local storage with CloudWatch's names and units. Latencies are in seconds.
+        """Return the device's rates and latencies by the names of CloudWatch's metrics of local storage.
 
-        Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which shows milliseconds only for the
-        latency of writes.
+        The units are CloudWatch's. Both latencies are in seconds, although the source shows milliseconds for the
+        latency of writes. Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS".
         """
         values = (
             self.read_iops,
@@ -164,7 +166,7 @@ class TieredCache:
 
 
 def read_tiered_cache(row: CounterRow | None) -> TieredCache | None:
-    """Return the cache that a row describes, None if the instance has none."""
+    """Return the cache that a row's total_size and used_size describe, None if the instance has no such cache."""
     total, used = (None, None) if row is None else (row.get("total_size"), row.get("used_size"))
     if not isinstance(total, int) or not isinstance(used, int) or total <= 0:
         return None

@@ -37,6 +37,8 @@ class Diagnosis:
     remedy: str | None = None
     # The share of the active sessions' time that this costs, from 0 to 1; 0 if no session is seen to wait for it.
     share: float = 0.0
+    # The most of that time that the remedy can gain, from 0 to 1, by the server's counters; None if they do not say it.
+    bound: float | None = None
     # How many samples of sessions the share is of.
     samples: int = 0
     # None if the claim does not rest on samples or counts of a workload.
@@ -50,6 +52,11 @@ class Diagnosis:
     def verdict(self) -> str:
         """Return the claim, with the words "by counts alone" if no samples of sessions support it."""
         return self.claim if self.samples else f"{self.claim} (by counts alone)"
+
+    @property
+    def rank(self) -> float:
+        """Return the part of the time that decides the order: what can be gained, or the share if that is not known."""
+        return self.share if self.bound is None else min(self.share, self.bound)
 
     @property
     def headline(self) -> str:
@@ -67,7 +74,7 @@ def ok(code: str, claim: str) -> Diagnosis:
 
 
 def note(code: str, claim: str, remedy: str | None = None) -> Diagnosis:
-    """Return a diagnosis that the user should know."""
+    """Return a diagnosis of something that the user should know."""
     return Diagnosis(severity="note", code=code, claim=claim, remedy=remedy)
 
 
@@ -82,11 +89,11 @@ def refusal(code: str, claim: str, remedy: str | None = None, *, detail: str | N
 
 
 def refusal_of(error: PenstockError, code: str) -> Diagnosis:
-    """Return the diagnosis that a load would be refused with an error."""
+    """Return a refusal that has the message, the detail and the hint of an error."""
     return refusal(code, error.message, error.hint, detail=error.detail)
 
 
 def refuse(found: Diagnosis | None, error: type[PenstockError] = TargetError, *, sqlstate: str | None = None) -> None:
-    """Raise a diagnosis as an error of the given class; do nothing if there is none."""
+    """Raise a diagnosis as an error of the class `error`; do nothing if `found` is None."""
     if found is not None:
         raise error(found.claim, detail=found.detail, hint=found.remedy, sqlstate=sqlstate)

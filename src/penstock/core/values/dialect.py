@@ -61,7 +61,7 @@ _FOR_ALL_FORMATS = ("format", "names", "rename")
 
 @slotted
 class DialectOptions:
-    """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
+    """The options of the dialect that the user gave; None if the file's beginning decides. Raises UsageError."""
 
     format: FileFormat | None = _files(
         None,
@@ -130,12 +130,12 @@ class DialectOptions:
         read_options(self)
 
     def spell(self, name: str) -> str:
-        """Return the name that the table has for a column of the file, before it is folded to lower case."""
+        """Return the table's column for a column of the file, as --rename and --names have it, before it is folded."""
         renamed = self.rename.get(name.strip())
         return renamed if renamed is not None else snake_name(name) if self.names == "snake" else name
 
     def name_columns(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that a new table has for the columns of a file."""
+        """Return the names of a new table's columns for the names of a file's columns."""
         return name_columns([self.spell(name) for name in names])
 
     @property
@@ -144,7 +144,7 @@ class DialectOptions:
         return None if self.format == "parquet" or self.format == "arrow" else self.format  # noqa: PLR1714 (mypy)
 
     def find_text_option(self) -> str | None:
-        """Return the name of an option that was given and applies to text only, None if no such option was given."""
+        """Return the field of an option that was given and applies to text only, None if no such option was given."""
         default = DialectOptions()
         given = (field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name))
         return next((name for name in given if name not in _FOR_ALL_FORMATS), None)

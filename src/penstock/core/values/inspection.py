@@ -89,7 +89,10 @@ class Setting:
 
 @slotted
 class StandbyRow:
-    """The row of inspect_standbys.sql: a WAL receiver. All but the pid are None if the role may not see them."""
+    """The row of inspect_standbys.sql: a receiver of this server's WAL, as pg_stat_replication has it.
+
+    All fields but the pid are None if the role may not see them.
+    """
 
     pid: int
     name: str | None
@@ -152,6 +155,7 @@ class Connections:
     """How many connections are allowed and used. A limit is None if the server has no such limit."""
 
     maximum: int
+    # superuser_reserved_connections plus reserved_connections.
     reserved: int
     used: int
     role_limit: int | None
@@ -181,7 +185,7 @@ class LedgerState(LedgerRights):
 
     schema: str
     exists: bool
-    # If the ledger has an older version: the finding that a load upgrades the ledger, or why a load would be refused.
+    # If the ledger has an older version: that a load upgrades the ledger, or why a load would be refused.
     upgrade: Diagnosis | None = None
     # Why the ledger would be refused, None if it would not.
     distrust: Diagnosis | None = None
@@ -205,7 +209,7 @@ class FileSystem:
 
 @slotted
 class HostFacts:
-    """Facts of this machine, if the server runs on it."""
+    """Facts of this machine. The server runs on it, too."""
 
     cpu_count: int
     memory_bytes: int
@@ -237,6 +241,9 @@ class TableInspection:
     publications: tuple[str, ...] = ()
     # Why COPY cannot load the table, None if it can.
     refusal: Diagnosis | None = None
+    # The indexes and keys that loads have dropped and not rebuilt yet, and the ids of these loads.
+    lacking: tuple[str, ...] = ()
+    dropped_by: tuple[str, ...] = ()
 
 
 @slotted
@@ -280,6 +287,6 @@ class Inspection:
         return next((setting for setting in self.settings if setting.name == name), None)
 
     def value(self, name: str) -> str | None:
-        """Return a setting's value, or None."""
+        """Return a setting's value as pg_settings has it, None if the setting does not exist or may not be read."""
         found = self.setting(name)
         return None if found is None else found.value

@@ -219,12 +219,12 @@ class TargetJob:
 
     @property
     def landing(self) -> Landing:
-        """Return how the mode of the target puts records into the table."""
+        """Return how records become rows of the table: as the mode says, or by the transform if there is one."""
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
 
     @property
     def merge_key(self) -> tuple[str, ...]:
-        """Return the columns by which a record finds the row that it updates or deletes; none in other modes."""
+        """Return the columns by which a record finds the row to update or delete; empty if the mode uses no key."""
         return self.key if self.landing.is_keyed else ()
 
     @property
@@ -369,7 +369,7 @@ class LoadRules:
     def skips_unreadable(self) -> bool:
         """Return whether a load may be complete without objects that cannot be read.
 
-        In a joint load, another host may be able to read them.
+        This is false for a load by several hosts (--join), because another host may be able to read them.
         """
         return self.on_error == "reject" and not self.join
 

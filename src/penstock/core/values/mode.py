@@ -49,13 +49,16 @@ class Landing:
 
     @property
     def alone(self) -> str:
-        """Return what hints advise for files that cannot be loaded together. No advice has a load remove other rows."""
+        """Return the advice of hints about files that cannot be loaded together.
+
+        A load of some of the files may remove the rows of the others. Then the advice is to make the files alike.
+        """
         if self.is_fresh or self.deletes:
             return "make the files alike, because a load of some of them would remove the rows of the others"
         return "load the files that differ separately"
 
     def staged(self) -> Landing:
-        """Return this landing with a staging table if its COPY goes into the table itself, otherwise unchanged."""
+        """Return this landing with a staging table if its COPY writes to the target itself, otherwise unchanged."""
         return replace(self, where="staging", readers=self.readers_if_staged) if self.where == "table" else self
 
 

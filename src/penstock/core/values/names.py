@@ -115,8 +115,12 @@ def spell_name(schema: object, name: object) -> str:
     >>> print(spell_name("public", "order"), spell_name("public", "Order lines"))
     public.order public."Order lines"
     """
-    parts = (str(schema), str(name))
-    return ".".join(part if _PLAIN.fullmatch(part) else quote_name(part) for part in parts)
+    return f"{spell_part(schema)}.{spell_part(name)}"
+
+
+def spell_part(name: object) -> str:
+    """Return a name without its schema, quoted only if it needs it."""
+    return str(name) if _PLAIN.fullmatch(str(name)) else quote_name(str(name))
 
 
 def quote_table(name: TableName) -> str:

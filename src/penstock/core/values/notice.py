@@ -102,6 +102,6 @@ class Notice:
         return f"{self.uri}{line}{column}."
 
     def as_item(self) -> dict[str, object]:
-        """Return the warning as its entry in JSON."""
+        """Return the warning as --json prints it."""
         where = {"file": self.uri, "line": self.line, "record": self.record}
         return {"code": self.code, "message": self.message, "hint": self.hint, **where}

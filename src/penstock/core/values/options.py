@@ -97,7 +97,7 @@ def option_of(field: Field[Any]) -> Option | None:
 
 
 def describe_value(field: Field[Any]) -> str:
-    """Return the help of an option in the terms of Python functions: what the value False does, if it is a switch."""
+    """Return the help of an option for Python functions: for a switch that is on by default, what False does."""
     option = option_of(field)
     assert option is not None
     if option.kind.metavar is not None or field.default is not True:
@@ -106,17 +106,20 @@ def describe_value(field: Field[Any]) -> str:
 
 
 def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
-    """Return the options that a dataclass declares, by name."""
+    """Return the fields of a dataclass that declare options, by name."""
     return {field.name: field for field in fields(kind) if option_of(field) is not None}
 
 
 def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values with names that are options of a dataclass."""
+    """Return those of the given values whose names are options of a dataclass."""
     return {name: given[name] for name in option_fields(kind) if name in given}
 
 
 def read_options(instance: DataclassInstance) -> None:
-    """Replace the given values of a frozen dataclass's options by the values read from them. Raises UsageError."""
+    """Replace the values of a dataclass's options by what their kinds read from them, although it is frozen.
+
+    Raises UsageError if a value is invalid.
+    """
     for name, declared in option_fields(type(instance)).items():
         value, found = getattr(instance, name), option_of(declared)
         if found is not None and value is not declared.default:
@@ -127,7 +130,7 @@ def read_options(instance: DataclassInstance) -> None:
 
 
 def spell_options(instance: DataclassInstance) -> list[str]:
-    """Return the command line's words for the options of a dataclass that do not have their default values."""
+    """Return the words of a command line for the options of a dataclass that do not have their default values."""
     words: list[str] = []
     for name, declared in option_fields(type(instance)).items():
         value, found = getattr(instance, name), option_of(declared)
@@ -175,10 +178,11 @@ def _read_path(value: Any) -> Path:
 
 
 def words_by_column(known: Collection[str], what: str) -> OptionKind:
-    """Return the kind of options that give columns one of several words.
+    """Return the kind of options that give one of the words `known` to a column, or to all columns.
 
-    The value is a mapping from columns to words. A word that is given without a column gets the key "*", which means
-    all columns to which the option applies. A column may be in quotes, as in a list of names.
+    The option is given as COLUMN=WORD or WORD, and its value is a mapping from columns to words. A word without a
+    column gets the key "*", which means all columns to which the option applies. A column may be in quotes, as in a
+    list of names. The help shows `what` for the word.
     """
 
     def read(value: Any) -> Mapping[str, str]:
@@ -208,7 +212,7 @@ def words(literal: Any) -> OptionKind:
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
-    """Return several texts as a tuple. A single text is accepted too."""
+    """Return several texts as a tuple. A single text is accepted too. Raises ValueError for other values."""
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise ValueError("a text, or a list of texts")
@@ -216,7 +220,7 @@ def read_texts(value: Any) -> tuple[str, ...]:
 
 
 def read_names(value: Any) -> tuple[str, ...]:
-    """Return the names of a list, or of a text such as a,b,"c,d".
+    """Return the names of a list, or of a text such as a,b,"c,d". Raises ValueError.
 
     >>> read_names('id, "a,b"')
     ('id', 'a,b')
@@ -242,7 +246,7 @@ def join_lists(texts: Sequence[str] | None) -> str | None:
 
 
 def quote_name(name: str) -> str:
-    """Return a name as a list of names has it: in quotes if it has a comma, a quote or blanks at its ends.
+    """Return a name as a comma-separated list has it: in quotes if it has a comma, a quote or blanks at its ends.
 
     >>> print(quote_name("price (€)"), quote_name("a,b"))
     price (€) "a,b"
@@ -319,7 +323,7 @@ def _read_sessions(value: Any) -> int | None:
 
 
 def read_duration(value: Any) -> float:
-    """Return a time in seconds, given as a number of seconds or as PostgreSQL's settings spell it.
+    """Return a time in seconds, given as a number of seconds or as PostgreSQL's settings spell it. Raises ValueError.
 
     >>> read_duration("5min"), read_duration("90"), read_duration("1.5 h")
     (300.0, 90.0, 5400.0)
@@ -333,7 +337,7 @@ def read_duration(value: Any) -> float:
 
 
 def parse_duration(text: str, *, option: str) -> float:
-    """Return the time that a command's option was given, in seconds. Raises UsageError."""
+    """Return the time in seconds that was given for the option named `option`. Raises UsageError."""
     try:
         return read_duration(text)
     except ValueError as exc:
@@ -341,7 +345,7 @@ def parse_duration(text: str, *, option: str) -> float:
 
 
 def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
-    """Return the numbers of sessions in a comma-separated list, each once. Raises UsageError.
+    """Return the numbers of sessions in a comma-separated list, each once. Raises UsageError, which names `option`.
 
     >>> parse_counts("1, 2,4", option="--sessions")
     (1, 2, 4)
@@ -361,7 +365,10 @@ def _read_percent(value: Any) -> float:
 
 
 def size(least_bytes: int, most_bytes: int, expected: str) -> OptionKind:
-    """Return the kind of options whose value is a number of bytes, or a size such as 512MB, within limits."""
+    """Return the kind of options whose value is a number of bytes, or a size such as 512MB, within limits.
+
+    `expected` describes the allowed values in errors.
+    """
 
     def read(value: Any) -> int:
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(kB|MB|GB)", value.strip()) if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""Values about a server: its identity, findings about it, and what could not be read."""
+"""Values about a server: what a load needs to know of it, its identity and clock, and what could not be read."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ServerIdentity:
 
     @classmethod
     def of_resource(cls, resource_id: str | None, *, address: str | None = None) -> Self:
-        """Return the identity of a server that Amazon RDS names."""
+        """Return the identity of a server of Amazon RDS, by its resource id."""
         return cls(system_identifier=0, timeline=0, address=address, port=None, resource_id=resource_id)
 
     def is_same(self, other: ServerIdentity) -> bool:

@@ -65,7 +65,7 @@ class S3Bucket:
 
 @slotted
 class ObjectSample:
-    """The decompressed beginning of an object, by which the dialect is probed and the load is planned."""
+    """The decompressed beginning of an object. From it the dialect is guessed and the load is planned."""
 
     source: SourceObject
     compression: Compression
@@ -109,7 +109,7 @@ def is_skipped(name: str) -> bool:
 
 
 def note_skipped_files(names: Sequence[str], on_notice: OnNotice) -> None:
-    """Report the first of the skipped files that have data; hidden files are not reported."""
+    """Report the first of the skipped files and how many others there are. Hidden files are not reported."""
     shown = [name for name in names if not name.rpartition("/")[2].startswith(".")]
     if shown:
         more = f" (and {len(shown) - 1} more like it)" if len(shown) > 1 else ""

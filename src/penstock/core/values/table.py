@@ -21,7 +21,7 @@ class TableName:
 
 @slotted
 class BaseType:
-    """A type without its domains: its name, pg_type.oid and modifier."""
+    """A type that is not a domain: its name, pg_type.oid and modifier."""
 
     name: str
     oid: int
@@ -57,9 +57,9 @@ class Column:
 
     @property
     def base(self) -> BaseType:
-        """Return the type that decides how values are read: of a domain its base type, otherwise the type itself.
+        """Return the base type of the column's type if that is a domain, otherwise the type itself.
 
-        The base type of an array of domains is an array, too.
+        It decides how values are read. For an array of domains, it is an array of their base type.
         """
         if self.base_oid is None or self.base_name is None:
             return BaseType(name=self.type_name, oid=self.type_oid, modifier=self.type_modifier)

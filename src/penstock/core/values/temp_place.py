@@ -35,7 +35,7 @@ class Scope:
 
 @slotted
 class Placement:
-    """The record of a temp place, which is written before anything is created."""
+    """The record of a tablespace for temporary work, which is written before anything is created."""
 
     location: str
     scope: Scope
@@ -50,7 +50,7 @@ class Placement:
     shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:
-        """Whether both temp places have the same location, scope and roles."""
+        """Return whether both records have the same location, scope and roles."""
         return (self.location, self.scope, self.granted) == (other.location, other.scope, other.granted)
 
 
@@ -65,7 +65,7 @@ class Occupant:
 
 @slotted
 class PlaceReport:
-    """A temp place with the statements that were or would be run for it."""
+    """A tablespace for temporary work, with the statements that were run for it, or would be run with --plan."""
 
     placement: Placement
     statements: tuple[str, ...]
@@ -75,7 +75,7 @@ class PlaceReport:
 
 @slotted
 class CheckReport:
-    """A temp place, and what is wrong with it."""
+    """A tablespace for temporary work, and what is wrong with it."""
 
     placement: Placement
     problems: tuple[Diagnosis, ...]
@@ -107,7 +107,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_setting(text: str) -> tuple[str, ...]:
-    """Return the names in a setting's text, as PostgreSQL reads them. Raises TargetError if the text is not a list.
+    """Return the names in a value of temp_tablespaces. Raises TargetError if the text is not a list of names.
 
     >>> parse_setting('fast, "Big One"')
     ('fast', 'Big One')
@@ -126,5 +126,5 @@ def parse_setting(text: str) -> tuple[str, ...]:
 
 
 def spell_setting(names: tuple[str, ...] | None) -> str:
-    """Return the value of temp_tablespaces as text to show."""
+    """Return a value of temp_tablespaces as text to show: "not set" for None, "empty" for no names."""
     return "not set" if names is None else ", ".join(map(quote_name, names)) or "empty"

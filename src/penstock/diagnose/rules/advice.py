@@ -102,11 +102,11 @@ ADVICE: Final = {
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
     ),
     "standby-behind": Advice(
-        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}",
+        "active time waits for synchronous standbys that do not keep up with the WAL, such as {name}{lags}",
         (
             RemedySentence(
                 "See what limits {name}: its disk, its processors, or the network to it. More rows to a commit do "
-                "not help; less WAL does.",
+                "not help; {then}.",
             ),
             _FEWER_INDEXES,
             _FEWER_CHECKPOINTS,
@@ -356,11 +356,11 @@ ADVICE: Final = {
         "active time waits until WAL is written or flushed, in transactions that write much",
         (
             RemedySentence(
-                "Put pg_wal on a volume of its own{log_volume}, or on a faster one. wal_compression makes full-page "
-                "images smaller.",
+                "Put pg_wal on a volume of its own{log_volume}, or on a faster one.",
             ),
+            RemedySentence("{images}"),
+            RemedySentence("{forced}"),
             _FEWER_INDEXES,
-            _FEWER_CHECKPOINTS,
         ),
         "record again: waits for WAL are below a tenth of active time, at more rows per second",
         f"{_MANUAL}wal-internals.html",
@@ -379,8 +379,8 @@ ADVICE: Final = {
     "lwlock-contention": Advice(
         "active time waits for one of the server's internal locks, {name}",
         (
-            RemedySentence("Use fewer sessions at a time: {fewer_sessions}."),
-            RemedySentence("These locks are held by other sessions that do the same."),
+            RemedySentence("Use fewer sessions at a time: {fewer_sessions}.", of_loads=True),
+            RemedySentence("{way}", of_loads=False),
         ),
         "record again: waits for this lock are below a tenth of active time, at as many rows per second",
         f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-LWLOCK-TABLE",
@@ -400,7 +400,7 @@ ADVICE: Final = {
         f"{_MANUAL}routine-vacuuming.html#AUTOVACUUM",
     ),
     "other-programs": Advice(
-        "other programs use {others} of {cpus} processors",
+        "other programs use {others} of {cpus} processors{clients}",
         (
             RemedySentence(
                 "See which they are (top on the host); the workload's own clients are among them if they run here. "
@@ -460,8 +460,34 @@ ADVICE: Final = {
         "record again: this statement takes a small share, and the table is read by the index",
         f"{_MANUAL}ddl-constraints.html#DDL-CONSTRAINTS-FK",
     ),
+    "stale-statistics": Advice(
+        "active time is of one statement, whose table {table} has changed since its last ANALYZE: its plan loops over "
+        "{looped} as for far fewer rows",
+        (
+            RemedySentence(
+                "ANALYZE {table}, which locks out neither readers nor writers. For good, see why autovacuum does not "
+                "come: autovacuum_enabled and autovacuum_analyze_scale_factor of the table."
+            ),
+        ),
+        "record again: this statement takes less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",
+    ),
+    "bloat": Advice(
+        "active time is of statements on {table}, which read {times} times the pages that its rows fill: {why}",
+        (RemedySentence("{plain}"), RemedySentence("{full}"), RemedySentence("{keep}")),
+        "record again: fewer blocks of the table are read for each row, and these statements take less time",
+        f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY",
+    ),
+    "row-costs": Advice(
+        "active time is of one statement, which stores rows in {table}; apart from the row itself, each pays most for "
+        "{what}",
+        (RemedySentence("{how}"), RemedySentence("{rest}")),
+        "record again: the statement takes less time for each row",
+        f"{_MANUAL}populate.html",
+    ),
     "no-statistics": Advice(
-        "active time is of one statement, whose table {table} has never been analyzed: its plan is a guess",
+        "active time is of one statement, whose table {table} has never been analyzed: its plan loops over {looped} as "
+        "for far fewer rows",
         (RemedySentence("VACUUM (ANALYZE) {table}, after each load that fills it; penstock load does so by itself."),),
         "record again: this statement takes less time",
         f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",

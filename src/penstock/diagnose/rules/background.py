@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.core.units import MB, MIB, format_count
+from penstock.core.units import MB, MIB, format_count, format_duration
 from penstock.diagnose.batches import CommitMeter
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
-from penstock.watch.rates import parse_lsn
+from penstock.watch.rates import Increase, parse_lsn
 from penstock.watch.waits import (
     COMMIT_WAITS,
     LOCAL_FLUSH,
@@ -168,6 +168,10 @@ def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
 _FAR_BYTES = 16 * MIB
 
 
+# A standby stalls if it flushes nothing for so long while commits wait for it.
+_STALLED_S = 3.0
+
+
 class StandbysBehind:
     """The rule for commits that wait for synchronous standbys that replay WAL too slowly."""
 
@@ -178,19 +182,25 @@ class StandbysBehind:
         self._behind: list[float] = []
         self._name = ""
         self._now: float | None = None
+        # The position of that standby with the time since which it is there, and how long it has stayed there while
+        # sessions waited.
+        self._flushed: tuple[object, float] = (None, 0.0)
+        self._stalled_s = self._longest_s = 0.0
+        self._lags = ""
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample. The last reading of pg_stat_replication shows how far behind the standbys are."""
         rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
         if rows is not None and wal_bytes is not None and self._has_names:
-            self._measure(rows, wal_bytes)
+            self._measure(rows, wal_bytes, sample.at_s)
         waiting = [moment for moment in moments if moment.wait == "ipc:syncrep"]
         for moment in waiting:
             self._part.add(moment)
         if waiting and rows is not None and self._now is not None:
             self._behind.append(self._now)
+            self._longest_s = max(self._longest_s, self._stalled_s)
 
-    def _measure(self, rows: Sequence[CounterRow], wal_bytes: int) -> None:
+    def _measure(self, rows: Sequence[CounterRow], wal_bytes: int, at_s: float) -> None:
         """Record how much WAL, in bytes, the slowest of the needed standbys has not flushed. None if too few stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
@@ -201,10 +211,23 @@ class StandbysBehind:
         self._now = None
         if len(distances) >= self._needed:
             self._now, self._name = distances[self._needed - 1]
+            row = next(row for row in rows if str(row.get("application_name")) == self._name)
+            self._see_standby(row, at_s)
+
+    def _see_standby(self, row: CounterRow, at_s: float) -> None:
+        """Record how far a standby has come. One that stays where it is, although commits wait for it, stalls."""
+        flushed = row.get("flush_lsn")
+        if flushed != self._flushed[0]:
+            self._flushed = flushed, at_s
+        self._stalled_s = at_s - self._flushed[1]
+        known = [(what, row.get(f"{what}_lag")) for what in ("write", "flush", "replay")]
+        self._lags = ", ".join(f"{what} lag {lag}" for what, lag in known if lag is not None)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if commits wait while a standby that they need is far behind."""
-        if case.share(self._part) < LEAST_SHARE or not self._behind or median_low(self._behind) < _FAR_BYTES:
+        is_far = bool(self._behind) and median_low(self._behind) >= _FAR_BYTES
+        is_stalled = self._longest_s >= _STALLED_S
+        if case.share(self._part) < LEAST_SHARE or not (is_far or is_stalled):
             return []
         evidence = [
             number("WAL that the standby has not flushed, median", median_low(self._behind) / MB, "MB"),
@@ -212,7 +235,11 @@ class StandbysBehind:
         ]
         if (rate := case.rates.wal_bytes_per_s) is not None:
             evidence.append(number("WAL", rate / MB, "MB/s"))
-        return [case.conclude("standby-behind", self._part, evidence, name=self._name)]
+        if is_stalled:
+            evidence.append(number("it has flushed nothing while commits waited for it, for", self._longest_s, "s"))
+        lags = f" ({self._lags})" if self._lags else ""
+        then = "it has stopped, so no commit returns until it goes on" if is_stalled else "less WAL does"
+        return [case.conclude("standby-behind", self._part, evidence, name=self._name, lags=lags, then=then)]
 
 
 # A wait in a shorter transaction is a wait for its commit, which another rule examines.
@@ -266,6 +293,11 @@ class IoWaits:
             part.join(self._short)
 
 
+# Below this part of the WAL, full-page images are not worth a word. So many checkpoints are not typed by anybody.
+_FEW_IMAGES = 0.05
+_FEWEST_FORCED = 3
+_BLOCK_BYTES = 8192
+
 # Source: RDS User Guide, "Using a dedicated log volume (DLV)".
 _LOG_VOLUME = (
     " (on RDS the dedicated log volume of an instance with io1 or io2: 1,024 GiB and 3,000 IOPS; PostgreSQL 13.10, "
@@ -279,9 +311,16 @@ class WalWrites:
 
     def __init__(self, io: IoWaits) -> None:
         self._io = io
+        self._images, self._wal_bytes, self._requested = Increase(), Increase(), Increase()
 
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        """Do nothing: IoWaits counts."""
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        """Add a sample's counters of WAL and of checkpoints. IoWaits counts the waits."""
+        for row in sample.counters.get("pg_stat_wal", ()):
+            self._images.see(row.get("wal_fpi"))
+            self._wal_bytes.see(row.get("wal_bytes"))
+        for view, column in (("pg_stat_checkpointer", "num_requested"), ("pg_stat_bgwriter", "checkpoints_req")):
+            for row in sample.counters.get(view, ()):
+                self._requested.see(row.get(column))
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if such transactions wait for WAL."""
@@ -293,7 +332,48 @@ class WalWrites:
         evidence = [number("sessions that wait for WAL, on average", case.sessions(part))]
         evidence += [] if rate is None else [number("WAL", rate / MB, "MB/s")]
         is_rds = "rds.extensions" in case.header.settings and case.header.flavour != "aurora"
-        return [case.conclude("wal-write", part, evidence, log_volume=_LOG_VOLUME if is_rds else "")]
+        words = {
+            "log_volume": _LOG_VOLUME if is_rds else "",
+            "images": "wal_compression makes full-page images smaller." if self._has_images else "",
+            "forced": self._describe_forced(case),
+        }
+        return [case.conclude("wal-write", part, evidence, among=None, **words)]
+
+    @property
+    def _has_images(self) -> bool:
+        """Return whether full-page images are more than a small part of the WAL, or their part is not known."""
+        return not self._wal_bytes.total or self._images.total * _BLOCK_BYTES >= _FEW_IMAGES * self._wal_bytes.total
+
+    def _describe_forced(self, case: Case) -> str:
+        """Return a sentence about checkpoints that WAL forces, if that costs little."""
+        if self._has_images or self._requested.total < _FEWEST_FORCED:
+            return ""
+        return (
+            f"{self._requested.total} checkpoints were forced in {format_duration(case.elapsed_s)} by max_wal_size "
+            f"{case.header.settings.get('max_wal_size')}; there are no full-page images, so raising it gains little."
+        )
+
+
+def _advise_lock(header: RecordingHeader, name: str) -> str:
+    """Return how to need one of the server's internal locks less."""
+    if "lockmanager" in name.lower():
+        slots = (
+            "a larger max_locks_per_transaction, at a restart, has more of these"
+            if header.version_num >= 180_000
+            else "before PostgreSQL 18 a session has 16 of these, later as many as max_locks_per_transaction"
+        )
+        return (
+            "Each statement locks all tables and indexes that it may need, and those beyond a session's own fast-path "
+            "slots go through this lock. Name the partition key in the WHERE, so that other partitions are not opened; "
+            f"keep plans, by prepared statements; drop indexes that nobody uses; {slots}."
+        )
+    if "buffer" in name.lower():
+        return (
+            "All of them want one page. If it is a sequence's (nextval), ALTER SEQUENCE ... CACHE 100 has each session "
+            "take so many numbers at once; if it is the last page of an index on rising numbers or times, spread the "
+            "rows by partitions; a row that all update, by several rows. Otherwise let fewer sessions do it at a time."
+        )
+    return "Let fewer sessions do the same at a time, by a pool in front of the server."
 
 
 class InternalLocks:
@@ -324,5 +404,6 @@ class InternalLocks:
             name, part = max(self._parts.values(), key=lambda each: each[1].seconds)
             if case.share(part) >= LEAST_SHARE:
                 evidence = [number("sessions that wait for it, on average", case.sessions(part))]
-                found.append(case.conclude("lwlock-contention", part, evidence, name=name))
+                way = _advise_lock(case.header, name)
+                found.append(case.conclude("lwlock-contention", part, evidence, name=name, way=way))
         return found

@@ -104,7 +104,13 @@ class Case:
         return share_of(part, self.moments)
 
     def conclude(
-        self, code: str, part: ActivityTally, evidence: Sequence[Evidence], *, among: Ticks | None = None, **words: str
+        self,
+        code: str,
+        part: ActivityTally,
+        evidence: Sequence[Evidence],
+        *,
+        among: Ticks | None = None,
+        **words: str,
     ) -> Diagnosis:
         """Return a diagnosis that rests on a part of the moments. If they are too few, the claim says "perhaps"."""
         moments = self.moments if among is None else among
@@ -129,6 +135,12 @@ class Case:
             proof=advice.proof,
             source=advice.source,
         )
+
+
+def bounded(found: Diagnosis, gains: float) -> Diagnosis:
+    """Return a diagnosis whose remedy can gain at most this part of its share, 0 to 1, by the server's counters."""
+    bound = found.share * gains
+    return replace(found, bound=bound, claim=f"{found.claim}. At most {100 * bound:.0f} % can be gained")
 
 
 def _who(part: ActivityTally) -> list[Evidence]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GIB, KIB, MB
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, change_setting, number
 from penstock.watch.rates import Increase
 from penstock.watch.waits import ActivityTally
 
@@ -55,7 +55,7 @@ class Checkpoints:
         self._images, self._image_bytes, self._wal_bytes = Increase(), Increase(), Increase()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
-        """Add a sample."""
+        """Add a sample's counters of checkpoints and WAL. `moments`, its active sessions, are not used."""
         counters = sample.counters
         for row in counters.get("pg_stat_checkpointer", ()):
             self._requested.see(row.get("num_requested"))
@@ -99,7 +99,8 @@ class Checkpoints:
         else:
             change = change_setting(case.header, name, "'15min'")
             advice = f"Raise checkpoint_timeout: {change}."
-        return [case.conclude(code, part, evidence, setting=setting, advice=advice)]
+        found = bounded(case.conclude(code, part, evidence, setting=setting, advice=advice), images)
+        return [found] if found.rank >= LEAST_SHARE else []
 
     def _advise_size(self, case: Case, needed_gib: int) -> str:
         """Return the advice for max_wal_size. At most a quarter of the free space of its disk is used, as in a load."""

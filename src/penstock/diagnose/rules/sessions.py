@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.rules.case import Case, number, share_of
 from penstock.diagnose.rules.host import BUSY, Host
+from penstock.watch.holders import read_int
 from penstock.watch.waits import (
     CPU,
     ActivityTally,
     Moment,
     Ticks,
+    is_build,
     is_idle_in_transaction,
     moment_of,
     weight_of,
@@ -21,7 +24,7 @@ from penstock.watch.waits import (
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis
-    from penstock.watch.values import Sample
+    from penstock.watch.values import Sample, SessionSample
 
 _CPU_WAIT = CPU.lower()
 
@@ -31,12 +34,18 @@ _SEVERAL = 2
 # Transactions are client-bound if they wait for their clients at least this share of the time.
 _LEAST_CLIENT = 0.5
 
+# If fewer sessions than this wait for their clients on average, the clients have little to do, and nobody waits.
+_LEAST_SESSIONS = 0.3
+
 # If a statement has run for less time than this, it may have ended while its sample was read.
 _LEAST_STATEMENT_S = 0.1
 
 # If a session is idle in a transaction for longer than this, its transaction was left open, and the session is not just
 # between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
+
+# Two samples show the same statement if its starts, by its age and this host's clock, differ by less than this.
+_SAME_STATEMENT_S = 0.01
 
 # The start of a transaction is computed from its age and this host's clock. The results of several samples of the same
 # transaction differ by less than this.
@@ -50,6 +59,9 @@ _SHORT_GAP_MS = 10.0
 # server's processors is idle.
 _LEAST_COMPUTING = 0.5
 _IDLE_CPUS = 0.2
+
+# If this part of what computes are builds of indexes and the like, it ends by itself.
+_MOSTLY_BUILDS = 0.5
 
 # Other programs are reported if they use at least this many processors.
 _LEAST_OTHERS = 0.5
@@ -83,6 +95,9 @@ class ClientWaits:
         self._reading = Ticks()
         self._tick = -1
         self._gaps_s = 0.0
+        # For each backend between two statements, when its last one began, and its moments since then. They count once
+        # it has gone on: a session that never does was left so.
+        self._open: dict[int, tuple[float, list[tuple[Moment, float]]]] = {}
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
         # The processor time of each backend at its last sample, and of all backends between their samples. It is known
@@ -101,13 +116,29 @@ class ClientWaits:
             if session.cpu_s is not None:
                 self._on_cpu_s += max(0.0, session.cpu_s - self._cpu_s.get(session.pid, session.cpu_s))
                 self._cpu_s[session.pid] = session.cpu_s
+            self._go_on(session, sample.at_s - (session.query_s or 0.0))
             if is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
-                self._between.add(moment_of(session, self._tick, weight_of(sample)))
-                self._gaps_s += session.query_s or 0.0
-                begin_s = sample.at_s - (session.transaction_s or 0.0)
-                self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
-                if len(self._pids) < _SEVERAL:
-                    self._pids.add(session.pid)
+                moment = moment_of(session, self._tick, weight_of(sample))
+                _, since = self._open.setdefault(session.pid, (sample.at_s - (session.query_s or 0.0), []))
+                since.append((moment, sample.at_s - (session.transaction_s or 0.0)))
+        seen = {session.pid for session in sample.sessions}
+        for pid in self._open.keys() - seen:
+            self._count(pid)
+
+    def _go_on(self, session: SessionSample, began_s: float) -> None:
+        """Count the moments of a backend if it has begun another statement since."""
+        if session.pid in self._open:
+            before_s, _ = self._open[session.pid]
+            if session.state == "active" or abs(began_s - before_s) > _SAME_STATEMENT_S:
+                self._count(session.pid)
+
+    def _count(self, pid: int) -> None:
+        for moment, begin_s in self._open.pop(pid)[1]:
+            self._between.add(moment)
+            self._gaps_s += moment.session.query_s or 0.0
+            self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
+            if len(self._pids) < _SEVERAL:
+                self._pids.add(pid)
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis if transactions wait for their clients. A single idle transaction does not count."""
@@ -122,7 +153,8 @@ class ClientWaits:
         # A session that uses a processor does not wait for its client. Samples show too little of this time: while the
         # sampler has a processor, the workload may have none.
         waiting_s = min(part.seconds, moments.seconds - self._on_cpu_s)
-        if not part.count or waiting_s < _LEAST_CLIENT * moments.seconds:
+        is_little = case.sessions(part) < _LEAST_SESSIONS
+        if not part.count or is_little or waiting_s < _LEAST_CLIENT * moments.seconds:
             return []
         # On average, a sample is taken in the middle of a gap. So the mean gap is twice the mean time since the last
         # statement.
@@ -160,15 +192,23 @@ class Processors:
         self._host = host
         self._running = ActivityTally()
         self._copying = ActivityTally()
+        # Sessions that compute to build an index or to rewrite a table, once.
+        self._building = Ticks()
         self._waiting = ActivityTally()
         # The sessions that the last reading shows in COPY FROM.
         self._loading: set[object] = set()
+        # The most client connections from the server's machine at any reading.
+        self._local_clients = 0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        for row in sample.counters.get("connections", ())[:1]:
+            self._local_clients = max(self._local_clients, read_int(row, "local_of_all"))
         if (rows := sample.counters.get(_PROGRESS)) is not None:
             self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
             (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
+            if moment.wait == _CPU_WAIT and is_build(moment.session):
+                self._building.add(moment)
             is_load = moment.session.pid in self._loading or _LOADS.match(moment.session.query or "")
             if moment.wait == _CPU_WAIT and is_load:
                 self._copying.add(moment)
@@ -182,8 +222,11 @@ class Processors:
             number("processors in use by other programs", others),
             number("by the server", self._host.own or 0.0),
         ]
-        words = {"others": f"{others:.1f}", "cpus": str(cpus)}
-        return [*found, case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)]
+        clients = ", this server's own clients among them" if self._local_clients else ""
+        words = {"others": f"{others:.1f}", "cpus": str(cpus), "clients": clients}
+        remark = case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)
+        # What the workload's clients use is no other program's.
+        return [*found, replace(remark, confidence="low") if clients else remark]
 
     def _find_limit(self, case: Case) -> list[Diagnosis]:
         on_cpu, cpus, busy = case.sessions(self._running), case.header.cpu_count, self._host.busy
@@ -191,7 +234,8 @@ class Processors:
         evidence += [] if cpus is None else [number("processors of the server", cpus)]
         evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
         is_busy = cpus is not None and on_cpu >= BUSY * cpus and (busy is None or self._host.is_busy(case))
-        if is_busy and not self._host.is_taken(case):
+        builds = self._building.seconds >= _MOSTLY_BUILDS * self._running.seconds
+        if is_busy and not builds and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
         is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:

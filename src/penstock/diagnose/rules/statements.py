@@ -11,8 +11,8 @@ from penstock.core.values.names import spell_name
 from penstock.diagnose.batches import StatementMeter
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
 from penstock.watch.holders import read_int
-from penstock.watch.risks import lacks_statistics
-from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
+from penstock.watch.risks import is_stale, lacks_statistics
+from penstock.watch.waits import CPU, ActivityTally, Moment, is_build, name_statement
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -36,6 +36,15 @@ _LEAST_RATIO = 100.0
 
 # A scan of this many rows takes at least ten times as long as a search in an index to find a referring row.
 _LEAST_SCAN = 1000
+
+# A statement loops over a table if each call searches its indexes this often, and for at least this part of its rows,
+# or if each call reads all of it this often. A hash or a merge would read it once.
+_LEAST_LOOPS = 1000
+_LOOPED = 0.05
+_RESCANS = 5
+
+# Statistics count as stale in a bad plan if this part of the table's rows has changed since.
+_STALE = 0.5
 
 # A statement counts as scanning a table itself if the table was scanned at least this often for each call of the
 # statement.
@@ -114,7 +123,7 @@ class SlowStatements:
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         for moment in moments:
-            if moment.wait.startswith(_WORKS):
+            if moment.wait.startswith(_WORKS) and not is_build(moment.session):
                 self._tallies.add(moment)
         self._counted.see(sample)
 
@@ -151,10 +160,8 @@ class SlowStatements:
             searches = searches and case.changed_rows is not None
             returned = round(case.changed_rows or 0)
         used = [row for row in tables.values() if names(statement, row)]
-        for row in used if _PLANNED.search(statement) else ():
-            if lacks_statistics(row) and (self._scans(row) or self._searches(row)):
-                evidence = [number(f"rows of {row.get('relname')}", read_int(row, "n_live_tup"))]
-                yield case.conclude("no-statistics", part, evidence, table=_name(row))
+        if _PLANNED.search(statement):
+            yield from self._explain_plan(case, part, used, calls or (case.rates.commits_per_s or 0.0) * case.elapsed_s)
         if spilled and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES_PER_S * part.seconds:
             evidence = [number("temporary files written in a call", _BLOCK_BYTES * spilled / calls / MB, "MB")]
             yield case.conclude("statement-spills", part, evidence)
@@ -167,6 +174,32 @@ class SlowStatements:
                 evidence += [number("rows read for each row returned", read / returned)] if calls and returned else []
                 yield case.conclude("sequential-scan", part, evidence, table=_name(row), explain=_explain_by(case))
 
+    def _explain_plan(
+        self, case: Case, part: ActivityTally, used: Sequence[CounterRow], calls: float
+    ) -> Iterator[Diagnosis]:
+        """Yield a diagnosis of lacking or stale statistics, if the counters of the statement's tables show a bad plan.
+
+        The proof is a loop: one of the tables is read by its index, or whole, so often in each call that the server
+        must have expected far fewer rows of another one.
+        """
+        loops = []
+        for each in used:
+            searches, scans = (count(each) / max(1.0, calls) for count in (self._searches, self._scans))
+            is_loop = searches >= max(_LEAST_LOOPS, _LOOPED * _rows(each)) or scans >= _RESCANS
+            if is_loop and _rows(each) >= _LEAST_SCAN:
+                loops.append((each, searches, scans))
+        for row in used if loops and len(used) > 1 else ():
+            code = "no-statistics" if lacks_statistics(row) else "stale-statistics" if is_stale(row, _STALE) else None
+            if code is not None:
+                looped, searches, scans = loops[0]
+                evidence = [
+                    number(f"rows of {row.get('relname')}", read_int(row, "n_live_tup")),
+                    number("rows changed since it was analyzed", read_int(row, "n_mod_since_analyze")),
+                    number(f"searches in indexes of {looped.get('relname')} in each call", searches),
+                    number(f"scans of all of {looped.get('relname')} in each call", scans),
+                ]
+                yield case.conclude(code, part, evidence, table=_name(row), looped=_name(looped))
+
     def _reads(self, row: CounterRow) -> float:
         return self._seen.rise(_TABLES, row, "seq_tup_read", *_KEYS)
 
@@ -176,6 +209,10 @@ class SlowStatements:
     def _searches(self, row: CounterRow) -> float:
         """Return how often the table's indexes were searched."""
         return self._seen.rise(_TABLES, row, "idx_scan", *_KEYS)
+
+
+def _rows(row: CounterRow) -> int:
+    return read_int(row, "n_live_tup")
 
 
 def _name(row: CounterRow) -> str:

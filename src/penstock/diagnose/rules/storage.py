@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.units import KIB, MB, format_bytes, format_duration
 from penstock.core.values.device import LOCAL_STORAGE, CounterRow, VolumeLimits, count_bytes
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number
 from penstock.diagnose.rules.limits import DeviceIntervals, Interval, MetricIntervals, find_ceiling, forecast_balance
 from penstock.diagnose.uses import read_balance
 from penstock.watch.devices import DATA, DeviceUse, local_metrics, time_until_full
 from penstock.watch.rates import DatabaseIncrease, Increase
-from penstock.watch.waits import ActivityTally, Moment
+from penstock.watch.waits import ActivityTally, Moment, is_build
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis, Evidence
@@ -206,7 +206,8 @@ class IndexReads:
         ]
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
-        return [case.conclude("index-reads", self._part, evidence, index=index, table=table)]
+        found = case.conclude("index-reads", self._part, evidence, index=index, table=table)
+        return [bounded(found, min(1.0, reads.total / all_reads)) if all_reads else found]
 
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
@@ -245,7 +246,8 @@ class TemporaryWork:
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
                 self._storage.append(row)
         for moment in moments:
-            if moment.wait in _SPILL_WAITS:
+            # A build sorts with maintenance_work_mem, and spills on purpose.
+            if moment.wait in _SPILL_WAITS and not is_build(moment.session):
                 self._spilling.add(moment)
             if moment.session.pid in self._any_pids:
                 self._anyone.add(moment)

@@ -180,14 +180,10 @@ def decide_objects(
     None, and `next_number` is the number of its next object. `emptied` has the oids of the targets that are empty
     although loads have stored rows in them. `host` is the name of this host, for messages.
 
-    `landed`, `fresh` and `updating` contain values of `LedgerObject.number`. The records of `landed` objects are stored
-    in the target only at the load's end. `fresh` objects are loaded even if earlier loads have loaded them. The rows of
-    `updating` objects update the rows of an earlier version of the object. Such an object counts as loaded only if the
-    last load of it had the present version.
-
-    With --join, no object is added to a load that has begun, and every host must have the version of each object that
-    the load began with. Raises TargetError if the user must decide first: an object has changed, its rows are gone, or
-    another load that is not complete has it.
+    `landed`, `fresh` and `updating` contain values of `LedgerObject.number`: objects whose records are stored in the
+    target only at the load's end, objects that are loaded even if earlier loads have loaded them, and objects that
+    count as loaded only if the last load of them had the present version. Raises TargetError if the user must decide
+    first: an object has changed (with --join, on any host), its rows are gone, or another unended load has it.
     """
     known = list(known)
     own = [found for found in known if found.load_id == running]
@@ -210,12 +206,7 @@ def decide_objects(
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(ObjectDecision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(
-            item,
-            found_here,
-            running=running,
-            emptied=emptied,
-            rules=rules,
-            is_updating=item.number in updating,
+            item, found_here, running=running, emptied=emptied, rules=rules, is_updating=item.number in updating
         ):
             decisions.append(ObjectDecision(item=item, action="skip", number=-1))
         elif rules.join and running is not None:

@@ -42,7 +42,7 @@ _FILES_SHOWN = 4
 
 @slotted
 class Bar:
-    """One bar and the text after it."""
+    """One line of the display: a name, a progress bar and the text after it."""
 
     name: str
     # The part that is done, 0 to 1, None if it is not known.
@@ -51,7 +51,7 @@ class Bar:
 
 
 def list_bars(progress: LoadProgress, reading: LoadRates) -> Iterator[Bar]:
-    """Yield a bar for the whole load, for some of the open files, and for each step after the last row."""
+    """Yield a bar for the whole load, for up to four open files, and for each running step after the last row."""
     is_over = is_all_sent(progress)
     words = [
         format_rows(progress.rows, progress),
@@ -69,7 +69,11 @@ def list_bars(progress: LoadProgress, reading: LoadRates) -> Iterator[Bar]:
 
 
 def describe_status(progress: LoadProgress, reading: LoadRates) -> str:
-    """Return the status line of the whole load: the phase, or the sessions, the rate of sending, and the files."""
+    """Return the status line below the bars.
+
+    While rows are sent, it has the elapsed time, the number of sessions, the rate of sending and the number of finished
+    files. After the last row, it has what the load does and the elapsed time.
+    """
     passed = format_duration(progress.elapsed_s)
     if is_all_sent(progress):
         return f"{visible(progress.activity) or 'committing'}, {passed}"

@@ -176,7 +176,10 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
 
 @slotted
 class LoadCommand:
-    """One run of `penstock load`: runs, plans or checks the load, and prints the result."""
+    """One run of `penstock load`. `run` plans, checks or runs the load, and prints the result.
+
+    `ray` is the address of a Ray cluster whose nodes load too, and `members` how many processes are started there.
+    """
 
     messages: Messages
     as_json: bool
@@ -184,7 +187,10 @@ class LoadCommand:
     members: int | None = None
 
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
-        """Plan, check or run the load. Raises PenstockError, typer.Exit."""
+        """Do what `action` says, and print the result. If `resumes` is given, it is the id of the load to resume.
+
+        Raises PenstockError. Raises typer.Exit if the exit code is to be other than 0 although no error was raised.
+        """
         from penstock.api.connect import connect_to
         from penstock.core.host.process import keep_freed_memory
         from penstock.loading.loader import Loader
@@ -309,7 +315,7 @@ def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
 def resume(load_id: UnfinishedId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short. Any host that reads the same sources can do so.
 
-    Its sources, table and options are those of the command that began it.
+    The sources, the tables and the options are those of the command that began the load.
     """
     from penstock.api.ledger_view import LedgerView
 

@@ -42,7 +42,10 @@ class _LoadsGroup(typer.core.TyperGroup):
     """A group in which `penstock loads ID` means `penstock loads show ID`."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Return the command that the arguments name."""
+        """Return the name of the command, the command and its arguments.
+
+        If `args` begin with a load's id, it is `show`.
+        """
         return super().resolve_command(ctx, ["show", *args] if _ID.fullmatch(args[0]) else args)
 
 

@@ -21,7 +21,7 @@ _WINDOW_S = 20.0
 
 @slotted
 class LoadRates:
-    """A load's rates over the last seconds, in bytes per second."""
+    """A load's rates in bytes per second over the last 20 seconds, and how far the load is."""
 
     read_rate: float
     sent_rate: float
@@ -32,13 +32,13 @@ class LoadRates:
 
 
 class Meter:
-    """Computes a load's rates and time left from its progress in the last seconds."""
+    """Computes a load's rates from its progress in the last 20 seconds, and the time left from the rate of reading."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def read(self, progress: LoadProgress) -> LoadRates:
-        """Add a load's progress, and return the rates. Time before the first byte is read does not count."""
+        """Note a load's present progress, and return the rates. Time before the first byte is read does not count."""
         if not progress.bytes_read:
             self._samples.clear()
         self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
@@ -62,7 +62,7 @@ def is_all_sent(progress: LoadProgress) -> bool:
 
 
 def format_rows(count: int, progress: LoadProgress) -> str:
-    """Return the number of rows in words. They are called records while they are only staged."""
+    """Return a number of rows in words: "N rows", or "N records staged" if no rows were made of them yet."""
     return f"{format_count(count)} {'records staged' if progress.is_staged else 'rows'}"
 
 
@@ -78,17 +78,20 @@ def format_left(left_s: float | None) -> str:
 
 
 def format_rebuilds(progress: LoadProgress) -> str:
-    """Return in words how many rebuilds follow. Their time is not known, so it is not in the time left."""
+    """Return in words how many indexes and keys are rebuilt after the last row; an empty text if none are.
+
+    The time left does not include rebuilds, because their time is not known.
+    """
     return f"then {count_nouns(progress.to_rebuild, 'rebuild')}" if progress.to_rebuild else ""
 
 
 def format_sessions(progress: LoadProgress) -> str:
-    """Return the number of sessions in words."""
+    """Return the number of sessions that send rows, with its noun, such as "4 sessions"."""
     return count_nouns(progress.sessions, "session")
 
 
 def format_percent(fraction: float | None) -> str:
-    """Return a fraction in whole per cent, rounded down, so 100 % means that the work is complete.
+    """Return a fraction from 0 to 1 in whole per cent, rounded down, or an empty text for None.
 
     >>> format_percent(0.999)
     '99 %'

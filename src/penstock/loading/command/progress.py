@@ -31,7 +31,10 @@ _LINE_INTERVAL_S = 10.0
 
 @contextmanager
 def showing_progress(messages: Messages) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """Provide the function that shows progress, None if the command is quiet."""
+    """Provide the function that shows progress while the block runs, or None if the command is quiet.
+
+    On a terminal it draws bars, otherwise it prints lines.
+    """
     if messages.is_quiet:
         yield None
     elif sys.stderr.isatty():
@@ -44,10 +47,10 @@ def showing_progress(messages: Messages) -> Iterator[Callable[[LoadProgress], No
 
 
 class PlainProgress:
-    """Prints a line of progress every ten seconds, and a line when an activity after the last row begins.
+    """Prints a line of progress every ten seconds, and a line when the load begins another activity after the last row.
 
-    The first line appears after ten seconds. The line of an activity appears after one second of the load, or at once
-    if indexes are rebuilt.
+    The first line is printed after ten seconds. An activity in the first second of the load gets no line, unless
+    indexes are rebuilt.
     """
 
     def __init__(self, messages: Messages) -> None:

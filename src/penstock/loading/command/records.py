@@ -18,7 +18,10 @@ _SHOWN = 200
 
 
 def describe_causes(causes: Sequence[RejectCause], *, load_id: str, on_server: str) -> list[str]:
-    """Return a few lines for each cause of rejected records."""
+    """Return the lines that a command prints about rejected records: a head, and three lines for each cause.
+
+    `on_server` is a text that names the server.
+    """
     if not causes:
         return [f"load {load_id}{on_server} has no rejected records that this role may see"]
     lines = [f"{count_nouns(sum(cause.count for cause in causes), 'record')} rejected of load {load_id}{on_server}"]
@@ -39,12 +42,12 @@ def describe_discarded(load_id: str, count: int, on_server: str) -> str:
 
 
 def cause_object(cause: RejectCause) -> dict[str, object]:
-    """Return what --json prints of a cause."""
+    """Return a cause as the object that --json prints."""
     return asdict(cause) | {"raw": show_record(cause.raw)}
 
 
 def show_record(raw: bytes) -> str:
-    r"""Return a record's beginning as text on one line.
+    r"""Return the first 200 characters of a record on one line. Characters that are not printable are escaped.
 
     >>> show_record(b"a,\xff\n")
     'a,\\xff'
@@ -71,6 +74,6 @@ def describe_retry(outcome: RetryOutcome, on_server: str = "") -> str:
 
 
 def note_reject_files(paths: Sequence[Path], messages: Messages) -> None:
-    """Print which files the rejected records were written to."""
+    """Print the names of the files to which rejected records were written."""
     if paths:
         messages.note(f"rejected records are in {', '.join(map(str, paths))}")

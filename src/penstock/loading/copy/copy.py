@@ -78,9 +78,9 @@ _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messag
 
 
 class CopyFailed(Exception):
-    """The server refused a session's work, or the connection to it broke.
+    """The server refused a statement of a session, or the connection to it broke.
 
-    The attribute `location` is the record's place in its file, if the caller has found it.
+    The attribute `location` is the position of the refused record in its file, or None if the caller has not found it.
     """
 
     def __init__(
@@ -100,7 +100,10 @@ class CopyFailed(Exception):
 
 
 class OtherTypes(Exception):
-    """Columns do not have the types for which rows were encoded in the binary format. What COPY stored is wrong."""
+    """The columns do not have the types for which rows were encoded in the binary format.
+
+    The rows that COPY stored are wrong.
+    """
 
 
 class Superseded(Exception):
@@ -108,14 +111,15 @@ class Superseded(Exception):
 
 
 def compose_table(spec: CopySpec) -> sql.Identifier:
-    """Return the name of a spec's table. Without a schema, search_path applies."""
+    """Return the quoted name of the table that COPY fills. Without a schema, search_path applies."""
     return sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
 
 
 def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
-    """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, with every name and value quoted.
+    """Return `COPY table (columns) FROM STDIN WITH (...)`, with every name and value quoted.
 
-    With `ignores_types`, COPY skips rows with values that their types refuse, each with a notice. Needs PostgreSQL 17.
+    With `ignores_types`, COPY skips rows with values that are not valid for their types, and reports each in a notice.
+    This needs PostgreSQL 17.
     """
     options = copy_options(spec)
     if ignores_types:
@@ -126,7 +130,7 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
 
 
 def copy_options(spec: CopySpec) -> list[sql.Composable]:
-    """Return the options of a COPY command for a spec, with every name and value quoted.
+    """Return the options in the parentheses after WITH, with every name and value quoted.
 
     A value with a backslash is written E'...', which does not depend on standard_conforming_strings.
     """
@@ -161,13 +165,14 @@ def _check_types(spec: CopySpec, found: str) -> None:
 class CopySession:
     """A connection, its open transaction and at most one COPY in progress. One thread uses it.
 
-    Only `cancel` may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
+    Only `cancel` may be called from another thread. Methods raise CopyFailed, and Superseded if the fence of a new
+    transaction finds that another process has taken over the load. Needs INSERT on the table.
 
-    The attribute `skipped` has the line numbers of the rows that the last command skipped. `transaction` counts the
-    transactions that were opened.
+    The attribute `skipped` has the line numbers of the rows that the last COPY command skipped, counted from 1 in the
+    data of that command. `transaction` counts the transactions that were opened. Times are in seconds.
 
     The session calls libpq's functions for COPY itself. psycopg's Copy does not read while it waits until it can write.
-    If the server meanwhile waits until its notices (such as a trigger's warnings) are read, both sides wait for ever.
+    If the server then waits until its notices (such as a trigger's warnings) are read, both sides wait for ever.
     """
 
     def __init__(
@@ -229,8 +234,8 @@ class CopySession:
     def start_copy(self, spec: CopySpec) -> None:
         """Start a COPY command, and a transaction if none is open, in one round trip.
 
-        The attribute `round_trip_s` is set to the elapsed time. The command runs with the user's search_path, because
-        triggers, defaults and types may need it.
+        The attribute `round_trip_s` is set to the seconds that this takes. The command runs with the user's
+        search_path, because triggers, defaults and types may need it.
         """
         if self._freezes and self._is_truncated(spec):
             spec = replace(spec, freezes=True)
@@ -305,7 +310,7 @@ class CopySession:
             self._take(ExecStatus.COMMAND_OK)
 
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
-        """Send a payload. Returns when all of it has been handed to the kernel."""
+        """Send data of the COPY command. Returns when the operating system has taken all of it."""
         with self._failures():
             for part in parts:
                 view = memoryview(part)
@@ -316,10 +321,11 @@ class CopySession:
                     self._flush()
 
     def has_answer(self) -> bool:
-        """Return whether the server has sent something during a COPY: usually an error, which `finish_copy` raises.
+        """Return whether the server has sent something during a COPY.
 
-        There is no other way to notice an error early: after an error, the server reads and discards data until the
-        command ends (protocol documentation, "COPY Operations").
+        Usually this is an error, which `finish_copy` raises. Without this call, an error is noticed only at the end:
+        after an error, the server reads and discards data until the command ends (protocol documentation, "COPY
+        Operations"). The result is always false while the server may send notices about skipped rows.
         """
         if self._reports_skipped:
             # The server may have sent a notice about a skipped row, which does not end the command. Here the notice
@@ -336,19 +342,20 @@ class CopySession:
         return self._tables.get(TableName(schema=spec.schema, name=spec.table))
 
     def check_table(self, spec: CopySpec) -> None:
-        """Check that the name of a spec's table still belongs to the load's table, as each COPY does.
+        """Check that the table's name still belongs to the same table as when the load began.
 
-        Call it after other statements have written to the table. Raises TargetError.
+        Each COPY command checks this by itself. Call this after other statements have written to the table. Raises
+        TargetError.
         """
         if (table := self._find_table(spec)) is not None:
             with self.between_copies() as connection:
                 send_check(connection, table, spec.columns)()
 
     def finish_copy(self) -> int:
-        """End the COPY command and return its row count.
+        """End the COPY command, and return the number of rows that it has copied.
 
-        Raises TargetError if the table's name belongs to a table other than the one in `tables`. Raises OtherTypes if
-        the rows were encoded for other types than the columns have.
+        Raises TargetError if the name now belongs to a table other than the one in `tables`. Raises OtherTypes if the
+        columns do not have the types for which the rows were encoded.
         """
         assert self._spec is not None
         self._is_copying, table = False, self._find_table(self._spec)
@@ -377,12 +384,15 @@ class CopySession:
         return columns.decode("ascii")
 
     def undo_copy(self) -> None:
-        """Mark the last COPY command to be undone before the next statement. Needs `is_protected`."""
+        """Undo the last COPY command when the next statement is sent.
+
+        The session must be protected (`is_protected`).
+        """
         assert self._is_protected
         self._savepoint = "broken"
 
     def seal(self, statement: sql.Composed | None) -> None:
-        """Run the transaction's last statement and the deferred checks before the commit, so that this can hardly fail.
+        """Run the transaction's last statement and the deferred checks, so that the commit can hardly fail.
 
         Deferred triggers run with the user's search_path.
         """
@@ -391,9 +401,10 @@ class CopySession:
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Run a last statement, if given, and commit. The session then reports its statistics.
+        """Run a last statement, if given, and commit. Have the backend report its statistics at once.
 
-        The attribute `commit_s` is set to the elapsed time. Deferred triggers run with the user's search_path.
+        The attribute `commit_s` is set to the seconds that this takes. Deferred triggers run with the user's
+        search_path.
         """
         began = time.perf_counter()
         report = _REPORT if self._connection.info.server_version >= CAN_FLUSH_STATISTICS else ""
@@ -420,15 +431,16 @@ class CopySession:
         self._truncated.clear()
 
     def execute(self, statement: sql.Composable) -> None:
-        """Run a statement outside of COPY, in one round trip."""
+        """Run a statement when no COPY is in progress, in one round trip."""
         with self._failures():
             self._connection.execute(sql.SQL("{}{}").format(sql.SQL(self._leave_copy()), statement))
 
     @contextlib.contextmanager
     def between_copies(self) -> Iterator[psycopg.Connection[Any]]:
-        """Provide the connection for other statements in the same transaction.
+        """Provide the connection for other statements in the same transaction, while no COPY is in progress.
 
-        First roll back to the savepoint if a COPY command failed, and set penstock's search_path if needed.
+        If the last COPY command failed, it is first undone by a rollback to the savepoint. penstock's search_path is
+        set.
         """
         with self._failures():
             if before := self._leave_copy():
@@ -449,7 +461,7 @@ class CopySession:
     def cancel(self) -> None:
         """Ask the server to cancel the statement that this session runs. Any thread may call this, more than once.
 
-        A wait for a server that does not answer the cancel request ends after _CANCEL_TIMEOUT_S.
+        If the server does not answer the cancel request, this ends after _CANCEL_TIMEOUT_S.
         """
         if self._cancelled_s is None:
             self._cancelled_s = time.monotonic()

@@ -39,7 +39,10 @@ KINDS: Final = {
 
 @slotted
 class GivingUp:
-    """When to send the rest of an object as text, because each block that an encoder declines needs its own COPY."""
+    """When to send the rest of an object as text: after how many blocks that the encoder declines.
+
+    Each declined block needs a COPY command of its own.
+    """
 
     declined_in_a_row: int = 3
     # The encoder gives up after `declined_in_a_row` declined blocks, if they follow each other, or if at least one in
@@ -50,8 +53,8 @@ class GivingUp:
 class EncodedBlocks:
     """Encodes the blocks of one object in COPY's binary format, or as csv without quotes.
 
-    `spec` describes the COPY command of the encoded blocks. A block for which `encode` returns None must be sent
-    as text. After too many blocks that cannot be encoded, it returns None for all others (see GivingUp).
+    `spec` describes the COPY command of the encoded blocks. A block for which `encode` returns None must be sent as
+    text. After too many blocks that cannot be encoded, `encode` returns None for all others (see GivingUp).
 
     Sessions share the encoder without a lock. A block may then be counted twice, or not at all. This only changes when
     the encoder gives up.
@@ -82,7 +85,7 @@ class EncodedBlocks:
         return self.is_active and not self._awaited
 
     def encode(self, block: Block) -> bytes | None:
-        """Return a block's rows, encoded. Return None if the block must be sent as text."""
+        """Return a block's rows in the format of `spec`, or None if the block must be sent as text."""
         if not self.is_active or block.fault is not None:
             return None
         if self._awaited:
@@ -105,9 +108,10 @@ class EncodedBlocks:
 def make_binary(
     dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None], encoder: Encoder
 ) -> EncodedBlocks | None:
-    """Return the encoder of an object's blocks in the binary format, None if they must be sent as text.
+    """Return what encodes an object's blocks in the binary format, or None if the blocks must be sent as text.
 
-    `encoder` encodes the same blocks as text.
+    `columns` are the columns that the payload fills, in its order; None stands for an unknown one. `encoder` encodes
+    the same blocks as text.
     """
     if find_obstacle(dialect, column_map, columns) is not None:
         return None
@@ -133,9 +137,10 @@ _MARKS: Final = "\x1f\x1e\x1d"
 
 
 def make_plain(dialect: Dialect, column_map: ColumnMap, encoder: Encoder) -> EncodedBlocks | None:
-    """Return the encoder that writes an object's blocks as csv without quotes, None if they must be sent as text.
+    """Return what writes an object's blocks as csv without quotes, or None if the blocks must be sent as text.
 
-    The encoder begins with the first block that has a quote or, in text and tsv, a backslash.
+    `encoder` encodes the same blocks as text. Blocks are sent as text until one contains a quote or, in formats text
+    and tsv, a backslash.
     """
     delimiter, quote, null = _MARKS
     spec, rewriter = encoder.spec, encoder.rewriter
@@ -150,7 +155,10 @@ def make_plain(dialect: Dialect, column_map: ColumnMap, encoder: Encoder) -> Enc
 
 
 def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEncoder:
-    """Return the Rust encoder for columns without an obstacle. It declines values that such columns would change."""
+    """Return the Rust encoder for columns for which `find_obstacle` finds none.
+
+    It declines a block if a column would store one of its values differently.
+    """
     return _native.BinaryEncoder(
         format=dialect.format,
         delimiter=dialect.delimiter.encode(),
@@ -162,9 +170,9 @@ def make_native(dialect: Dialect, columns: Sequence[Column]) -> _native.BinaryEn
 
 
 def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Column | None]) -> str | None:
-    """Return why records of a dialect cannot be encoded in the binary format for columns, None if they can.
+    """Return why records cannot be encoded in the binary format for these columns, or None if they can.
 
-    Records are encoded only unchanged: no field is skipped, added, or ambiguous.
+    A record is encoded only if each of its fields fills one column: no field is skipped or added.
     """
     for column in columns:
         if column is None or column.type_oid not in KINDS:
@@ -185,7 +193,7 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
 
 
 def find_plain_obstacle(dialect: Dialect, column_map: ColumnMap) -> str | None:
-    """Return why records of a dialect cannot be written as csv without quotes, None if they can."""
+    """Return why records cannot be written as csv without quotes, or None if they can."""
     obstacles = (
         *_find_common_obstacles(dialect, column_map),
         ("values are written in another notation", bool(column_map.notations)),
@@ -208,9 +216,10 @@ def _has_odd_null(dialect: Dialect) -> bool:
 
 @slotted
 class CellGains:
-    """What a value saves if it is sent in the binary format, in ns: the server's time minus the encoder's time.
+    """How many ns a value saves if it is sent in the binary format and not as text.
 
-    A null saves nothing. The figures depend on the machine's speed, but their signs hardly do.
+    A gain is the time that the server saves minus the time of the encoder. A null saves nothing. The figures depend on
+    the machine's speed, but their signs hardly do.
     """
 
     # The gain of each kind whose gain does not depend on the width.
@@ -268,14 +277,15 @@ GAINS: Final = {
 
 
 def gains_of(major: int) -> CellGains:
-    """Return the gains on a server of a major version."""
+    """Return the gains of values on a server of a major version."""
     return GAINS[max(first for first in GAINS if first <= max(major, min(GAINS)))]
 
 
 def gain_per_row(oids: Sequence[int], widths: Sequence[tuple[int, int]], *, records: int, gains: CellGains) -> float:
-    """Return how many ns a row saves on average.
+    """Return how many ns a row saves on average if it is sent in the binary format.
 
-    `widths` has, for each column, the number of values that are not null, and their total bytes.
+    `oids` are the types of the columns. `widths` has, for each column, the number of values that are not null, and
+    their total bytes. `records` is the number of records in which these were counted.
 
     >>> round(gain_per_row([23, 25], [(10, 40), (5, 50)], records=10, gains=GAINS[14]), 2)
     16.05

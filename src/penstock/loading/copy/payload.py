@@ -47,7 +47,9 @@ _HEADER: Final = 4
 
 
 def find_kept_type(column: Column | None) -> KeptType:
-    """Return the Rust core's name for a column's type, with its length or scale; OTHER if it stores values unchanged.
+    """Return the Rust core's name for a column's type, with the length, scale or precision that the column allows.
+
+    Returns OTHER for a type that stores every value unchanged, and for an unknown column.
 
     >>> find_kept_type(Column(name="a", type_name="numeric(10,2)", type_oid=1700, type_modifier=(10 << 16 | 2) + 4))
     ('numeric', 2)
@@ -63,7 +65,7 @@ def find_kept_type(column: Column | None) -> KeptType:
 
 
 def find_kept_types(columns: Sequence[Column | None]) -> tuple[KeptType, ...]:
-    """Return what `find_kept_type` returns for each column; () if all types store values unchanged."""
+    """Return what `find_kept_type` returns for each column, or () if that is OTHER for all columns."""
     found = tuple(map(find_kept_type, columns))
     return () if all(each == OTHER for each in found) else found
 
@@ -82,7 +84,7 @@ _TEXT_NULL = "\\N"
 
 @slotted
 class Encoder:
-    """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
+    """Turns blocks of one object into data of the COPY command that `spec` describes."""
 
     spec: CopySpec
     rewriter: _native.Rewriter | _native.JsonRewriter
@@ -96,7 +98,7 @@ class Encoder:
     sent: _native.Rewriter | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
-        """Return the payload's parts in order.
+        """Return the block as data of the COPY command, in parts to be sent in order.
 
         Raises penstock._native.RecordError if a record cannot be rewritten. The error's position is relative to the
         block.
@@ -116,13 +118,16 @@ class Encoder:
         return [self.rewriter.rewrite(block.segments, block.line_end, extra=extra)]
 
     def fits_any(self, block: Block) -> bool:
-        """Return whether any record of a block has the number of fields that the encoder must check."""
+        """Return whether any record of a block has the expected number of fields.
+
+        In JSON Lines: whether any can be read.
+        """
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def find_changes(self, block: Block, payload: Sequence[bytes | memoryview] = ()) -> list[_native.Change]:
-        """Return the values of a block that a column would store differently: column, bits, count, first line, value.
+        """Return the values of a block that a column would store differently (see Change in _native.pyi).
 
-        `payload` is the encoded block. With it, JSON is not read again unless a value changes.
+        `payload` is the encoded block. If it is given, JSON is read again only if a value changes.
         """
         forced = [name in self.spec.force_null for name in self.spec.columns[: len(self.kept)]]
         if self.sent is not None and payload:
@@ -133,11 +138,14 @@ class Encoder:
 
     @property
     def is_by_name(self) -> bool:
-        """Return whether records name their fields, as in JSON Lines. There, blank lines belong to the next record."""
+        """Return whether records name their fields, as in JSON Lines.
+
+        In these, blank lines belong to the next record.
+        """
         return isinstance(self.rewriter, _native.JsonRewriter)
 
     def is_untouched(self, block: Block) -> bool:
-        """Return whether the payload is the block's own bytes. If so, its last record may lack a line end."""
+        """Return whether `encode` returns the block's own bytes. If so, its last record may lack a line end."""
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
 
     def _only_doubles(self, block: Block) -> bool:
@@ -172,7 +180,10 @@ _CODECS = {
 
 
 def python_codec(encoding: str) -> str:
-    """Return Python's codec for a PostgreSQL encoding name, or ASCII if Python has none (EUC_TW, MULE_INTERNAL).
+    """Return the name of Python's codec for an encoding of PostgreSQL.
+
+    The result is "ascii" if Python has no such codec (EUC_TW, MULE_INTERNAL), or has one that differs from the
+    server's.
 
     >>> python_codec("WIN1252"), python_codec("LATIN9")
     ('cp1252', 'iso8859-15')
@@ -189,7 +200,7 @@ def python_codec(encoding: str) -> str:
 
 
 def make_form_encoder(form: RecordForm, *, positions: int | None = None, checks_width: bool = False) -> Encoder:
-    """Return the encoder of an object whose records have this form. The other arguments are those of `make_encoder`."""
+    """Return the encoder for records that are read as `form` says. The other arguments are those of `make_encoder`."""
     return make_encoder(
         form.dialect,
         form.column_map,
@@ -209,18 +220,17 @@ def make_encoder(
     positions: int | None = None,
     checks_width: bool = False,
 ) -> Encoder:
-    """Return the encoder for one object. `encoding` is the payload's encoding. Raises UsageError.
+    """Return the encoder for the blocks of one object. `encoding` is the encoding of the encoded blocks.
 
-    `positions` is the object's number, or None. If it is given, the object's number and the block's offset are added
-    to every record as SENT_COLUMNS, after the record's own columns. With `checks_width`, all records are rewritten, and
-    a record with another number of fields than expected is refused.
+    If `positions`, the object's number in the ledger, is given, it and the offset of the block are added to every
+    record as SENT_COLUMNS. With `checks_width`, all records are rewritten, and one with another number of fields than
+    expected is refused. Raises UsageError if a value of --null or --set cannot be sent.
     """
     if column_map.names is not None:
         return _make_json_encoder(column_map, column_map.names, table=table, encoding=encoding, positions=positions)
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
     is_reshaped = is_reshaped or positions is not None or checks_width or bool(column_map.notations)
-    is_tsv = dialect.format == "tsv"
-    codec = python_codec(encoding)
+    is_tsv, codec = dialect.format == "tsv", python_codec(encoding)
     try:
         rewriter = _native.Rewriter(
             format=dialect.format,
@@ -304,7 +314,7 @@ _LIKE_SEPARATORS: Final = {" ": "\u00a0\u202f", "'": "\u2019"}
 
 
 def list_separators(notation: str, *, codec: str) -> list[bytes]:
-    r"""Return the characters that separate thousands in a notation, in an encoding.
+    r"""Return the characters that separate thousands in a notation of numbers, each encoded by `codec`.
 
     >>> list_separators("1 234,5", codec="cp1252"), list_separators("1234,5", codec="utf-8")
     ([b' ', b'\xa0'], [])

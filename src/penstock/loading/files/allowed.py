@@ -28,9 +28,10 @@ _AMBIGUOUS_DECODED = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class AllowedSources:
-    """The files, folders and URLs of which objects may be read. A folder or prefix allows what is below it.
+    """The files, folders, wildcards and URLs that may be read. A folder allows what is below it.
 
-    A prefix of URLs ends with a slash. A wildcard allows what it matches in its folder, and only as it is written.
+    A URL that ends with a slash allows what is below it. A wildcard allows the paths that it matches, and only if a
+    source is given as the same text. Raises UsageError if one of `named` is empty or ambiguous.
     """
 
     def __init__(self, named: Sequence[str]) -> None:
@@ -44,10 +45,11 @@ class AllowedSources:
         self._urls = tuple(filter(None, urls))
 
     def resolve(self, source: str) -> str:
-        """Return an allowed source with its links and redirects followed, each of which must be allowed too.
+        """Return a source with its symbolic links and HTTP redirects followed. Each of them must be allowed too.
 
-        All that a wildcard or folder meets must be allowed, so that no answer shows whether a file exists elsewhere.
-        Raises UsageError, and SourceError if an HTTP server does not answer.
+        All folders that the expansion of a wildcard reads must be allowed, so that no answer shows whether a file
+        exists elsewhere. Raises UsageError if something is not allowed, and SourceError if an HTTP server does not
+        answer.
         """
         if is_remote(source):
             self._check_url(source, source)
@@ -62,7 +64,10 @@ class AllowedSources:
         return f"{glob.escape(real)}/{pattern}" if pattern else real
 
     def hold(self, found: SourceObject, source: str) -> SourceObject:
-        """Return an object that was listed for `source`, by its real path. Raises UsageError if it is not allowed."""
+        """Return an object that was listed for `source`, with its real path.
+
+        Raises UsageError if the object is not allowed, or is not a regular file.
+        """
         if is_remote(found.location):
             # A store has no links, so a wildcard lists only what it matches.
             if source not in self._named or found.location.startswith(_WEB):

@@ -42,11 +42,14 @@ _GZIP_TEXT_LIMIT_BYTES = 64 * KIB
 
 
 class Decompressor(Protocol):
-    """The interface of all codecs' incremental decompressors. It is that of bz2 in the standard library."""
+    """The interface of the incremental decompressors of all codecs. It is that of bz2 in the standard library.
+
+    A decompressor reads one member: gzip, for example, allows several in one file.
+    """
 
     @property
     def eof(self) -> bool:
-        """Return whether the member and its checksum have ended."""
+        """Return whether the end of the member was reached, and its checksum was correct."""
 
     @property
     def needs_input(self) -> bool:
@@ -54,10 +57,10 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes | None:
-        """Return the input that follows the member's end."""
+        """Return the given bytes that follow the end of the member."""
 
     def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
-        """Return at most `max_length` decompressed bytes."""
+        """Return at most `max_length` decompressed bytes. `data` are the next compressed bytes."""
 
 
 # The first bytes of the sixteen kinds of skippable frames of zstd and LZ4.
@@ -80,9 +83,9 @@ class _Codec:
 
 
 def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -> Iterator[bytes]:
-    """Return the decompressed pieces, each of at most OUTPUT_PIECE_BYTES.
+    """Return an iterator of the decompressed pieces, each of at most OUTPUT_PIECE_BYTES.
 
-    `pieces` begins with the object's first byte. Raises SourceError if the object is truncated or corrupt.
+    `pieces` begins with the object's first byte. The iterator raises SourceError if the object is truncated or corrupt.
     """
     if compression == "none":
         return _split(pieces)

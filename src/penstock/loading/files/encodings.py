@@ -128,9 +128,10 @@ _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
 @cache
 def normalize_encoding(name: str) -> str:
-    """Return PostgreSQL's name of an encoding, or UTF16 or UTF32, with or without LE or BE.
+    """Return PostgreSQL's name of an encoding, or UTF16, UTF16BE, UTF16LE, UTF32, UTF32BE or UTF32LE.
 
-    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError if the encoding cannot be loaded.
+    As in PostgreSQL, only letters and digits of `name` count, in any case. Raises UsageError if files in the encoding
+    cannot be loaded.
     """
     found = _NAMES.get(_encoding_key(name))
     if found is None:
@@ -147,7 +148,7 @@ def normalize_encoding(name: str) -> str:
 
 
 def is_ascii_safe(encoding: str) -> bool:
-    """Return whether bytes below 128 always are ASCII characters, so that the file can be cut without transcoding."""
+    """Return whether each byte below 128 is an ASCII character, so that the file can be cut without transcoding."""
     return normalize_encoding(encoding) in _SERVER_ENCODINGS
 
 
@@ -158,7 +159,7 @@ def client_encoding(encoding: str) -> str:
 
 
 def windows_page(encoding: str) -> str | None:
-    """Return the code page of Windows that may be meant by an encoding of ISO 8859, None for other encodings.
+    """Return the Windows code page that is often stated as this encoding of ISO 8859, None for other encodings.
 
     >>> windows_page("iso-8859-1"), windows_page("UTF8")
     ('WIN1252', None)
@@ -187,15 +188,19 @@ def byte_order_mark(encoding: str | None) -> bytes:
 
 
 def encode_again(text: bytes, *, encoding: str) -> bytes:
-    """Return text in the file's encoding. This reverses `transcode`; text that was not transcoded stays unchanged."""
+    """Return text in the file's encoding, which reverses `transcode`.
+
+    Text that was not transcoded is returned unchanged.
+    """
     codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
     return text if codec is None else text.decode().encode(codec)
 
 
 def decode(value: bytes, encoding: str) -> str:
-    """Return a field's text. `encoding` is the file's. If it is not ASCII-safe, the field was transcoded to UTF-8.
+    """Return the text of a field. `encoding` is that of the file.
 
-    Raises DataError for bytes that are invalid in the encoding.
+    If the encoding is not ASCII-safe, the file was transcoded, and `value` is in UTF-8. Raises DataError for bytes that
+    are invalid in the encoding.
     """
     name = client_encoding(encoding)
     codec, errors = _CODECS.get(name, (name.replace("WIN", "cp"), "strict"))
@@ -214,9 +219,10 @@ def show_bytes(value: bytes) -> str:
 
 
 def guess_utf16(head: bytes) -> str | None:
-    """Return the byte order of UTF-16 text without a mark, None if the text is probably not UTF-16.
+    """Return UTF16LE or UTF16BE for text that is probably UTF-16 without a byte-order mark, otherwise None.
 
-    An ASCII character of UTF-16 has one zero byte. So text is UTF-16 if more than a quarter of its bytes are zero.
+    An ASCII character of UTF-16 has one zero byte. So text is taken for UTF-16 if more than a quarter of its bytes are
+    zero.
     """
     odd, even = head[1::2].count(0), head[::2].count(0)
     if 4 * (odd + even) <= len(head):
@@ -225,10 +231,11 @@ def guess_utf16(head: bytes) -> str | None:
 
 
 def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
-    """Return the encoding in which a stream is read: --encoding, with the byte order of the byte-order mark.
+    """Return the encoding in which a stream is read, None if neither --encoding nor a byte-order mark names it.
 
-    A mark of UTF-8 is ignored if --encoding is given. Raises SourceError if the mark of another encoding contradicts
-    --encoding.
+    `stated` is that of --encoding, `bom` that of the mark. --encoding takes precedence, and the mark adds the byte
+    order of UTF16 and UTF32. A mark of UTF-8 is ignored if --encoding is given. Raises SourceError if another mark
+    contradicts --encoding.
     """
     if stated is None or bom is None:
         return stated if bom is None else bom
@@ -244,9 +251,10 @@ def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | 
 
 
 def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
-    """Yield `pieces` in UTF-8, each at most OUTPUT_PIECE_BYTES long. Pieces in an ASCII-safe encoding stay unchanged.
+    """Yield `pieces` in UTF-8, each at most OUTPUT_PIECE_BYTES long. In an ASCII-safe encoding, yield them unchanged.
 
-    `offset` is the offset of the first piece in the decompressed object, which the offsets in errors include.
+    `offset` is the offset of the first piece in the decompressed object; errors name such offsets. Raises SourceError
+    for bytes that are invalid in the encoding.
     """
     name = normalize_encoding(encoding)
     if name in _SERVER_ENCODINGS:

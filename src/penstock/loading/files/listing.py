@@ -38,10 +38,9 @@ def list_objects(
 ) -> tuple[SourceObject, ...]:
     """Return the objects of all sources, each once, in the order of the sources and then by name.
 
-    Raises SourceError if a source matches nothing; a folder without files to load is only a notice. `stores` is called
-    only if a source is remote. `on_notice` is called for files that are named twice, for folders within folders, and
-    for files whose names show that they are incomplete or not data. Folders within folders and such files are not
-    loaded.
+    Folders within folders, and files whose names show that they are incomplete or not data, are left out. `on_notice`
+    is called for both, for objects that are named twice, and for a folder without files to load. Raises SourceError if
+    a source matches nothing. `stores` is called only if a source is remote.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
@@ -56,7 +55,7 @@ def list_objects(
 
 
 def is_remote(location: str) -> bool:
-    """Return whether a location is read through obstore."""
+    """Return whether a location is a URL that is read through obstore: s3, gs, az, http or https."""
     return _scheme(location) in REMOTE_SCHEMES
 
 
@@ -131,7 +130,7 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
 
 
 def expand(pattern: str) -> set[str]:
-    """Return the paths that match a pattern; hidden names, and the contents of hidden directories, are skipped.
+    """Return the paths that a wildcard matches. Hidden names, and the contents of hidden directories, are left out.
 
     `**` matches any number of directories and follows symbolic links. glob is not used for `**`, because glob follows a
     link to a parent directory until the path is too long.
@@ -198,7 +197,10 @@ def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:
 
 
 def local_path(source: str) -> str:
-    """Return the path of a local source: the source itself, or what a file URL names. Raises SourceError."""
+    """Return the path of a local source: the source itself, or the path in a file URL.
+
+    Raises SourceError if the URL names no file of this machine.
+    """
     if _scheme(source) != "file":
         return source
     host, slash, path = source.partition("://")[2].partition("/")
@@ -210,7 +212,7 @@ def local_path(source: str) -> str:
 
 
 def lasting_name(source: str) -> str:
-    """Return a source's name that does not depend on the current directory: an absolute path, a URL without secrets.
+    """Return a source without what depends on the current directory: an absolute path, or a URL without secrets.
 
     >>> lasting_name("https://user:word@host/a.csv?signature=s"), lasting_name("/a/../b.csv")
     ('https://host/a.csv', '/b.csv')
@@ -223,17 +225,17 @@ def lasting_name(source: str) -> str:
 
 
 def recorded_name(source: SourceObject) -> str:
-    """Return the URI of an object in the ledger."""
+    """Return the URI by which the ledger records an object: a URL, or a path with its symbolic links resolved."""
     if source.is_pipe or "://" in source.uri:
         return source.uri
     return _printable(os.path.realpath(source.location))
 
 
 def lasting_version(source: SourceObject) -> str | None:
-    """Return an object's version without the parts that may change although the content does not.
+    """Return an object's version for the ledger, without the parts that can change while the content stays the same.
 
-    The device number of a local file depends on the host and may change with each mount. The time of change also
-    changes if a file is renamed, linked, or given other permissions.
+    These are, for a local file, the device number, which depends on the host and may change with each mount, and the
+    time of change, which also changes if the file is renamed, linked, or given other permissions.
     """
     if source.version is None or is_remote(source.location):
         return source.version
@@ -241,7 +243,7 @@ def lasting_version(source: SourceObject) -> str | None:
 
 
 def ctime_ns(source: SourceObject) -> int | None:
-    """Return the time of change of a local file as it was listed, None for other objects."""
+    """Return the time of change (st_ctime_ns) that a local file had when it was listed, None for other objects."""
     if source.version is None or is_remote(source.location):
         return None
     return int(source.version.rpartition(":")[2])

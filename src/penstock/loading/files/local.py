@@ -35,10 +35,10 @@ READ_BYTES = 256 * KIB
 
 
 class LocalObject:
-    """An opened local file, pipe or standard input; `pieces` yields its bytes in order, once.
+    """An opened local file, pipe or standard input. `pieces` yields its bytes in order, once.
 
     If `is_for_others` is true, another user chose the source. SourceError is then raised unless the source is a regular
-    file that every user may read. A reader may wait for a pipe for ever; another thread can call `interrupt` to end the
+    file that every user may read. A read may wait for a pipe for ever; another thread can call `interrupt` to end that
     wait.
     """
 
@@ -60,7 +60,10 @@ class LocalObject:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the stored bytes; raise SourceError if reading fails or the file has changed."""
+        """Yield the bytes of the file, not decompressed.
+
+        Raises SourceError if reading fails or the file has changed.
+        """
         bytes_read = 0
         while piece := self._read():
             # Check the version after the read and before the piece is loaded. A write that the read has seen has
@@ -73,7 +76,10 @@ class LocalObject:
             raise _changed(self._source, f"It had {self._source.size_bytes} bytes; {bytes_read} were read.")
 
     def read_at(self, start: int, length_bytes: int) -> bytes:
-        """Return bytes of a regular file from `start`; raise SourceError if reading fails or the file has changed."""
+        """Return `length_bytes` bytes of a regular file from offset `start`.
+
+        Raises SourceError if reading fails or the file has changed.
+        """
         parts: list[bytes] = []
         while length_bytes:
             try:
@@ -89,7 +95,7 @@ class LocalObject:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def interrupt(self) -> None:
-        """Make reads of a pipe raise SourceError, both reads that are waiting now and later reads."""
+        """Make present and later reads of a pipe raise SourceError."""
         with self._wake_lock:
             if self._wake is not None:
                 os.write(self._wake[1], b"\0")
@@ -136,9 +142,9 @@ def file_version(status: os.stat_result) -> str:
 
 
 def stat_object(path: str, *, uri: str) -> SourceObject | None:
-    """Return the object that a path names, None if it is a directory.
+    """Return the file or pipe that a path names, with its size and version. Return None if the path is a directory.
 
-    Raises SourceError if the file does not exist or is of a kind that cannot be read.
+    Raises SourceError if the file does not exist or is a socket.
     """
     try:
         # pathlib is not used: a path may have bytes that are not UTF-8, and must not be rewritten.
@@ -166,9 +172,9 @@ def _open(source: SourceObject, *, follows_links: bool) -> int:
 
 
 def open_without_links(path: str, *, flags: int = _READING | os.O_NONBLOCK) -> int:
-    """Open an absolute path of which no part is a symbolic link. Raises OSError.
+    """Open a file by an absolute path of which no part is a symbolic link, and return the descriptor. Raises OSError.
 
-    The folders are opened one in another, so that no other process can put a link in their way.
+    The folders are opened one after the other, so that no other process can replace one by a link meanwhile.
     """
     *folders, name = path.strip("/").split("/")
     opened = os.open("/", _FOLDER)
@@ -201,7 +207,7 @@ def _check_public(source: SourceObject, opened: os.stat_result) -> None:
 
 
 def refuse_remote(sources: Iterable[str]) -> None:
-    """Raise SourceError if a source is a URL: it would be read with this user's credentials."""
+    """Raise SourceError if a source is a URL, because it would be read with the credentials of this user."""
     for source in sources:
         if "://" in source:
             raise SourceError(
@@ -272,7 +278,7 @@ def _lock_folder(path: str) -> int | None:
 
 
 class Spool:
-    """Copies of pipes in a temporary folder; `close` removes it."""
+    """Copies of pipes in a temporary folder. `close` removes the folder."""
 
     def __init__(self) -> None:
         self._folder: _SpoolFolder | None = None
@@ -280,7 +286,7 @@ class Spool:
         self._copied: dict[str, SourceObject] = {}
 
     def copy(self, source: SourceObject) -> SourceObject:
-        """Return a file with the whole content of a pipe, under the pipe's URI. Raises SourceError."""
+        """Copy the whole content of a pipe to a file, and return that file under the pipe's URI. Raises SourceError."""
         if (before := self._copied.get(source.location)) is not None:
             return before
         stored = LocalObject(source)
@@ -306,7 +312,7 @@ class Spool:
         return spooled
 
     def close(self) -> None:
-        """Remove the copies."""
+        """Remove the temporary folder with the copies."""
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.close()

@@ -18,7 +18,10 @@ _SIGNAL_CHECK_S = 0.2
 
 
 def map_at_once(work: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> Iterator[_Result]:
-    """Call `work` for each item in threads; yield its results, or raise its error, in the order of the items."""
+    """Call `work` for each item, in up to `threads` threads, and yield the results in the order of the items.
+
+    If `work` raises an error for an item, that error is raised in place of the item's result.
+    """
     results: list[Future[_Result]] = [Future() for _ in items]
     waiting = deque(zip(items, results, strict=True))
 

@@ -44,9 +44,10 @@ _LISTING_FAILURES = 3
 
 
 def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield the objects that a URL names, ordered by key. `on_notice` is called for objects that are skipped by name.
+    """Yield the objects that a URL names, ordered by key. `on_notice` is called for objects that their names exclude.
 
-    Raises SourceError, also if the URL names no object. A folder that has only a marker or skipped objects is no error.
+    Raises SourceError if the URL names no object, or if the request fails. It is no error if a folder has only the
+    empty object that marks a folder, or only excluded objects.
     """
     scheme, _, rest = source.partition("://")
     if scheme in ("http", "https"):
@@ -73,14 +74,14 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
 
 
 def stat_key(uri: str, stores: Stores) -> tuple[SourceObject, str | None]:
-    """Return the object whose key is exactly that of `uri`, and its Content-Encoding. Raises SourceError."""
+    """Return the object whose key is exactly that in `uri`, and its Content-Encoding. Raises SourceError."""
     head = look_at(uri, stores)
     found = SourceObject(uri=uri, location=uri, size_bytes=head.size_bytes, version=head.version)
     return found, head.content_encoding
 
 
 def look_at(location: str, stores: Stores) -> ObjectHead:
-    """Return the store's present answer to a HEAD request for an object. Raises SourceError."""
+    """Return the size, version and Content-Encoding that an object has now, by a HEAD request. Raises SourceError."""
     store, path = stores.find(location)
     result = _retrying(lambda: obstore.get(store, path, options={"head": True}), uri=location)
     encoding = result.attributes.get("Content-Encoding")
@@ -94,7 +95,7 @@ def safe_url(url: str) -> str:
 
 
 def matches(key: str, pattern: str) -> bool:
-    """Return whether a key matches a pattern by the rules for local paths."""
+    """Return whether a key matches a wildcard, by the rules for local paths."""
     return _matches_parts(key.split("/"), pattern.split("/"))
 
 
@@ -275,7 +276,7 @@ class _Truncated(Exception):
 
 
 class RemoteObject:
-    """One remote object. `pieces` starts the requests and gives the stored bytes in order; call it once."""
+    """One remote object in the version that was listed. `pieces` yields its bytes in order, once."""
 
     def __init__(
         self,
@@ -307,7 +308,10 @@ class RemoteObject:
         return self._source.version is not None and self._source.has_ranges
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the stored bytes. Raises SourceError if they cannot be read or are not the listed version's."""
+        """Request the object, and yield its bytes, not decompressed.
+
+        Raises SourceError if they cannot be read or are not those of the listed version.
+        """
         size_bytes = self._source.size_bytes
         if size_bytes == 0:
             return iter(())
@@ -318,9 +322,10 @@ class RemoteObject:
         return self._stream_parts(size_bytes)
 
     def read_at(self, start: int, length_bytes: int) -> bytes:
-        """Return bytes of the listed version from `start`, by several requests at once if they are many.
+        """Return `length_bytes` bytes of the listed version from offset `start`.
 
-        Raises SourceError, also if the server does not serve ranges of a version.
+        Many bytes are read by several requests. Raises SourceError if they cannot be read, or if the server does not
+        serve ranges with an ETag.
         """
         if not self._is_pinned:
             raise SourceError(
@@ -336,7 +341,7 @@ class RemoteObject:
         return b"".join(piece for part in fetched for piece in self._wait_for(part))
 
     def close(self) -> None:
-        """Stop the requests in flight.
+        """Stop the requests that are not answered completely.
 
         Each thread ends when it gets its next piece. This method does not wait for the threads.
         """

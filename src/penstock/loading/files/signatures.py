@@ -30,10 +30,10 @@ _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 
 @slotted
 class Signature:
-    """How the files of a format that is not text begin.
+    """The first bytes (`magic`) by which files of a format that is not text are recognized.
 
-    Text may begin with the same characters as a printable magic. A file with such a magic is of this format if `head`
-    also has a binary byte, which text does not have. If `is_whole_word` is true, the file is also of this format if
+    Text may begin with the same characters as a printable magic. A file with such a magic is of this format if the
+    beginning also has a control character that text does not have. If `is_whole_word` is true, it is enough that
     neither a delimiter nor a line end follows the magic, because in text the magic would be a whole field.
     """
 
@@ -118,10 +118,10 @@ _REFUSED = (
 
 
 def sniff(head: bytes) -> Compression:
-    """Return how the object that begins with `head` is compressed.
+    """Return the codec by which an object is compressed, "none" for none. `head` are the object's first bytes.
 
-    zstd and LZ4 both have skippable frames. A file that begins with one is taken for zstd, because zstd's parallel
-    writer (pzstd) makes such files, unless an LZ4 frame follows it in `head`.
+    zstd and LZ4 both have skippable frames. A file that begins with such a frame is taken for zstd, because zstd's
+    parallel writer (pzstd) makes such files, unless an LZ4 frame follows the skippable one in `head`.
     """
     if _is_skippable_frame(head):
         length_bytes = 8 + int.from_bytes(head[4:8], "little")
@@ -133,7 +133,10 @@ def sniff(head: bytes) -> Compression:
 
 
 def check_is_text(head: bytes, *, uri: str) -> None:
-    """Raise SourceError if the decompressed `head` begins an archive or binary file that cannot be loaded."""
+    """Raise SourceError if an object is an archive or binary file that cannot be loaded.
+
+    `head` are its first bytes after decompression.
+    """
     for refused in _REFUSED:
         if refused.begins(head):
             name, hint = _name_zip(head) or (refused.name, refused.hint)
@@ -172,7 +175,10 @@ def _name_zip(head: bytes) -> tuple[str, str] | None:
 
 
 def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:
-    """Raise SourceError if `head`, already decompressed from `outer`, is compressed again."""
+    """Raise SourceError if an object is compressed twice.
+
+    `head` are its first bytes after decompression from the codec `outer`.
+    """
     inner = sniff(head)
     if inner != "none":
         raise SourceError(f'"{uri}" is compressed twice', detail=f"Inside {outer} there is {inner}.", hint=_RECOMPRESS)

@@ -45,17 +45,20 @@ _TRANSIENT_STATUSES = frozenset({408, 429})
 
 
 class CredentialSource(Protocol):
-    """Provides S3's region, endpoint and credentials. core/aws implements it, so neither imports the other."""
+    """What provides S3's region, endpoint and credentials. core/aws implements it, so neither imports the other."""
 
     def s3_config(self) -> Mapping[str, str]:
-        """Return `region` and `endpoint`, each only if it is configured."""
+        """Return the configured region and endpoint, with the keys `region` and `endpoint`.
+
+        A key without a value is absent.
+        """
 
     def s3_credentials(self) -> Callable[[], S3Credential] | None:
-        """Return a function that gives the current credentials at each call, or None to send unsigned requests."""
+        """Return a function that returns the present credentials at each call, or None if requests are not signed."""
 
 
 class Stores:
-    """The connection pools, one for each bucket or HTTP URL; threads may share them."""
+    """Keeps obstore's connection pools, one for each bucket or HTTP URL. Threads may share them."""
 
     def __init__(self, credentials: CredentialSource | None) -> None:
         self._credentials = credentials
@@ -63,7 +66,10 @@ class Stores:
         self._lock = threading.Lock()
 
     def find(self, location: str) -> tuple[ObjectStore, str]:
-        """Return the store that contains `location`, and the object's path in it."""
+        """Return obstore's store for `location`, and the object's path in that store.
+
+        Raises SourceError if the URL is not valid or the configuration lacks something.
+        """
         scheme, _, rest = location.partition("://")
         if scheme in ("http", "https"):
             root, path = location, ""
@@ -121,7 +127,7 @@ def _connect_http(url: str, options: ClientConfig, retry: RetryConfig) -> Object
 
 @slotted
 class Failure:
-    """A failed request: the HTTP status if a server answered, and words that contain no secret."""
+    """A failed request: the HTTP status, None if no server answered, and a sentence that contains no secret."""
 
     status: int | None
     words: str
@@ -129,7 +135,10 @@ class Failure:
 
 
 def retry_delay_s(failures: int, *, jitter: float) -> float | None:
-    """Return the seconds to wait after this many consecutive failures, or None to give up; `jitter` is in [0, 1)."""
+    """Return the seconds to wait after the given number of consecutive failures, or None if no retry follows.
+
+    `jitter` is a random number in [0, 1). It spreads the retries of several requests.
+    """
     if failures >= _MAX_FAILURES:
         return None
     # Half of the wait is random, so that the requests of one load do not all return at the same time.
@@ -137,9 +146,9 @@ def retry_delay_s(failures: int, *, jitter: float) -> float | None:
 
 
 def describe_failure(exc: Exception) -> Failure:
-    """Return what an obstore error says, without its URLs, which may be signed.
+    """Return what an error of obstore says, without its URLs, which may be signed.
 
-    obstore reports the status, the store's code and the system's message only in the text of its error.
+    obstore reports the status, the store's error code and the operating system's message only in the text of its error.
     """
     text = str(exc)
     if "Error performing token request" in text:
@@ -162,7 +171,7 @@ def describe_failure(exc: Exception) -> Failure:
 
 
 def source_error(uri: str, exc: Exception) -> SourceError:
-    """Return the error for a failed request that is not retried."""
+    """Return the error to raise for a failed request. `exc` is obstore's error."""
     failure = describe_failure(exc)
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
     if failure.words.startswith(("Key ", "A key ")):
@@ -238,7 +247,10 @@ def _client_options(*, allows_http: bool = False, headers: dict[str, str] | None
 
 
 def split_userinfo(url: str) -> tuple[str, dict[str, str]]:
-    """Return the URL without user and password, and the header that sends them, because obstore would drop them."""
+    """Return a URL without its user and password, and the HTTP header that sends them.
+
+    obstore itself would drop them.
+    """
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
     if not userinfo:

@@ -48,10 +48,10 @@ _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
 def skip_beginning(
     text: Iterator[bytes], options: DialectOptions, *, uri: str
 ) -> tuple[Iterator[bytes], str | None, int]:
-    """Remove the lines to skip, and a following line such as sep=; if the options allow one.
+    """Remove the lines to skip, and a following line such as sep=; if the options allow it.
 
     Return the remaining text, the separator that the sep= line names (None without such a line), and the number of
-    lines removed.
+    removed lines. Raises SourceError if the lines to skip do not end.
     """
     if lines := options.skip_lines:
         text = _skip_lines(text, lines, uri=uri)
@@ -89,7 +89,7 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
 
 
 def take(pieces: Iterator[bytes], least_bytes: int) -> bytes:
-    """Take the first pieces, until they have `least_bytes` or there are no more, and return them as one."""
+    """Take pieces until they have at least `least_bytes` or none is left, and return them joined."""
     head = b""
     while len(head) < least_bytes and (piece := next(pieces, None)) is not None:
         head += piece
@@ -120,17 +120,20 @@ class SourceFormat(Protocol):
     is_binary: bool
 
     def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-        """Return whether an object with this beginning is of this format."""
+        """Return whether an object is of this format. `head` are its first bytes after decompression.
+
+        `is_whole` says whether they are all of its bytes.
+        """
 
     def is_cut(self, head: bytes) -> bool:
-        """Return whether a sample of text must go on to the end of its first line."""
+        """Return whether a sample that ends after `head` must be extended to the end of its first line."""
 
     def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
-        """Return what the format itself needs of an object of a binary format, given the object's first bytes."""
+        """Return what the format needs to know of an object of a binary format (ObjectSample.own)."""
 
 
 class StoredObject(Protocol):
-    """An opened object that yields its bytes as they are stored, compressed or not."""
+    """An opened object that yields its bytes as they are stored, which means not decompressed."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the stored bytes in order, once."""
@@ -140,11 +143,11 @@ class StoredObject(Protocol):
 
 
 class ObjectStream:
-    """One object's text: decompressed, without byte-order mark, transcoded if its encoding is not ASCII-safe.
+    """One object's text: decompressed, without byte-order mark, and in UTF-8 if its encoding is not ASCII-safe.
 
-    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. The lines to skip, and a first line
-    such as sep=; are not part of the text. The bytes of an object that one of `binary` recognizes are only
-    decompressed.
+    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES, and raises SourceError. The lines to skip, and a first line
+    such as sep=; are not part of the text. If one of the formats in `binary` recognizes the object, its bytes are
+    decompressed and not changed otherwise.
     """
 
     compression: Compression
@@ -203,7 +206,7 @@ class ObjectStream:
         self.close()
 
     def close(self) -> None:
-        """Close the file or the connections; may be called again."""
+        """Close the file or the connections. This may be called more than once."""
         self._stored.close()
 
     def _begin(self) -> tuple[bytes, Iterator[bytes]]:
@@ -241,15 +244,15 @@ class ObjectStream:
 
 
 class SourceReader:
-    """Lists, samples and opens sources. Keeps connections, and the bytes of pipes that samples have read.
+    """Lists, samples and opens sources.
 
-    It reads text, and objects of the binary ones among `formats`.
-    If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is true, another
-    user chose the sources, so a local file is read only if every user may read it. With `allowed`, another party names
-    them, and nothing else is read. `credentials` provides the access to
-    S3; without it, obstore finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
-    `max_record_bytes` limits how much of a first record of JSON Lines a sample reads. If `skips_unreadable` is true,
-    samples of several objects skip the objects that cannot be read.
+    Keeps connections, and what samples have read of pipes and small remote objects. `formats` are the formats that it
+    recognizes. If `spools` is true, pipes are copied to temporary files when they are listed. If `is_for_others` is
+    true, another user chose the sources: then no URL is read, and a local file only if every user may read it. If
+    `allowed` is given, nothing else is read. `credentials` provides the access to S3; without it, obstore finds
+    credentials itself. `jitter` returns a random number in [0, 1) that spreads retries. `max_record_bytes` limits how
+    far a sample is extended to the end of its first line. If `skips_unreadable` is true, samples of several objects
+    leave out the objects that cannot be read.
     """
 
     def __init__(
@@ -291,9 +294,11 @@ class SourceReader:
         on_notice: Callable[[Notice], None] = lambda _: None,
         on_failed: Callable[[str, SourceError], None] | None = None,
     ) -> tuple[SourceObject, ...]:
-        """Return the objects of all sources in a fixed order; raises SourceError if a source matches nothing.
+        """Return the objects of all sources, each once, in the order of the sources and then by name.
 
-        If `skips_unreadable` is set, `on_failed` is called with each source that cannot be listed, and why.
+        `on_notice` is called for what `list_objects` leaves out. If `skips_unreadable` is true, `on_failed` is called
+        with each source that cannot be listed and with the error. Otherwise raises SourceError, as it does if a source
+        matches nothing. Raises UsageError if a source is not allowed.
         """
         if self._is_for_others:
             refuse_remote(sources)
@@ -347,10 +352,10 @@ class SourceReader:
         *,
         limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
-        """Return the object's beginning, at most `limit_bytes` of text, and read little more than that.
+        """Return the beginning of an object: its text up to `limit_bytes`, and what was recognized.
 
-        If a format needs the first line and it does not end there, the sample goes on to its end, or to
-        `max_record_bytes`.
+        Little more than that is read. If a format needs the whole first line, the sample is extended to the end of that
+        line, but not beyond `max_record_bytes`. Raises SourceError.
         """
         with self._open(source, options, is_sample=True) as stream:
             found = stream.format
@@ -374,7 +379,10 @@ class SourceReader:
     def sample_all(
         self, sources: Sequence[SourceObject], options: DialectOptions = _NO_OPTIONS
     ) -> Iterator[ObjectSample]:
-        """Yield the beginnings of objects in their order; if one is remote, several are read at once."""
+        """Yield the beginnings of objects in their order, 32 KiB of each. Several remote objects are read at once.
+
+        Raises SourceError. If `skips_unreadable` is true, objects that cannot be read are left out instead.
+        """
 
         def look(source: SourceObject) -> ObjectSample | None:
             return self.try_to(lambda: self.sample(source, options, limit_bytes=_LOOK_BYTES))
@@ -387,7 +395,10 @@ class SourceReader:
         yield from (sample for sample in found if sample is not None)
 
     def try_to(self, read: Callable[[], _Read]) -> _Read | None:
-        """Return the result of `read`. If it raises SourceError and `skips_unreadable` is true, return None."""
+        """Return the result of `read`, or None if it raises SourceError and `skips_unreadable` is true.
+
+        A transient SourceError is raised in any case.
+        """
         try:
             return read()
         except SourceError as error:
@@ -396,9 +407,9 @@ class SourceReader:
             return None
 
     def look_all(self, sources: Sequence[SourceObject]) -> Iterator[ObjectHead]:
-        """Yield the store's present answers to HEAD requests for remote objects, in their order.
+        """Yield the present size, version and Content-Encoding of remote objects, in their order.
 
-        Several requests are sent at once. Raises SourceError.
+        Several HEAD requests are sent at once. Raises SourceError.
         """
         from penstock.loading.files.remote import look_at  # noqa: PLC0415 (8 ms, obstore)
 
@@ -406,16 +417,19 @@ class SourceReader:
         yield from map_at_once(lambda source: look_at(source.location, stores), sources, threads=_LOOKS)
 
     def look(self, source: SourceObject) -> ObjectHead:
-        """Return the store's present answer to a HEAD request for a remote object. Raises SourceError."""
+        """Return the present size, version and Content-Encoding of a remote object, by a HEAD request.
+
+        Raises SourceError.
+        """
         (head,) = self.look_all([source])
         return head
 
     def open(
         self, source: SourceObject, options: DialectOptions = _NO_OPTIONS, *, format_name: str | None = None
     ) -> ObjectStream:
-        """Return the object as a stream of text, or of the bytes of the binary format with this name.
+        """Return an object as a stream of text or, if `format_name` names a binary format, of decompressed bytes.
 
-        A pipe can be sampled several times, and then opened once. Raises SourceError if the format is another.
+        A pipe can be sampled several times and then opened once. Raises SourceError if the object has another format.
         """
         stream = self._open(source, options, is_sample=False)
         found = None if stream.format is None else stream.format.name
@@ -425,7 +439,7 @@ class SourceReader:
         return stream
 
     def stat(self, uri: str) -> tuple[SourceObject, str | None]:
-        """Return the object of S3 whose key is exactly that of `uri`, and its Content-Encoding.
+        """Return the object of S3 whose key is exactly that in `uri`, and its Content-Encoding. Raises SourceError.
 
         Wildcards are not expanded.
         """
@@ -434,7 +448,7 @@ class SourceReader:
         return stat_key(uri, self._connect())
 
     def read_bytes(self, source: SourceObject, *, decompresses: bool = True) -> Iterator[bytes]:
-        """Yield an object's bytes. If they are compressed and `decompresses` is true, yield them decompressed.
+        """Yield an object's bytes. If `decompresses` is true, a compressed object is decompressed.
 
         Raises SourceError, also at the end of an object that is truncated.
         """
@@ -476,12 +490,12 @@ class SourceReader:
         return RemoteObject(source, store, path, jitter=self._jitter)
 
     def interrupt(self) -> None:
-        """Make every wait for a pipe's bytes raise SourceError. Any thread may call this."""
+        """Make present and later reads of pipes raise SourceError. Any thread may call this."""
         for pipe in self._pipes.values():
             pipe.interrupt()
 
     def close(self) -> None:
-        """Close pipes that were sampled but not opened, and close the connections."""
+        """Close the pipes that were sampled but not opened, close the connections, and remove copies of pipes."""
         for pipe in self._pipes.values():
             pipe.abandon()
         self._pipes.clear()

@@ -26,7 +26,7 @@ FORMATS: list[Format] = [Columnar(), JsonLines(), DelimitedText()]
 
 
 def find_format(sample: ObjectSample, options: DialectOptions) -> Format:
-    """Return the format of an object, given its beginning and the options."""
+    """Return the format of an object, according to its beginning and the options."""
     if sample.format is not None:
         return _named(sample.format)
     texts = (each for each in FORMATS if not each.is_binary)
@@ -34,7 +34,7 @@ def find_format(sample: ObjectSample, options: DialectOptions) -> Format:
 
 
 def format_of(target: TargetPlan) -> Format:
-    """Return the format of a target's objects."""
+    """Return the format that the plan has found for a target's objects."""
     return _named(target.format)
 
 

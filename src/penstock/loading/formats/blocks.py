@@ -30,14 +30,14 @@ _HINTS = {
 
 
 class RecordFormError(DataError):
-    """A record is not in the form that COPY reads, or is too long."""
+    """COPY would refuse a record because of its form, such as a stray quote, or a record is too long."""
 
 
 def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
-    r"""Return the cutter for a dialect.
+    r"""Return the Rust cutter, which finds out where the records of a dialect end.
 
-    Before PostgreSQL 18, a line with only `\.` ends csv data too, so the cutter looks for it
-    (release notes of 18, "COPY FROM ... end-of-data marker").
+    Before PostgreSQL 18, a line with only `\.` ends csv data too, so the cutter looks for it (release notes of 18,
+    "COPY FROM ... end-of-data marker").
     """
     return _native.RecordCutter(
         format=dialect.format,
@@ -49,11 +49,12 @@ def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
 
 
 class BlockReader:
-    """Cuts one object's pieces into blocks. If it has a header, call `take_header` first. Then iterate once.
+    """Cuts the text of one object into blocks of whole records. If it has a header, call `take_header` first.
 
-    Raises DataError, which names the object and line, if COPY would refuse the form of the data, or if a record is
-    longer than `max_record_bytes`: an unclosed quote would otherwise fill the memory. Pieces must be shorter than
-    `max_record_bytes`.
+    Then iterate once. `pieces` are parts of the text in their order; the text begins on line `first_line` of the file.
+    Raises DataError, which names the object and the line, if COPY would refuse the form of a record. It also does so if
+    a record is longer than `max_record_bytes`, because an unclosed quote would otherwise fill the memory. Pieces must
+    be shorter than `max_record_bytes`.
     """
 
     def __init__(
@@ -76,13 +77,16 @@ class BlockReader:
         self._piece = b""
         self._offset = 0
         self._line = first_line
-        # The line of the file at which the cutter's line 1 is.
+        # The line of the file at which the cutter's line 0 is.
         self._cutter_line = first_line
         self._rest: bytes | None = None
         self._is_first = True
 
     def take_header(self) -> bytes | None:
-        """Return the first record with its line end, or None if the object has no record."""
+        """Return the first record with its line end, or None if the object has no record.
+
+        Raises DataError if the header is too long, or if COPY would refuse its form.
+        """
         gathered = bytearray()
         for piece in self._pieces:
             cut = self._feed(piece, only_first=True)
@@ -214,7 +218,10 @@ class BlockReader:
 
 
 def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> RecordFormError:
-    """Return the error for a record that the Rust cutter refused. The line in `exc` is relative to `first_line`."""
+    """Return the error for a record that the Rust cutter refused.
+
+    The cutter counts lines from 0; its line 0 is line `first_line` of the file.
+    """
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
     hint = _HINTS["line end"] if message.endswith(" found in data") else hint
@@ -241,10 +248,10 @@ class _Torn(Exception):
 
 
 class TornReader(BlockReader):
-    """A BlockReader that does not end at a torn record: the record's first line is a block of its own, with a fault.
+    """A BlockReader that continues after a record whose form COPY would refuse, such as one with a stray quote.
 
-    Raises RecordFormError if a line is longer than `longest_line_bytes` and than `max_record_bytes`, or if data follows
-    the end-of-data marker.
+    The first line of such a record becomes a block of its own, with the reason as its fault. Raises RecordFormError if
+    a line is longer than both `longest_line_bytes` and `max_record_bytes`, or if data follows the end-of-data marker.
     """
 
     # How many fields each record of csv must have. If it is None, records that span several lines are not checked.

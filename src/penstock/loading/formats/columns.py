@@ -41,9 +41,10 @@ DEFAULT_PLACEHOLDER = "{default}"
 
 
 def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    """Return the columns of a table to be created for this file: those in its header, then those of --set.
+    """Return the names of the columns of a table that is created for this file.
 
-    Raises TargetError if names of --columns or --set cannot be columns of a table.
+    These are the columns for the fields of `header` that are not skipped, and those of --set. Raises TargetError if
+    names of --columns or --set cannot be columns of a table, or if there are too many columns.
     """
     given = (*(fold_name(name.strip()) for name in job.columns or ()), *job.set)
     for position, name in enumerate(given):
@@ -66,15 +67,19 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
 
 
 def find_loaded(names: Sequence[str], job: TargetJob) -> dict[str, int]:
-    """Return the index of each field that is not skipped, by the name of the column to be created for it."""
+    """Return the indexes of the fields that are not skipped, by the names of the columns to be created for them.
+
+    `names` are the names of all fields of the file.
+    """
     pairs = enumerate(zip(names, job.dialect.name_columns(names), strict=True))
     return {created: index for index, (name, created) in pairs if not is_skipped(name, created, job, fields=names)}
 
 
 def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Sequence[str], job: TargetJob) -> list[str]:
-    """Return the names in folders, such as year=2026, that become columns because the object's file does not have them.
+    """Return the names in folders, such as year in year=2026, for which columns are created.
 
-    `values` has the names and values in each object's folders. `names` are the names of the file's columns.
+    These are the names that the file's own columns do not have. `values` has, for each object, the values in the names
+    of its folders by their names. `names` are the names of the file's columns.
     """
     known = {*job.dialect.name_columns(names), *(fold_name(name.strip()) for name in (*names, *job.set, *job.skip))}
     stated = {job.dialect.name_columns([name])[0]: name for each in values for name in each}
@@ -82,9 +87,9 @@ def name_folder_columns(values: Iterable[Mapping[str, str | None]], names: Seque
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
-    """Return by which field at the edge a file's header and its records differ (see Edge), None if they do not.
+    """Return how a file's header and its records differ by one field, None if they do not (see Edge).
 
-    If the file has no header, the columns of `table` count as its header.
+    If the file has no header, the columns of `table` take its place.
     """
     header, shapes = probe.header, probe.shapes
     if job.columns is not None or header is None:
@@ -103,10 +108,10 @@ def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -
 
 
 def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
-    """Return a warning about the field by which the header and the records differ, None if `edge` is None.
+    """Return a warning that the header and the records differ by one field, None if `edge` is None.
 
-    Either the last field, which is empty, is dropped, or penstock names the column of the first field. `edge` is what
-    `find_edge` returns.
+    `edge` is the result of `find_edge`: either an empty field at the end is dropped, or the first field has no name in
+    the header, and penstock names its column.
     """
     if edge is None:
         return None
@@ -120,7 +125,10 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
 
 
 def naming_notice(header: Sequence[str] | None, field_count: int, job: TargetJob, *, uri: str) -> Notice | None:
-    """Return a warning about columns to be created whose names differ from the header's."""
+    """Return a warning that columns to be created have other names than in the header, None if they have not.
+
+    If the file has no header (`header` is None), the warning says which names the columns have.
+    """
     options = job.dialect
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
@@ -140,9 +148,10 @@ def naming_notice(header: Sequence[str] | None, field_count: int, job: TargetJob
 
 
 def is_skipped(field: str, name: str, job: TargetJob, *, fields: Sequence[str] = ()) -> bool:
-    """Return whether --skip names a field, or --only does not, by its name in the header or that of its column.
+    """Return whether --skip names a field, or whether --only is given and does not name it.
 
-    The name of its column does not count if another one of the `fields` has it.
+    `field` is its name in the header, and `name` that of its column. The options may have either name, but the column's
+    name is ignored if it is the name of another field in `fields`.
     """
     names = {field, field.strip()}
     if name not in (each.strip() for each in fields):
@@ -159,11 +168,12 @@ def map_columns(
     edge: Edge | None = None,
     folder_values: Mapping[str, str | None] = _NO_VALUES,
 ) -> ColumnMap:
-    """Return the column of each field of a file with this header. Without a header, fields are in the columns' order.
+    """Return which column of the table each field of a file fills, and the constants that are added to each record.
 
-    `folder_values` are the names and values in the file's folders. A name that is a column of the table but not of the
-    file becomes a constant. Raises TargetError if names do not match, UsageError if an option names a field that does
-    not exist.
+    `header` has the names of the fields. If it is None, the fields are in the order of the table's columns. `edge` is
+    the result of `find_edge`. `folder_values` has the values in the names of the file's folders, by their names. Such a
+    value becomes a constant if the table has a column of that name, and the file and --set do not. Raises TargetError
+    if fields and columns do not match. Raises UsageError if an option names a field that does not exist.
     """
     _check_constants(job, table)
     _check_named(job, table)
@@ -190,7 +200,7 @@ def map_columns(
     unknown = [names[index] for index, column in found.items() if column is None]
     _refuse_unknown(unknown, names, job=job, table=table, uri=uri)
     columns = tuple(column.name for column in found.values() if column is not None)
-    stated = find_stated(folder_values, fed=columns, job=job, table=table)
+    stated = pick_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
     constants = stated | constants
     _refuse_none((*columns, *constants), names, table=table, uri=uri)
@@ -205,11 +215,11 @@ def map_columns(
 
 
 def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> ColumnMap:
-    """Return the column of each name in records of JSON Lines. `header` has the names that are known beforehand.
+    """Return which column gets the value of each name in records of JSON Lines.
 
-    A column without a default that matches none of these names gets the values with the column's own name. In a mode
-    with a key it gets none, so that the column keeps its value if no record names it. A name without a column is not in
-    the map. Raises TargetError.
+    `header` has the names that are known beforehand. A column without a default that matches none of them gets the
+    values of the name that is exactly the column's. With a mode that uses a key it gets none, so that the column keeps
+    its value if no record has that name. A name without a column is not in the result. Raises TargetError.
     """
     _check_constants(job, table)
     _check_renames(job, table, names=header)
@@ -252,7 +262,11 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
 
 
 def name_records(header: Sequence[str], job: TargetJob) -> tuple[str, ...]:
-    """Return the names of records of JSON Lines: those known beforehand, and those of --only that may come later."""
+    """Return the names in records of JSON Lines: those known beforehand, and those that only --only has.
+
+    `header` has the names known beforehand. Later records may have the others. If --columns is given, the result is its
+    names.
+    """
     if job.columns is not None:
         return job.columns
     known = {*header, *(name.strip() for name in header), *job.dialect.name_columns(header)}
@@ -277,10 +291,10 @@ def _is_fed(column: Column, job: TargetJob) -> bool:
 
 
 def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
-    """Return the json or jsonb column that gets whole records of JSON Lines, None if columns get values by name.
+    """Return the json or jsonb column that gets whole records of JSON Lines, or None if columns get values by name.
 
-    A column gets whole records if it is the only one without a default, and if no option names columns. A table that an
-    interrupted run of the load has created gets values by name.
+    This is the only column without a default, if no option names columns. If an interrupted run of the load has created
+    the table, columns get values by name.
     """
     if table.oid == 0 or job.create or job.columns is not None or job.only or job.add_columns or job.dialect.rename:
         return None
@@ -289,7 +303,10 @@ def find_whole_column(job: TargetJob, table: TableFacts) -> str | None:
 
 
 def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
-    """Raise TargetError if records of JSON Lines have a name without a column."""
+    """Raise TargetError if records of JSON Lines have a name for which the table has no column.
+
+    `header` has the names that are known beforehand. Names that --skip names do not count.
+    """
     if find_whole_column(job, table) is not None:
         return
     _check_renames(job, table, names=header)
@@ -309,9 +326,11 @@ def refuse_unknown_names(header: Sequence[str], *, job: TargetJob, table: TableF
 def unknown_columns(
     header: Sequence[str] | None, job: TargetJob, table: TableFacts, edge: Edge | None, *, is_by_name: bool
 ) -> dict[str, int]:
-    """Return the names and indexes of the fields for which a table has no column, in the file's order.
+    """Return the fields for which a table has no column, in the file's order.
 
-    `is_by_name` says whether records name their fields, so that a name of --only may come later.
+    The keys are the names that columns for them would have, the values the indexes of the fields. `edge` is the result
+    of `find_edge`. `is_by_name` says whether records name their fields, so that later records may have a name of --only
+    that `header` does not have.
     """
     names = job.columns if job.columns is not None else name_fields(header, edge)
     if names is None:
@@ -364,10 +383,13 @@ def _find_column(name: str, job: TargetJob, table: TableFacts) -> Column | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def find_stated(
+def pick_stated(
     folder_values: Mapping[str, str | None], *, fed: Sequence[str], job: TargetJob, table: TableFacts
 ) -> dict[str, str | None]:
-    """Return the values from folders of the columns that neither the file nor --set fills."""
+    """Return the values in the names of a file's folders that become constants, by the names of their columns.
+
+    These are values of columns that neither the file (`fed`) nor --set fills.
+    """
     stated = {}
     for name, value in folder_values.items():
         created = job.dialect.name_columns([name])[0]
@@ -456,18 +478,23 @@ def _may_find_types(job: TargetJob, table: TableFacts) -> bool:
 
 
 def has_types(table: TableFacts, oids: Collection[int]) -> bool:
-    """Return whether a column of the table has one of these types."""
+    """Return whether a column of the table has a type with one of these oids. For a domain, its base type counts."""
     return any(column.base.oid in oids for column in table.columns)
 
 
 def explain_unused(option: str, oids: Collection[int], table: TableFacts) -> str:
-    """Return the message that an option for all columns of numbers, or of dates, applies to no column."""
+    """Return the message that an option for all columns of numbers, or of dates, applies to no column of a table.
+
+    `option` is the name of the option, and `oids` are the types to which it applies.
+    """
     kind = "dates" if oids is DATE_OIDS else "numbers"
     return f'{option} applies to no column of table "{table.name}": none has a type of {kind}'
 
 
 def common_notations(options: DialectOptions) -> tuple[str, ...]:
-    """Return the notations that options give to all columns of numbers, and to all of dates, without naming a column.
+    """Return the notations that options give to all columns of numbers and to all columns of dates.
+
+    Options that name a column do not count. ColumnMap.notations explains notations.
 
     >>> common_notations(DialectOptions(decimal_comma=["*"], thousands=".", date_order="dmy"))
     ('1.234,5', 'dmy')
@@ -479,7 +506,7 @@ def common_notations(options: DialectOptions) -> tuple[str, ...]:
 
 
 def named_notation(name: str, options: DialectOptions) -> str | None:
-    """Return the notation of a column whose type is not known, None if no option names the column."""
+    """Return the notation that options give to a column by its name, None if none does."""
     return _notation(Column(name=name, type_name="text"), options)
 
 
@@ -519,10 +546,11 @@ def _notation(column: Column, options: DialectOptions) -> str | None:
 def find_absent(
     names: Collection[str], job: TargetJob, *, columns: Collection[str] | None = None
 ) -> list[tuple[str, str]]:
-    """Return the options --rename, --skip and --only that name columns of the file, if `names` does not have the name.
+    """Return which of --rename, --skip and --only name a field that the file does not have, each with that name.
 
-    If records name their fields, `columns` are the table's, which --rename and --skip may name, too. --only then names
-    what records name, because its names in any other form would not be found in records that are not known yet.
+    `names` are those of the file's fields. If records name their fields, `columns` are the table's columns. Then
+    --rename and --skip may also name these, and --only must have names as they are in the records, because records that
+    are not read yet may have other names.
     """
     own = {*names, *(name.strip() for name in names)}
     created = {*job.dialect.name_columns([*names])}
@@ -537,9 +565,10 @@ def find_absent(
 def refuse_absent(
     absent: Sequence[tuple[str, str]], names: Collection[str], *, uri: str | None, is_all: bool = False
 ) -> None:
-    """Raise UsageError for the first of the options that `find_absent` returns.
+    """Raise UsageError for the first of the options that `find_absent` has returned.
 
-    `uri` is the file with these names, None for several. `is_all` says whether the load has no other file.
+    `names` are those of the fields in file `uri`, or in several files if that is None. `is_all` says whether the load
+    has no other file.
     """
     for option, name in absent:
         near = {each.strip().lower(): each.strip() for each in names}

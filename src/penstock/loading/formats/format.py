@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 
 class RangeSums:
-    """Computes the CRC-32 of an object's present bytes in committed ranges, as the object's pieces are read.
+    """Compares an object with what the ledger has recorded of it, while the object is read.
 
-    Each row of `committed` has one checksum, for all its ranges together. `header` is the object's present header
-    record; the caller sets it if there is one.
+    CRC-32 checksums of the committed ranges are compared. `committed` are the rows of the ledger. Each has one
+    checksum, which includes all its ranges and the header. `header` is the header record that the object has now; the
+    caller sets this attribute if there is one.
     """
 
     def __init__(self, committed: Sequence[CommittedRange]) -> None:
@@ -61,24 +62,27 @@ class RangeSums:
         self._offset = 0
 
     def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Add each piece to the checksums, and yield it. The first piece must begin at the object's start."""
+        """Yield the pieces of the object's text, and add each to the checksums.
+
+        The first piece must be the beginning of the object.
+        """
         for piece in pieces:
             self._add(piece)
             yield piece
 
     @property
     def edges(self) -> list[Range]:
-        """Return the committed ranges whose checksums are not complete yet."""
+        """Return the committed ranges of which a part was not read yet."""
         return [(start, end) for start, end, _ in self._parts]
 
     @property
     def is_done(self) -> bool:
-        """Whether the last range has been read."""
+        """Whether the end of the last committed range was read."""
         return self._offset >= self._last
 
     @property
     def are_equal(self) -> bool:
-        """Whether all ranges have been read and are the same as when they were committed."""
+        """Whether all committed ranges were read, and their checksums and that of the header are as recorded."""
         # An object that is too short has changed, even if the checksum of what is left matches.
         if not self.is_done:
             return False
@@ -87,12 +91,16 @@ class RangeSums:
 
     @property
     def is_followed(self) -> bool:
-        """Whether bytes have been read after the last range."""
+        """Whether something was read after the last committed range."""
         return self._offset > self._last
 
     @property
     def state(self) -> Literal["same", "grown", "changed"]:
-        """Return "same" if the object ends with the last range, "grown" if records follow it, else "changed"."""
+        """Return how the object differs from what is recorded.
+
+        "same": it ends with the last committed range. "grown": records follow that range. "changed": a committed range
+        or the header differs.
+        """
         if not self.are_equal or (self.is_followed and self._last_byte not in (b"\r", b"\n")):
             return "changed"
         return "grown" if self.is_followed else "same"
@@ -113,10 +121,13 @@ class RangeSums:
 
 
 class RowSums(RangeSums):
-    """Computes the CRC-32 of rows in the form in which they are sent. Blocks must be cut at `edges`."""
+    """Compares an object whose ranges count rows. The checksums are those of the rows as they are sent.
+
+    Blocks must be cut at `edges`.
+    """
 
     def watch_rows(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Add each block to the checksums, and yield it. The first block must begin at the first row."""
+        """Yield blocks of rows, and add each to the checksums. The first block must begin at the first row."""
         for block in blocks:
             self._add_rows(block)
             yield block
@@ -134,7 +145,10 @@ class RowSums(RangeSums):
 
 
 class Edges:
-    """Splits an object's pieces at the edges of committed ranges, and finds out which blocks are committed."""
+    """Splits an object's text where committed ranges begin and end, and says which blocks are committed.
+
+    Positions have the unit of the ranges: bytes of the object's text, or rows.
+    """
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self._starts = [start for start, _ in ranges]
@@ -143,7 +157,10 @@ class Edges:
         self._cuts = sorted({cut for edge in (*self._starts, *self._ends) for cut in (edge, edge + 1)})
 
     def split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the same bytes in pieces that have no edge inside. The first piece must begin at the object's start."""
+        """Yield the same bytes in pieces, none of which has the beginning or end of a committed range inside.
+
+        The first piece must be the beginning of the object.
+        """
         offset = 0
         for piece in pieces:
             end = offset + len(piece)
@@ -157,7 +174,7 @@ class Edges:
             offset = end
 
     def contain(self, start: int, end: int) -> bool:
-        """Return whether a block, from `start` to `end`, is committed.
+        """Return whether a committed range contains the block from `start` to `end`.
 
         >>> Edges([(10, 20)]).contain(12, 20), Edges([(10, 20)]).contain(20, 30)
         (True, False)
@@ -166,7 +183,9 @@ class Edges:
         return index >= 0 and end <= self._ends[index]
 
     def lie_within(self, start: int, end: int) -> bool:
-        """Return whether a committed range begins or ends inside a block. Then the object has changed since.
+        """Return whether a committed range begins or ends inside the block from `start` to `end`.
+
+        If one does, the object has changed since that range was committed.
 
         >>> Edges([(10, 20)]).lie_within(12, 20), Edges([(10, 20)]).lie_within(15, 21)
         (False, True)
@@ -183,7 +202,7 @@ _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 @slotted
 class ReadTools:
-    """What is needed to open objects."""
+    """What is needed to open objects. `clock` returns seconds."""
 
     sources: SourceReader
     server_major: int
@@ -196,19 +215,19 @@ class ReadTools:
 
 
 class ObjectReader(Protocol):
-    """An open object: how much of it was read, and the time that took."""
+    """An open object. It counts what was read, and the time that this took."""
 
     @property
     def bytes_read(self) -> int:
-        """Return how many stored bytes were read. Any thread may call this."""
+        """Return how many bytes of the object, as it is stored, were read. Any thread may call this."""
 
     @property
     def reading_s(self) -> float:
-        """Return the seconds of waiting for stored bytes."""
+        """Return how many seconds the reader has waited for the object's bytes."""
 
     @property
     def text_s(self) -> float:
-        """Return the seconds of turning stored bytes into records, including `reading_s`."""
+        """Return how many seconds it took to make records of the object's bytes, including `reading_s`."""
 
     def __enter__(self) -> object: ...
 
@@ -220,7 +239,7 @@ Opened: TypeAlias = "tuple[ObjectReader, Iterable[Block], Encoder, RecordForm]"
 
 
 class Format(ABC):
-    """A format of files: what a load needs to know that depends on it. Methods raise PenstockError."""
+    """A format of files: the functions of a load that depend on the format. Methods raise PenstockError."""
 
     # The name by which a plan names its format.
     name: str
@@ -250,62 +269,66 @@ class Format(ABC):
 
     @abstractmethod
     def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
-        """Return whether an object with this beginning is of this format, or the options say so.
+        """Return whether an object is of this format, according to its first bytes or to the options.
 
-        `head` is decompressed. A binary format gets at least 512 bytes, unless `is_whole` says that the object has
-        fewer. Other formats get decoded text.
+        `head` are its first decompressed bytes. For a binary format they are at least 512, or the whole object if
+        `is_whole` is true. For other formats they are decoded text.
         """
 
     def is_cut(self, head: bytes) -> bool:
-        """Return whether a sample, of which `head` was read, must go on to the end of its first line."""
+        """Return whether a sample that ends after `head` must be extended to the end of its first line."""
         return False
 
     def read_own(self, sample: ObjectSample, options: DialectOptions, sources: SourceReader) -> object:
-        """Return ObjectSample.own for an object of a binary format. `sample` has the object's first bytes.
+        """Return what this format needs to know of an object of a binary format (ObjectSample.own).
 
-        Raises PenstockError if the object cannot be loaded.
+        `sample` has the object's first bytes. Raises PenstockError if the object cannot be loaded.
         """
         return None
 
     def title(self, own: object) -> str:
-        """Return the format's name in messages. `own` is what `read_own` has returned for the object."""
+        """Return the name of the format in messages. `own` is the result of `read_own` for the object."""
         return self.name
 
     def check_content(self, sample: ObjectSample, options: DialectOptions) -> None:  # noqa: B027 (most need no check)
-        """Raise SourceError if an object begins like this format but has other content."""
+        """Raise SourceError if an object is recognized as of this format, but its content cannot be loaded."""
 
     @abstractmethod
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Find the dialect and the names of the fields from the first object's sample.
+        """Return the dialect, the names of the fields and warnings, given the sample of a target's first object.
 
-        `facts` is None if the table is to be created. Raises UsageError for options that the format does not have.
+        `facts` is None if the table is to be created. `rejects` says whether the load rejects bad records. Raises
+        UsageError for options that the format does not have.
         """
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Raise DataError or TargetError if another object of this format does not fit the first one or the table."""
+        """Raise DataError or TargetError if an object does not fit the first object of its target, or the table.
+
+        `sample` is the object's beginning. `depth` says how much of it is checked.
+        """
         if depth != "dialect":
             self.map_sample(sample, target)
 
     def count_lines(self, sample: ObjectSample) -> int:
-        """Return the number of lines of an object, with its header. 2 stands for any larger number."""
+        """Return the number of lines of an object including its header, or 2 if `sample` is not the whole object."""
         return len(sample.head.strip().splitlines()) if sample.is_whole else 2
 
     # ---------------------------------------------------------------- columns
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
-        """Return the column of each field of the first object. Raises TargetError, UsageError, SourceError.
+        """Return which column each field of a target's first object fills. Raises TargetError, UsageError, SourceError.
 
-        With `rejects`, a field that only some records have needs no column: the records with it are rejected.
+        If `rejects` is true, it is no error if only some records have a field that has no column: these are rejected.
         """
         return self.map_object(target.header, target, uri=sample.source.uri)
 
     def map_object(self, header: Sequence[str] | None, target: TargetPlan, *, uri: str) -> ColumnMap:
-        """Return the column of each field of one object, given the object's own header.
+        """Return which column each field of one object fills. `header` is the object's own header.
 
-        Raises TargetError if the columns do not fit the table. If rows are staged, one statement moves the rows of all
-        objects, so DataError is raised if the first object has other columns.
+        Raises TargetError if the fields do not fit the table. If rows are staged, one statement stores the rows of all
+        objects. Then DataError is raised if the object fills other columns than the first one.
         """
         column_map = map_columns(
             header,
@@ -330,18 +353,24 @@ class Format(ABC):
         return column_map
 
     def map_sample(self, sample: ObjectSample, target: TargetPlan) -> ColumnMap:
-        """Return the columns of another object's fields, given its beginning. Raises the errors of `map_object`."""
+        """Return which column each field of another object than the first one fills, given the object's beginning.
+
+        Raises the errors of `map_object`.
+        """
         header = self.find_header(sample, target)
         if header is None or tuple(header) == target.header:
             return target.column_map
         return self.map_object(header, target, uri=sample.source.uri)
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
-        """Return the names of the fields of another object, None if it has no header."""
+        """Return the names of the fields of another object than the first one, None if it has no header."""
         return target.header
 
     def type_columns(self, own: object, fields: Mapping[str, int], *, uri: str) -> dict[str, str]:
-        """Return the types of columns that are to be created. `fields` has the index of each column's field."""
+        """Return the types of columns that are to be created, by the names of the columns.
+
+        `own` is the result of `read_own`. `fields` has the index of each column's field, by the column's name.
+        """
         return dict.fromkeys(fields, "text")
 
     # ---------------------------------------------------------------- what the plan says
@@ -349,20 +378,22 @@ class Format(ABC):
     def find_notices(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, sources: SourceReader
     ) -> Sequence[Notice]:
-        """Return warnings about the first object's content. `facts` is None if the table is to be created."""
+        """Return warnings about the content of a target's first object.
+
+        `facts` is None if the table is to be created.
+        """
         return ()
 
     def describe(self, target: TargetPlan) -> str:
-        """Return the format of a target's files in one line."""
+        """Return in one line the format, the encoding and the compression of a target's files."""
         packing = "not compressed" if target.sample.compression == "none" else target.sample.compression
         return f"{self.title(target.own)}, {target.sample.bom or target.dialect.encoding}, {packing}"
 
     def text_bytes(self, works: Sequence[PlannedObject], sample: ObjectSample, size_bytes: int) -> float:
-        """Estimate the bytes of text that are left of objects with this stored size.
+        """Return the estimated bytes of text that are not committed yet.
 
-        `sample` is the sample of the first object.
-
-        The estimate assumes that the objects are compressed as well as zlib compresses the sample.
+        `size_bytes` is the stored size of the objects. `sample` is that of the first object. The estimate assumes that
+        the objects are compressed as well as zlib compresses the sample.
         """
         committed = sum(end - start for work in works for start, end in work.coverage.ranges)
         if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:
@@ -375,16 +406,17 @@ class Format(ABC):
 
     @abstractmethod
     def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
-        """Open an object to read what is not committed. The caller closes the stream.
+        """Open an object.
 
-        `sums` computes checksums of all that is read from the beginning on. Raises SourceError, DataError, and
-        TargetError if the object's own fields do not fit the table.
+        Return the open object, its blocks that are not committed, their encoder and the form of the records. The caller
+        closes the first of these. `sums` is given all that is read, from the object's beginning on. Raises SourceError,
+        DataError, and TargetError if the object's own fields do not fit the table.
         """
 
     def compare(
         self, work: PlannedObject, committed: Sequence[CommittedRange], tools: ReadTools
     ) -> Literal["same", "grown", "changed"]:
-        """Compare an object with the ranges that are committed. RangeSums.state explains the results."""
+        """Read an object as far as it is committed, and return how it differs from that (see RangeSums.state)."""
         sums = self.sums(committed)
         stream, blocks, _, _ = self.open(replace(work, coverage=Coverage()), tools, sums=sums)
         with stream:

@@ -46,7 +46,10 @@ _REFUSED: Final = (
 
 
 def check_json_options(options: DialectOptions, *, convert: Callable[[str], str]) -> None:
-    """Raise UsageError for given options that JSON Lines does not have. `convert` is as in `check_is_utf8`."""
+    """Raise UsageError for given options that JSON Lines does not have.
+
+    `convert` returns the command that converts the file from an encoding.
+    """
     default = DialectOptions()
     for name in _REFUSED:
         if getattr(options, name) != getattr(default, name):
@@ -71,7 +74,7 @@ def _describe_iconv(encoding: str, *, uri: str, compression: Compression) -> str
 
 
 def refuse_document(head: bytes, *, is_whole: bool, uri: str, compression: Compression) -> None:
-    """Raise OtherContent if a sample is JSON, but does not have one record on each line."""
+    """Raise OtherContent if a sample is JSON that does not have one record on each line."""
     found = recognize(head, is_whole=is_whole)
     if found is not None and found.is_certain:
         hint = describe_conversion(found, uri=uri, compression=compression)
@@ -89,11 +92,12 @@ def probe_json_lines(
     rejects: bool = False,
     compression: Compression = "none",
 ) -> ProbeResult:
-    """Return what probing a sample of JSON Lines finds, in the form in which probing delimited text returns it.
+    """Return what a sample of JSON Lines shows: the dialect, and the names in its records as the header.
 
-    `table_columns` are the columns of the table, none if it is yet to be created. Raises UsageError. Raises SourceError
-    for a document over several lines. Raises DataError if the sample is not UTF-8, or does not have the whole of a
-    first record.
+    `head` is decompressed text, which begins on line `first_line` of the file, and `is_whole` says whether it is the
+    whole file. `table_columns` are the columns of the table, none if it is yet to be created. `rejects` says whether
+    the load rejects bad records. Raises UsageError. Raises OtherContent for JSON that does not have one record on each
+    line. Raises DataError if the sample is not UTF-8, or if it ends within the first record.
     """
     convert = partial(_describe_iconv, uri=uri, compression=compression)
     check_json_options(options, convert=convert)
@@ -115,7 +119,7 @@ def probe_json_lines(
             hint="If the record is right, raise --max-record; otherwise, check that each record ends with a line feed.",
             location=location,
         )
-    names = find_names(head, is_whole=is_whole, table_columns=table_columns)
+    names = collect_names(head, is_whole=is_whole, table_columns=table_columns)
     return ProbeResult(
         dialect=Dialect(
             format="jsonl",
@@ -136,10 +140,11 @@ def probe_json_lines(
     )
 
 
-def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
+def collect_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -> tuple[str, ...]:
     """Return the names in a sample's records, in the order in which they first appear.
 
-    If names differ in case or blanks only, the one that is exactly a column is returned, otherwise the first.
+    Of names that differ only in case or in surrounding blanks, the result has those that are exactly columns, or else
+    the first.
     """
     end = len(head) if is_whole else head.rfind(b"\n") + 1
     found = _native.find_json_types([(head, 0, end)], wanted=0)
@@ -147,9 +152,10 @@ def find_names(head: bytes, *, is_whole: bool, table_columns: Collection[str]) -
 
 
 def unite_names(known: Collection[str], names: Collection[str], *, table_columns: Collection[str]) -> tuple[str, ...]:
-    """Return `known` and `names` together. Of names that differ in case or blanks only, one is returned.
+    """Return `known` and `names` together.
 
-    Names that are exactly a column take precedence over others.
+    Of names that differ only in case or in surrounding blanks, the result has those that are exactly columns, or else
+    the first.
 
     >>> unite_names(["id"], ["ID", "C", "b", " B", "c"], table_columns=["b", " B", "c"])
     ('id', 'c', 'b', ' B')
@@ -167,9 +173,9 @@ def unite_names(known: Collection[str], names: Collection[str], *, table_columns
 
 
 def fold(name: str) -> str:
-    """Return a name in lower case, without blanks around it.
+    """Return a name in lower case and without blanks around it.
 
-    Names that match no column exactly are compared in this form. Source: rust/src/json_lines.rs.
+    Names that are not exactly columns are compared in this form. Source: rust/src/json_lines.rs.
     """
     return name.strip(" \t\n\f\r").lower()
 
@@ -195,7 +201,10 @@ class JsonLines(Textual):
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Do as `Format.probe`. Also raise DataError if no record has a name that a new table's column could have."""
+        """Return what `Format.probe` returns.
+
+        Raises its errors, and DataError if a table is to be created and no record has a name.
+        """
         uri = sample.source.uri
         found = probe_json_lines(
             sample.head,
@@ -220,7 +229,7 @@ class JsonLines(Textual):
         return found
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Check nothing: each record of JSON Lines may omit any of the names."""
+        """Check nothing, because each record of JSON Lines may lack any of the names."""
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
         # With --only, records have no unknown names that could be rejected.
@@ -234,7 +243,7 @@ class JsonLines(Textual):
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:
         columns = [column.name for column in table_after_creation(target).columns]
-        return find_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
+        return collect_names(sample.head, is_whole=sample.is_whole, table_columns=columns)
 
 
 def _find_whole_notices(names: Sequence[str], job: TargetJob, facts: TableFacts, *, uri: str) -> tuple[Notice, ...]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
     """Return the encoder for an object's blocks.
 
-    The encoder has the types of the columns if a type may change a value, as numeric(10,2) does by rounding. The types
-    of a table that the load creates change none.
+    The encoder knows the types of the columns that may change a value, as numeric(10,2) does by rounding. If the load
+    creates the table, no type does so.
     """
     encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
     if work.target.facts is None:
@@ -38,7 +38,10 @@ def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:
 
 
 def make_row_form(names: Sequence[str], column_map: ColumnMap, work: PlannedObject) -> RecordForm:
-    """Return the dialect and columns in which rows with these fields are sent to the server."""
+    """Return how rows that penstock itself writes as COPY text are read.
+
+    The result has the dialect, the columns, and the header of reject files. `names` are the names of the fields.
+    """
     escapes = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
     target = work.target
     return RecordForm(
@@ -54,9 +57,10 @@ def make_row_form(names: Sequence[str], column_map: ColumnMap, work: PlannedObje
 
 
 def make_row_block(data: bytes, start: int, end: int, *, is_last: bool, part: str | None = None) -> Block:
-    """Return the block of the rows from `start` up to but not including `end`, counted from 0.
+    """Return a block of rows that penstock has written as COPY text. `data` is that text.
 
-    `part` names the part of the file that contains the rows. It is None if each row is a line of the file.
+    `start` is the first row, and `end` the row after the last one, counted from 0. `part` names the part of the file
+    that contains the rows. It is None if each row is a line of the file.
     """
     return Block(
         segments=((data, 0, len(data)),) if data else (),
@@ -77,7 +81,10 @@ def make_row_block(data: bytes, start: int, end: int, *, is_last: bool, part: st
 
 
 def watch_rows(blocks: Iterable[Block], form: RecordForm, sums: RangeSums | None) -> Iterable[Block]:
-    """Return the blocks, and add each to `sums` when it is taken. The blocks must be cut at the edges of `sums`."""
+    """Return the blocks. If `sums` is given, each block is added to it when it is taken from the result.
+
+    The blocks must be cut at the edges of `sums`.
+    """
     if sums is None:
         return blocks
     assert isinstance(sums, RowSums)
@@ -93,10 +100,10 @@ _HELD_BYTES: Final = 64 * MIB
 
 
 def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
-    """Yield an object's blocks. Raises DataError if no record of the first blocks has the right number of fields.
+    """Yield an object's blocks. Raise DataError if none of its first records has the right number of fields.
 
-    The first blocks are those with the first 1,000 records. If the object has 2 to 999 records, the first blocks are
-    all its blocks.
+    The first records are those in the blocks that contain the first 1,000 records, or all records if the object has 2
+    to 999. If these blocks have more than 64 MiB, nothing is refused.
     """
     encoder = make_form_encoder(form, checks_width=True)
     left = iter(blocks)
@@ -118,7 +125,10 @@ def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iter
 
 
 def explain_line(block: Block, line: int, form: RecordForm, *, uri: str) -> str | None:
-    """Return what to do about a record with another number of fields, on line `line` of a block, counted from 0."""
+    """Return what to do about a record with another number of fields than expected, None if its cause is not clear.
+
+    The record is on line `line` of the block, counted from 0.
+    """
     lines = b"".join(buffer[start:end] for buffer, start, end in block.segments).splitlines()
     if form.column_map.field_count is None or line >= len(lines):
         return None

@@ -49,7 +49,7 @@ _WITHOUT_MULE_INTERNAL = 19
 
 
 class Textual(Format):
-    """The base class of the formats of text, whose blocks are parts of the file and whose dialect cuts the records."""
+    """The base class of the formats of text. Blocks are parts of the file's text, and ranges count its bytes."""
 
     unit: LedgerUnit = "bytes"
     sums = RangeSums
@@ -126,7 +126,7 @@ class Textual(Format):
 
 
 class DelimitedText(Textual):
-    """Delimited text in any dialect."""
+    """Delimited text: csv, tsv, or COPY's own format text."""
 
     name = "text"
     is_delimited = True
@@ -150,7 +150,11 @@ class DelimitedText(Textual):
     def probe(
         self, sample: ObjectSample, job: TargetJob, facts: TableFacts | None, *, server: ServerFacts, rejects: bool
     ) -> ProbeResult:
-        """Do as `Format.probe`. Also raise DataError if the sample could be read in two ways."""
+        """Return what `Format.probe` returns.
+
+        Raises its errors, and DataError if the backslashes in the sample may be escapes or data. Raises TargetError if
+        the server does not have the file's encoding.
+        """
         loadable = None
         if facts is not None and job.transform is None:
             loadable = [column.name for column in facts.columns if not column.is_generated]
@@ -181,9 +185,10 @@ class DelimitedText(Textual):
         return probe
 
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
-        """Raise DataError if the sample seems to have another dialect, and no option names the dialect.
+        """Raise DataError if an object seems to have another dialect than the first one, and no option decides.
 
-        Warn of a first line that names a separator, except in the first object.
+        With depth "columns" and "records", raise DataError or TargetError if its header, or one of its first records,
+        does not fit. Warn if the first line of another object than the first one names a separator.
         """
         if sample.separator not in (None, target.dialect.delimiter):
             raise DataError(
@@ -231,7 +236,10 @@ def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions
 
 
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
-    """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
+    """Yield the blocks that are not committed.
+
+    Raises DataError if a committed range begins or ends inside a record, because the object has changed then.
+    """
     for block in blocks:
         # The header is not a block. If a committed range ends inside the header, the object was different when that
         # range was committed.

@@ -29,11 +29,12 @@ def plan_route(
     described: RdsDescription | None,
     sessions: int,
 ) -> RoutePlan:
-    """Return the route of a load. Raises UsageError, TargetError, ServerError, SourceError.
+    """Return who reads the objects of a load, penstock or the server, as --via says.
 
-    The link to the server is measured only for --via auto, by sending 2 MiB to the server. `described` is AWS's
-    description of the server; without it, the roles of an RDS instance are not checked. If the server cannot import an
-    object as it is, --via auto chooses the client's route, and --via server fails later.
+    Raises UsageError, TargetError, ServerError, SourceError. For --via auto, the link to the server is measured by
+    sending 2 MiB. `described` is AWS's description of the server; without it, the roles of an RDS instance are not
+    checked. `sessions` is how many sessions the load would begin with. If the server cannot import an object as it is,
+    --via auto chooses that penstock reads the objects. With --via server, the load fails later.
     """
     instance, roles = roles_of(described)
     facts = RouteFacts(
@@ -55,7 +56,10 @@ def plan_route(
 
 
 def roles_of(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:
-    """Return the identifier and the roles of an RDS instance or its cluster; None if they are not known."""
+    """Return the identifier and the roles of an RDS instance, including those of its cluster.
+
+    Returns "" and None if they are not known.
+    """
     owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
     # Report no roles if the cluster may not be described, because it may have the role that the instance lacks.
     if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuestion | None:
-    """Begin to ask AWS about the server of a connection, None if it is not on RDS or if it is not worth the time."""
+    """Begin to ask AWS about the server `host`, and return the question, or None if AWS is not asked.
+
+    AWS is not asked if the server is not on RDS, if `is_worth` is false, or if `patience_s` is 0. The answer is awaited
+    for `patience_s` seconds.
+    """
     if not is_worth or patience_s <= 0 or not is_rds_endpoint(host):
         return None
     from penstock.rds.describe import BriefQuestion  # noqa: PLC0415 (56 ms, botocore)
@@ -24,7 +28,10 @@ def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuesti
 
 
 def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], None]) -> RdsDescription | None:
-    """Return AWS's answer, or None if AWS was not asked. If AWS does not answer, show that, and return None."""
+    """Return AWS's description of the server, or None if AWS was not asked or does not answer in time.
+
+    If AWS does not answer, `on_notice` is called with the reason.
+    """
     if question is None:
         return None
     found = question.answer()
@@ -42,7 +49,7 @@ def class_of(found: RdsDescription | None) -> InstanceClass | None:
 
 
 def find_near_windows(found: RdsDescription | None, *, now: datetime | None = None) -> list[Notice]:
-    """Return a notice for each maintenance or backup window of the described instance that is near."""
+    """Return a notice for each maintenance or backup window of the described instance that begins soon or has begun."""
     if found is None:
         return []
     from penstock.rds.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ImportedObject:
-    """One object that the server imports, and how far it is. `bytes_read` counts stored bytes."""
+    """One object that the server imports, and how far the import is. Times are those of the feed's clock."""
 
     work: PlannedObject
     rows: int = 0
@@ -51,18 +51,22 @@ class ImportedObject:
 
     @property
     def size_bytes(self) -> int:
-        """Return the object's stored size."""
+        """Return the size of the object as it is stored, 0 if it is not known."""
         return self.work.source.size_bytes or 0
 
     def seconds(self, now_s: float) -> float:
-        """Return how many seconds the object's import has taken until now."""
+        """Return how many seconds the import of the object has taken until `now_s` or until its end.
+
+        The result is 0 if the import has not begun.
+        """
         return 0.0 if self.began_s is None else (now_s if self.ended_s is None else self.ended_s) - self.began_s
 
 
 class ObjectFeed:
-    """Hands objects to sessions. Any thread may call its methods.
+    """The queue from which sessions take the objects to import. Any thread may call its methods.
 
-    It has the methods of BlockFeed that an attempt calls.
+    It has the methods of BlockFeed that LoadAttempt calls. Objects are taken in the order of the job or, if that is not
+    required, the largest first. `clock` returns seconds.
     """
 
     def __init__(
@@ -81,7 +85,10 @@ class ObjectFeed:
         self.reader_seconds = ReaderSeconds()
 
     def take(self, *, session: int) -> ImportedObject | None:
-        """Return the next object, None at the end. Raises Abandoned after `abandon` was called."""
+        """Return the next object for session `session`, or None if no object is left for it.
+
+        Raises Abandoned after `abandon` was called.
+        """
         with self._lock:
             if self.failure is not None:
                 raise Abandoned
@@ -92,14 +99,17 @@ class ObjectFeed:
             return taken
 
     def note_progress(self, taken: ImportedObject, *, rows: int | None, bytes_read: int) -> None:
-        """Record how far the import of an object is."""
+        """Record how many rows of an object the server has copied, and how many of its bytes it has read.
+
+        If `rows` is None, the number of rows is not known and stays as it is.
+        """
         with self._lock:
             if taken.ended_s is None:
                 taken.rows = taken.rows if rows is None else rows
                 taken.bytes_read = min(bytes_read, taken.size_bytes)
 
     def note_imported(self, taken: ImportedObject, rows: int) -> None:
-        """Record that an object is imported and committed."""
+        """Record that an object is imported and committed, with its number of rows."""
         with self._lock:
             taken.rows, taken.bytes_read, taken.ended_s = rows, taken.size_bytes, self._clock()
 
@@ -114,7 +124,7 @@ class ObjectFeed:
             self._waiting.clear()
 
     def abandon(self, cause: BaseException) -> None:
-        """Hand out no more objects. `cause` is kept, unless there is an earlier one."""
+        """Make `take` raise Abandoned. `cause` is kept in the attribute `failure`, unless an earlier cause is there."""
         with self._lock:
             self.failure = self.failure or cause
 
@@ -123,12 +133,16 @@ class ObjectFeed:
 
     @property
     def bytes_read(self) -> int:
-        """Return the stored bytes that the server has read so far, as far as they are known."""
+        """Return how many bytes of the stored objects the server has read so far, as far as this is known."""
         with self._lock:
             return sum(each.bytes_read for each in self._objects)
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load. The arguments are what this queue does not know."""
+        """Return the progress of the load.
+
+        `bytes_copied` is the size of the imported objects, `size_bytes` the size of all objects, and `elapsed_s` the
+        seconds since the load began.
+        """
         now_s = self._clock()
         with self._lock:
             begun = [each for each in self._objects if each.began_s is not None]
@@ -155,7 +169,7 @@ class ObjectFeed:
             )
 
     def outcomes(self) -> tuple[FileOutcome, ...]:
-        """Return each object's rows and seconds in the order of the job."""
+        """Return the rows and seconds of each object, in the order in which the objects were given."""
         now_s = self._clock()
         return tuple(
             FileOutcome(
@@ -171,7 +185,7 @@ _T = TypeVar("_T")
 
 
 class ObjectSession:
-    """Imports objects until the feed is empty, each with its ledger row in one transaction."""
+    """Imports objects until none is left. Each is imported and recorded in the ledger in one transaction."""
 
     # Every object is committed as soon as it is imported.
     has_sealed = False
@@ -270,7 +284,7 @@ class ObjectSession:
 
 
 def import_spec(work: PlannedObject) -> CopySpec:
-    """Return the table, the columns and the options of COPY for an object."""
+    """Return the table, the columns and the options of the COPY command with which the server imports an object."""
     target = work.target
     return make_encoder(
         target.dialect,
@@ -281,7 +295,7 @@ def import_spec(work: PlannedObject) -> CopySpec:
 
 
 def parse_place(location: str, region: str) -> S3Object:
-    """Return the bucket and the key of an s3:// URL, in a region.
+    """Return the object in S3 that an s3:// URL names. `region` is the AWS region of its bucket.
 
     >>> parse_place("s3://bucket/a/b.csv", "eu-west-1")
     S3Object(bucket='bucket', key='a/b.csv', region='eu-west-1')
@@ -295,7 +309,10 @@ _LOOK_S = 1.0
 
 
 class ObjectUnit:
-    """Has the server import objects. It has the methods of BlockUnit that an attempt calls."""
+    """The work of an attempt in which the server imports objects.
+
+    It has the methods of BlockUnit that LoadAttempt calls.
+    """
 
     def __init__(
         self,
@@ -322,16 +339,17 @@ class ObjectUnit:
         self._reported: set[ImportedObject] = set()
 
     def open_session(self, number: int, connection: Connection) -> ObjectSession:
-        """Return session `number` on a connection."""
+        """Return the session with this number, which imports objects by `connection`."""
         fence = self._tools.ledger.fence(self._claim)
         session = ImportSession(connection, fence=fence, tables=self._tables)
         return ObjectSession(number, session, self.feed, self._tools, claim=self._claim, region=self._plan.route.region)
 
     def look(self, sessions: Sequence[object]) -> None:
-        """Once a second, read the progress of imports. Report an import without progress, and cancel it later.
+        """Once a second, read the progress of the imports.
 
-        An import is cancelled only if the server shows that it has read nothing. Otherwise it may still be working:
-        after the last row it checks foreign keys and runs triggers.
+        Show a notice of an import without progress, and cancel it later. An import is cancelled only if the server
+        shows that it has read nothing. Otherwise it may still be working: after the last row it checks foreign keys and
+        runs triggers.
         """
         now_s = self._tools.clock()
         if now_s - self._looked_s < _LOOK_S:

@@ -40,7 +40,7 @@ _TEXT_HEADER_MAJOR = 15
 
 @slotted
 class RouteFacts:
-    """The facts from which the route is chosen."""
+    """What decides whether penstock or the server reads the objects of a load."""
 
     rights: ImportRights
     # The configured AWS region, None if none is configured.
@@ -55,7 +55,7 @@ class RouteFacts:
 
 
 class ImportObstacle(NamedTuple):
-    """A reason why the server's route cannot be used."""
+    """A reason why the server cannot import the objects of a load."""
 
     # The part of the job that prevents the route. Messages have these words after "cannot be used with" or "cannot
     # import with".
@@ -64,9 +64,10 @@ class ImportObstacle(NamedTuple):
 
 
 def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts, *, sessions: int) -> RoutePlan:
-    """Return the route of a load that would begin with so many sessions.
+    """Return who reads the objects of a load, penstock or the server, with the reason.
 
-    Raises UsageError or TargetError if --via server was given and the server cannot import the objects.
+    `sessions` is how many sessions the load would begin with. Raises UsageError or TargetError if --via server is given
+    and the server cannot import the objects.
     """
     asked = rules.via
     if asked == "client" or not targets:
@@ -91,7 +92,7 @@ def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFa
 
 
 def keep_client(reason: str) -> RoutePlan:
-    """Return the client's route for --via auto, with the reason for it."""
+    """Return the decision of --via auto that penstock reads the objects, with the reason for it."""
     return RoutePlan(reason=f"auto: {reason}")
 
 
@@ -100,9 +101,9 @@ def _import(facts: RouteFacts, reason: str) -> RoutePlan:
 
 
 def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> SessionPlan:
-    """Return the sessions of the server's route: one for each object, up to the planned count.
+    """Return the session plan if the server imports the objects: the planned sessions, but at most one for each object.
 
-    Throughput is not measured during the load, because it changes in steps when objects end.
+    The number does not change during the load, because the measured throughput changes in steps when objects end.
     """
     objects = sum(len(target.objects) for target in targets)
     count, reason = sessions.initial, sessions.reason
@@ -128,7 +129,7 @@ def _describe_link(link: Link | None) -> str:
 
 
 def find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, *, server_major: int) -> Iterator[ImportObstacle]:
-    """Yield the parts of the job that the server's route cannot do."""
+    """Yield each option, source and format of the job with which the server cannot import objects."""
     if rules.on_error == "reject":
         yield ImportObstacle("--on-error reject", "A record that the table refuses undoes its whole object.")
     if rules.atomic and any(target.fills_table for target in targets):
@@ -182,7 +183,7 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[I
 
 
 def find_lack(facts: RouteFacts) -> Diagnosis | None:
-    """Return what the server or AWS lacks for an import, with the command that corrects it, or None."""
+    """Return what an import from S3 lacks on the server or in AWS, with a remedy, or None if nothing is lacking."""
     rights, subject = facts.rights, "import from S3"
     if not rights.exists:
         if rights.is_available:
@@ -230,7 +231,7 @@ def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Diagnosis
 
 
 def refuse_check(plan: LoadPlan) -> None:
-    """Raise UsageError, because --check cannot check a load by the server's route."""
+    """Raise UsageError if --via server is given with --check. A check cannot use imports by the server."""
     if plan.route.is_import and plan.job.rules.via == "server":
         raise UsageError(
             "--via server cannot be used with --check",
@@ -240,7 +241,10 @@ def refuse_check(plan: LoadPlan) -> None:
 
 
 def refuse_parts(uris: Sequence[str]) -> None:
-    """Raise TargetError if an object is already loaded in part. Only the client's route can resume such an object."""
+    """Raise TargetError if `uris`, the objects of which a part is loaded already, are not empty.
+
+    The server imports only whole objects, so such an object can be resumed only with --via client.
+    """
     if uris:
         raise TargetError(
             f'a part of "{uris[0]}" is loaded already',
@@ -250,10 +254,10 @@ def refuse_parts(uris: Sequence[str]) -> None:
 
 
 def check_importable(works: Sequence[PlannedObject], sources: SourceReader) -> None:
-    """Raise SourceError or DataError if an object cannot be imported as it is.
+    """Raise SourceError or DataError if the server cannot import one of the objects as it is.
 
-    A gzip object must have the metadata Content-Encoding: gzip, because the server decides by this whether to
-    decompress.
+    The beginning of each object is read. A gzip object must have the metadata Content-Encoding: gzip, because the
+    server decides by this whether to decompress.
     """
     for _, of_target in groupby(works, key=lambda work: work.target_index):
         _check_target(list(of_target), sources)
@@ -272,7 +276,7 @@ def _check_target(works: Sequence[PlannedObject], sources: SourceReader) -> None
 
 
 def find_misfit(sample: ObjectSample, target: TargetPlan) -> PenstockError | None:
-    """Return why the server cannot import an object, given its beginning; None if it can."""
+    """Return the error for an object that the server cannot import, given its beginning, or None if it can."""
     uri = sample.source.uri
     if sample.compression not in ("none", "gzip"):
         return SourceError(
@@ -300,7 +304,7 @@ def find_misfit(sample: ObjectSample, target: TargetPlan) -> PenstockError | Non
 
 
 def missing_encoding(uri: str) -> SourceError:
-    """Return the error for a gzip object that the server would read as text."""
+    """Return the error for a gzip object without Content-Encoding: gzip, which the server would read as text."""
     name = shlex.quote(uri)
     return SourceError(
         f'the server cannot import "{uri}": it is gzip without the metadata Content-Encoding: gzip',

@@ -31,7 +31,7 @@ _SHOWN = 200
 
 
 class S3Object(NamedTuple):
-    """The place of an object in S3."""
+    """An object in S3: its bucket, its key, and the AWS region of the bucket."""
 
     bucket: str
     key: str
@@ -39,7 +39,10 @@ class S3Object(NamedTuple):
 
 
 def compose_import(spec: CopySpec, place: S3Object, *, has_header: bool) -> sql.Composed:
-    """Return the call of aws_s3's function, which puts table, columns and options unchanged into its COPY command."""
+    """Return the statement that calls aws_s3.table_import_from_s3 for an object.
+
+    The function puts the table, the columns and the options of `spec` unchanged into its COPY command.
+    """
     options = copy_options(spec) + ([sql.SQL("HEADER true")] if has_header else [])
     texts = (
         compose_table(spec).as_string(None),
@@ -52,7 +55,9 @@ def compose_import(spec: CopySpec, place: S3Object, *, has_header: bool) -> sql.
 
 
 def read_result(text: str | None) -> int:
-    """Return the number of rows that an import has reported. Raises ServerError if the text has none.
+    """Return the number of rows in the text that aws_s3.table_import_from_s3 has returned.
+
+    Raises ServerError if the text has none.
 
     >>> read_result('3 rows imported into relation "t" from file a/b.csv of 27 bytes')
     3
@@ -87,29 +92,32 @@ class ImportRow:
 
 
 def read_import_rights(connection: Connection) -> ImportRights:
-    """Return whether the role may import from S3. Raises ServerError."""
+    """Return whether this role may call aws_s3.table_import_from_s3, and what it lacks. Raises ServerError."""
     with translate_errors("looking for the extension aws_s3"):
         (row,) = fetch_rows(connection, "loading/import_rights", ImportRights)
     return row
 
 
 def read_imports(connection: Connection, pids: Sequence[int]) -> list[ImportRow]:
-    """Return the progress of the imports of backends. Raises ServerError."""
+    """Return the progress of the imports by the backends with these process ids. Raises ServerError."""
     with translate_errors("reading the progress of imports"):
         return fetch_rows(connection, "loading/import_progress", ImportRow, pids=list(pids))
 
 
 def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
-    """Return the size of tables and their partitions. This size grows before rows are committed. Raises ServerError."""
+    """Return the size in bytes of the tables with these oids and of their partitions.
+
+    This size grows before rows are committed. Raises ServerError.
+    """
     with translate_errors("reading the size of the tables"):
         row = run_query(connection, "loading/table_bytes", oids=list(oids)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def measure_link(connection: Connection) -> Link:
-    """Return the shortest of a few round trips in seconds, and the bytes a second at which a text of 2 MiB is sent.
+    """Measure the network between this host and the server: a few round trips, and a text of 2 MiB that is sent.
 
-    Raises ServerError.
+    Returns the shortest round trip in seconds, and the bytes per second. Raises ServerError.
     """
     with translate_errors("measuring the link to the server"):
         round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
@@ -133,22 +141,27 @@ _LOOK_FOR_CLIENT = (
 
 
 class ImportSession(CopySession):
-    """A CopySession in which the server reads the rows from S3 itself: `import_object` replaces COPY FROM STDIN."""
+    """A session in which the server reads the rows from S3 itself. `import_object` replaces COPY FROM STDIN."""
 
     _is_prepared = False
 
     def begin(self) -> None:
-        """Open a transaction if none is open. The first one of a session also has the server check its client."""
+        """Open a transaction if none is open.
+
+        Before the first transaction of the session, client_connection_check_interval is set, so that the server notices
+        during an import that its client has gone.
+        """
         if not self._is_prepared:
             self.execute(sql.SQL(_LOOK_FOR_CLIENT))
             self._is_prepared = True
         super().begin()
 
     def import_object(self, spec: CopySpec, place: S3Object, *, has_header: bool) -> str | None:
-        """Import an object in the open transaction, and return the server's report about it.
+        """Import an object in the open transaction, and return the text that aws_s3.table_import_from_s3 returns.
 
-        The call runs with the user's search_path, as COPY does. Raises CopyFailed, and TargetError if the table's name
-        belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the table.
+        The call runs with the user's search_path, as COPY does. Raises CopyFailed. Raises TargetError if the table's
+        name now belongs to a table other than the one in `tables`. Needs EXECUTE on the function, and INSERT on the
+        table.
         """
         self._spec, table = spec, self._find_table(spec)
         parts = [sql.SQL(TO_USERS_SETTINGS), compose_import(spec, place, has_header=has_header)]

@@ -27,7 +27,7 @@ _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the tab
 
 @slotted
 class IndexPlanFacts:
-    """What decides which indexes and keys of a table a load drops: the rules, sizes, and whether the table is empty."""
+    """What decides which indexes and keys of a table a load drops: options, sizes, and whether the table is empty."""
 
     indexes: Indexes
     job: TargetJob
@@ -46,7 +46,7 @@ class IndexPlanFacts:
 
 @slotted
 class IndexDecision:
-    """The indexes and foreign keys that a load drops of one table."""
+    """The indexes and foreign keys of one table that a load drops, and those that it keeps."""
 
     # The part of the decision that the user sees.
     plan: IndexPlan
@@ -62,7 +62,7 @@ class IndexDecision:
 
 
 def decide_indexes(parts: TableParts, facts: IndexPlanFacts) -> IndexDecision:
-    """Return which indexes and keys of a table and its partitions are dropped, with a reason for each that is kept.
+    """Return which indexes and keys of a table and its partitions the load drops, with a reason for each that is kept.
 
     An index is dropped together with all indexes attached to it, and a foreign key together with all foreign keys
     attached to it.

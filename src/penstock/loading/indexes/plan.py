@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def plan_indexes(
     targets: Sequence[TargetPlan], rules: LoadRules, connection: Connection, *, tuning: LoadTuning
 ) -> list[TargetPlan]:
-    """Return the targets with the plan of which indexes and keys of each table are dropped.
+    """Return the targets, each with the decision which indexes and keys of its table are dropped.
 
-    The references of a table do not include the foreign keys that are dropped. Raises TargetError, ServerError.
+    Foreign keys that are dropped are removed from the references in `TargetPlan.facts`. Raises TargetError,
+    ServerError.
     """
     size_bytes = stored_size(targets)
     return [
@@ -58,8 +59,9 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
 
 
 def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> IndexDecision:
-    """Return which indexes and keys of a table are dropped. The query whether the table is empty runs only if needed.
+    """Return which indexes and keys of a table are dropped.
 
+    `facts` are given as if the table were empty. Whether it is empty is queried only if that can change the decision.
     Raises ServerError.
     """
     decision = decide_indexes(parts, facts)
@@ -72,10 +74,10 @@ def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> 
 def gather_facts(
     target: TargetPlan, rules: LoadRules, *, size_bytes: int | None, tuning: LoadTuning, has_dropped: bool = False
 ) -> IndexPlanFacts:
-    """Return the facts for the decision on a table's indexes, as if the table were empty.
+    """Return the facts for the decision on a table's indexes and keys, as if the table were empty.
 
-    `size_bytes` is the stored size of all sources of the load; `has_dropped` says whether the load has already dropped
-    indexes or keys.
+    `size_bytes` is the size of all sources of the load as they are stored, None if it is not known. `has_dropped` says
+    whether the load has already dropped indexes or keys of the table.
     """
     return IndexPlanFacts(
         indexes=rules.indexes,

@@ -47,7 +47,10 @@ def _kept(target: TargetPlan, why: str) -> str:
 
 
 class TableChanges:
-    """Makes the changes of one load at its tables, and restores them."""
+    """Makes the changes of one load to its tables, and restores them.
+
+    The changes are dropped indexes and keys, disabled triggers, and paused autovacuum.
+    """
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
@@ -65,10 +68,10 @@ class TableChanges:
     # ---------------------------------------------------------------- before the first row
 
     def reserve(self, connection: Connection, *, changed_by: Collection[int]) -> None:
-        """Take the locks of the tables that `before` will change, in the order of their oids. `before` releases them.
+        """Take penstock's locks of the tables that `before` will change, in the order of their oids.
 
-        Call this before a table is truncated, so that a wait for such a lock does not leave the table empty. Raises
-        ServerError.
+        `before` releases them. `changed_by` are the oids of tables with changes that are not restored yet. Call this
+        before a table is truncated, so that a wait for a lock does not leave the table empty. Raises ServerError.
         """
         self._reserved.close()
         targets = [target for target in self._plan.targets if target.facts is not None and not target.is_replaced]
@@ -91,11 +94,12 @@ class TableChanges:
         has_work: bool,
         has_rows: bool,
     ) -> None:
-        """First restore what other loads have left changed, then change the tables that get rows.
+        """Restore what other loads have left changed, then change the tables that get rows.
 
-        `changed_by` has the loads that have changed a table, by its oid; `created` are the tables created for the load,
-        by their names in the job. `has_work` says whether rows are left to load, `has_rows` whether the tables get
-        rows, which are loaded now or were staged before. Raises TargetError, ServerError.
+        `changed_by` has the ids of the loads whose changes to a table are not restored yet, by the table's oid.
+        `created` are the tables created for the load, by their names in the job. `has_work` says whether rows are left
+        to load. `has_rows` says whether tables get rows at all, which are loaded now or were staged before. Raises
+        TargetError, ServerError.
         """
         left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
         if left:
@@ -116,9 +120,10 @@ class TableChanges:
                     self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
 
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
-        """Restore what loads have left changed at tables to be replaced, because the new tables copy their indexes.
+        """Restore what loads have left changed at tables that are to be replaced.
 
-        Raises TargetError if a running load needs the changes, or if they cannot be restored, ServerError.
+        The new tables get the same indexes, keys and triggers, so these must be complete. Raises TargetError if a
+        running load needs the changes or if they cannot be restored. Raises ServerError.
         """
         changed = find_changed(connection, self._schema, oids)
         if not changed:
@@ -215,13 +220,13 @@ class TableChanges:
 
     @property
     def is_holding(self) -> bool:
-        """Whether this load has changes that are still to be restored."""
+        """Whether this load has changes to restore, and their restoration has not failed."""
         return bool(self._held) and not self.has_failed
 
     def holds_again(self, load_id: str, connection: Connection) -> bool:
-        """Return whether the ledger of a complete load has changes to restore, although this process has restored them.
+        """Return whether a complete load has changes to restore according to the ledger.
 
-        Raises ServerError.
+        This can be so after a failover, although this process has restored the changes before. Raises ServerError.
         """
         held = {hold.target_oid for hold in read_holds(connection, self._schema, holder=load_id)}
         known = read_meaning(connection, self._schema, load_id) if held else None
@@ -230,10 +235,11 @@ class TableChanges:
         return self.is_holding
 
     def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
-        """Restore what this load has changed, unless another running load needs the changes. Return what was rebuilt.
+        """Restore what this load has changed, and return the indexes and keys that were rebuilt.
 
-        Raises TargetError, ServerError, and DataError if rows violate a key. After an error the rows stay, and the
-        table lacks what was not rebuilt.
+        Changes that another running load needs are kept. `report` is called with the progress. Raises TargetError,
+        ServerError, and DataError if rows violate a key. After an error the rows stay, and the table lacks what was not
+        rebuilt.
         """
         if not self._held:
             return ()
@@ -250,9 +256,9 @@ class TableChanges:
         return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
 
     def on_failure(self, load_id: str, connection: Connection) -> None:
-        """Restore everything after a load that failed. If that fails, warn that penstock repair is needed.
+        """Restore the changes of a load that has failed. If that fails, warn that penstock repair is needed.
 
-        A rebuild that has failed is not tried again.
+        A rebuild that has failed before is not tried again.
         """
         if not self.is_holding:
             return
@@ -289,7 +295,11 @@ class TableChanges:
     # ---------------------------------------------------------------- before and after
 
     def restore_left(self, oids: Collection[int], connection: Connection) -> None:
-        """Restore what ended loads have left changed. Raises TargetError if something stays missing, ServerError."""
+        """Restore what ended loads have left changed at the tables with these oids.
+
+        If a change cannot be restored, raises TargetError if the tables lack anything because of it, and warns
+        otherwise. Raises ServerError.
+        """
         self._refuse_left(self._restore(oids, connection), oids, connection)
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:

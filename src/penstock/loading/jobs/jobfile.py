@@ -26,9 +26,10 @@ _NEEDS = "penstock"
 
 
 def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request:
-    """Return the request in a TOML file. The options in `typed`, from the command line, override those in the file.
+    """Return the job, the access to the server and the housekeeping that a TOML file describes.
 
-    Raises UsageError naming the file, the target and the key.
+    The options in `typed`, from the command line, override those in the file. Raises UsageError, which names the file,
+    the target and the key.
     """
     content = _read(path)
     tables = content.pop("target", None)
@@ -72,7 +73,9 @@ def _read_target(table: dict[str, Any], *, path: Path, number: int) -> TargetJob
 
 
 def resolve_source(source: str, *, folder: str) -> str:
-    """Return a job file's source relative to the current directory. URLs and standard input are returned unchanged.
+    """Return a source of a job file in `folder`, relative to the current directory.
+
+    URLs, the name `-` of standard input and absolute paths are returned unchanged.
 
     >>> resolve_source("part-*.csv", folder="jobs[1]")
     'jobs[[]1]/part-*.csv'

@@ -14,7 +14,10 @@ from penstock.core.values.options import pick
 
 
 def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Request:
-    """Return the request that the options of a whole load make. Raises UsageError."""
+    """Return the job, the access to the server and the housekeeping that options describe.
+
+    `given` has the options that do not belong to a single table, by their names in Python. Raises UsageError.
+    """
     return Request(
         job=LoadJob(targets=tuple(targets), rules=LoadRules(**pick(LoadRules, given)), **pick(LoadJob, given)),
         access=Access(**pick(Access, given)),
@@ -23,9 +26,9 @@ def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Requ
 
 
 def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Path | None = None) -> TargetJob:
-    """Return the job that the options of one table make. The transform's path is relative to `folder`.
+    """Return what is loaded into one table, and how. `given` has the options of the table, by their names in Python.
 
-    Raises UsageError.
+    `sources` are paths and URLs. The path of a transform is relative to `folder`. Raises UsageError.
     """
     options = pick(TargetJob, given)
     if isinstance(options.get("transform"), (str, Path)):
@@ -35,14 +38,15 @@ def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Pat
 
 
 def no_table() -> UsageError:
-    """Return the error of a load that names neither a table nor a job file."""
+    """Return the error for a load for which neither a table nor a job file is given."""
     return UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
 
 
 def read_transform(path: Path) -> Transform:
-    """Return the statement in a file.
+    """Return the SQL statement in a file, with the file's name.
 
-    The statement is read now, because a resumed load may not find the file. Raises UsageError.
+    The statement is read when the load begins, because the file may not exist when the load is resumed. Raises
+    UsageError.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

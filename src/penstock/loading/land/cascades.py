@@ -66,7 +66,7 @@ _BELONGS: Final = """
 
 @slotted
 class ForeignKeyRow:
-    """The row of foreign_keys_to.sql: a foreign key by which deleting rows is refused, or changes other rows."""
+    """The row of foreign_keys_to.sql: a foreign key to a table from which rows are deleted, itself or by a cascade."""
 
     name: str
     # pg_constraint.confdeltype.
@@ -77,29 +77,35 @@ class ForeignKeyRow:
     oid: int
     schema: str
     table: str
+    # Whether it is an ordinary table, not a partitioned one.
     is_plain: bool
     referenced_oid: int
     referenced_schema: str
     referenced_table: str
     is_referenced_plain: bool
+    # The columns of the key in both tables, and the = operators between them, in the same order. An operator has the
+    # form OPERATOR(schema.name).
     columns: list[str]
     referenced_columns: list[str]
     operators: list[str]
-    # The referencing table, its partitions and its parents.
+    # The OIDs of the referencing table, its partitions and its parents.
     line: list[int]
 
     @property
     def changes_rows(self) -> bool:
-        """Return whether deleting a row changes the rows that refer to it. If not, the deletion is refused."""
+        """Return whether ON DELETE changes or deletes the referencing rows. If not, it refuses the deletion."""
         return self.action in _ACTIONS
 
     @property
     def deed(self) -> str:
-        """Return what ON DELETE does, as SQL writes it, such as SET NULL."""
+        """Return the key's ON DELETE clause, such as ON DELETE SET NULL. Raises KeyError unless `changes_rows`."""
         return _ACTIONS[self.action]
 
     def relation(self, *, is_referenced: bool) -> sql.Composed:
-        """Return one of the key's tables for FROM. Tables that inherit from it are not part of the key."""
+        """Return the referenced or the referencing table for FROM, with ONLY unless it is partitioned.
+
+        Tables that inherit from the table are not part of the key.
+        """
         if is_referenced:
             only, name = self.is_referenced_plain, sql.Identifier(self.referenced_schema, self.referenced_table)
         else:
@@ -107,7 +113,7 @@ class ForeignKeyRow:
         return sql.SQL("ONLY " if only else "") + name
 
     def refers(self, alias: str) -> sql.Composed:
-        """Return the condition that a row `alias` refers to row p."""
+        """Return the SQL condition that the row with alias `alias` refers to the row with alias p."""
         terms = (
             sql.SQL("{} {} {}").format(sql.Identifier("p", there), sql.SQL(operator), sql.Identifier(alias, here))
             for there, operator, here in zip(self.referenced_columns, self.operators, self.columns, strict=True)
@@ -117,14 +123,19 @@ class ForeignKeyRow:
 
 @slotted
 class _TargetRecords:
-    """The staged records of a target. `key` is None if they are only inserted."""
+    """The staged records of a target. `key` is the merge key, None if the records are only inserted."""
 
     landing: TargetLanding
     staging: TableName
     key: Key | None
 
     def compose(self, foreign_key: ForeignKeyRow) -> tuple[sql.Composed, sql.Composed]:
-        """Return what follows JOIN, and the condition that a record's row refers to row p."""
+        """Return what follows JOIN, and the SQL condition that the row of a record refers to the row with alias p.
+
+        Without a merge key, the staging table itself is joined if its records have the values of the foreign key
+        (`say_all`). Otherwise the referencing table is joined with alias c, and with a merge key the staging table too.
+        The staging table's alias is s.
+        """
         staging = table_identifier(self.staging)
         if self.key is None and self.say_all(foreign_key):
             return sql.SQL("{} AS s").format(staging), foreign_key.refers("s")
@@ -136,36 +147,48 @@ class _TargetRecords:
         return joined, _AND.join([same_key(self.key, "s", "c"), belongs])
 
     def say_all(self, foreign_key: ForeignKeyRow) -> bool:
-        """Return whether the records have the key's columns: no default or trigger gives the rows other values."""
+        """Return whether a staged record has the same values in the foreign key's columns as its row.
+
+        It has if the files have all these columns, and the table has no triggers.
+        """
         target, facts = self.landing.target, self.landing.facts
         has_triggers = facts.suppressing_triggers or facts.row_triggers or facts.statement_triggers
         return set(foreign_key.columns) <= set(target.column_map.columns) and not has_triggers
 
     def aliases(self, foreign_key: ForeignKeyRow) -> tuple[str, str | None]:
-        """Return the aliases of the values that an error shows, and of the staged record, None without one."""
+        """Return two aliases of the query: of the table whose values an error shows, and of the staging table.
+
+        The second is None if the query does not join the staging table.
+        """
         if self.key is not None:
             return "c", "s"
         return ("s", "s") if self.say_all(foreign_key) else ("c", None)
 
     def shown(self, foreign_key: ForeignKeyRow) -> Sequence[str]:
-        """Return the columns by which an error names a record."""
+        """Return the names of the columns whose values an error shows: the merge key or else the foreign key."""
         return foreign_key.columns if self.key is None else self.key.names
 
 
 def find_foreign_keys(connection: Connection, oid: int) -> list[ForeignKeyRow]:
-    """Return the foreign keys by which deleting rows of a table is refused, or changes others. Raises ServerError."""
+    """Return the foreign keys that refer to a table, or to a table from which ON DELETE CASCADE deletes rows.
+
+    `oid` is the OID of the table from which rows are to be deleted. Raises ServerError.
+    """
     with translate_errors("looking up the foreign keys that refer to a table"):
         return fetch_rows(connection, "loading/foreign_keys_to", ForeignKeyRow, oid=oid)
 
 
 def find_triggers(connection: Connection, oids: Iterable[int]) -> list[str]:
-    """Return the enabled triggers of tables and their partitions, without those of constraints. Raises ServerError."""
+    """Return the enabled triggers of tables and their partitions, such as `audit ON orders`. Raises ServerError.
+
+    Triggers of constraints are not returned. `oids` are the OIDs of the tables.
+    """
     with translate_errors("looking up triggers"):
         return fetch_names(connection, "loading/user_triggers", oids=sorted(oids))
 
 
 def describe_cascades(foreign_keys: Iterable[ForeignKeyRow]) -> tuple[str, ...]:
-    """Return the tables whose rows a deletion changes, each with the action."""
+    """Return the referencing tables whose rows ON DELETE changes, such as `public.orders (ON DELETE CASCADE)`."""
     return tuple(dict.fromkeys(f"{key.schema}.{key.table} ({key.deed})" for key in foreign_keys if key.changes_rows))
 
 
@@ -176,14 +199,15 @@ def refuse_touched(
     *,
     name_record: NameRecord,
 ) -> None:
-    """Raise DataError if deletions would delete or change the row of a record of the files.
+    """Raise DataError if deletions of a sync would, by ON DELETE, delete or change the row of a record of the files.
 
-    `missing` has, for each table, the query for the table and place of the rows to be deleted, and the foreign keys by
-    which that changes other rows. Raises ServerError.
+    `missing` has a pair for each synced table: the query for tableoid and ctid of the rows to be deleted, and the
+    foreign keys from `find_foreign_keys`. `landings` are the staged targets of the load. The error names the record by
+    `name_record`. Raises ServerError.
     """
     keys = list({(key.oid, key.name): key for _, found in missing for key in found if key.changes_rows}.values())
     records = list(_find_records(connection, landings))
-    pairs = [(key, each) for key, each in product(keys, records) if _may_touch(key, each)]
+    pairs = [(key, each) for key, each in product(keys, records) if each.landing.facts.oid in key.line]
     if not pairs:
         return
     with translate_errors("looking for records that deletions would change"):
@@ -214,10 +238,6 @@ def _find_records(connection: Connection, landings: Sequence[TargetLanding]) -> 
             merge_key = landing.target.job.merge_key
             key = find_key(connection, landing.facts, merge_key) if merge_key else None
             yield _TargetRecords(landing=landing, staging=landing.table, key=key)
-
-
-def _may_touch(key: ForeignKeyRow, records: _TargetRecords) -> bool:
-    return records.landing.facts.oid in key.line
 
 
 def _compose(

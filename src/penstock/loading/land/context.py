@@ -73,18 +73,21 @@ class LockableRow:
     may_insert: bool
 
     def allows(self, mode: LockMode) -> bool:
-        """Return whether this role may take the lock."""
+        """Return whether this role may take a lock of this mode by LOCK TABLE."""
         return self.may_lock or (self.may_insert and mode == "ROW EXCLUSIVE")
 
     @property
     def identifier(self) -> sql.Composed:
-        """Return the table for LOCK TABLE. Tables that inherit from it are not locked; partitions are."""
+        """Return the table's name for LOCK TABLE, with ONLY if it is an ordinary table.
+
+        So partitions are locked too, and tables that inherit from the table are not.
+        """
         only = sql.SQL("ONLY " if self.kind == "r" else "")
         return sql.SQL("{}{}").format(only, sql.Identifier(self.schema, self.name))
 
 
 class TableLocks:
-    """Takes the locks that one transaction needs. `wanted` has the mode of each table's lock, by the table's OID.
+    """Takes the table locks that one transaction needs. `wanted` maps each table's OID to the mode of its lock.
 
     A table for which the role may not use LOCK TABLE is not locked here, but by the transaction's later statements. If
     `wanted` has only one table, the first call of `take` also leaves the lock to them. Methods raise ServerError,
@@ -101,8 +104,8 @@ class TableLocks:
     def take(self) -> None:
         """Take all locks, and hold them until the end of the caller's transaction or savepoint.
 
-        Call this through with_lock_retries. If several locks take longer than half of deadlock_timeout (at most 0.5 s),
-        all are released, and ServerError (55P03) is raised.
+        Call this through with_lock_retries. If several locks are not all taken within half of deadlock_timeout (at most
+        0.5 s), they are released, and ServerError (SQLSTATE 55P03) is raised.
         """
         self._attempts += 1
         if self._attempts == 1 and len(self._wanted) < 2:
@@ -185,9 +188,10 @@ class ReferencingRow:
 
 
 def check_truncatable(connection: Connection, target: TableFacts, *, together: Sequence[int] = ()) -> None:
-    """Raise TargetError if TRUNCATE would be refused: for a view, a missing privilege, or a referenced table.
+    """Raise TargetError if TRUNCATE would be refused: for a view, a missing privilege, or a foreign key to the table.
 
-    `together` are the OIDs of the tables in the same TRUNCATE.
+    Foreign keys of the tables in `together` do not matter. These are the OIDs of the tables in the same TRUNCATE.
+    Raises ServerError.
     """
     if target.kind not in {"r", "p"}:
         raise TargetError(f'cannot truncate "{target.name}": it is not a table', hint="Load with --mode append.")
@@ -217,7 +221,7 @@ def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> No
     """Remove all rows of tables, and of the partitions of partitioned tables, but not of tables that inherit from them.
 
     All tables are truncated by one statement, because their foreign keys may refer to each other. Takes ACCESS
-    EXCLUSIVE locks until the caller's transaction ends. Raises ServerError. Raises TargetError also if a name now
+    EXCLUSIVE locks until the caller's transaction ends. Raises ServerError, and TargetError, also if a table's name now
     belongs to another table.
     """
     tables = [
@@ -240,7 +244,11 @@ _Result = TypeVar("_Result")
 
 @slotted
 class TargetLanding:
-    """One target that needs more than COPY into its table, with the table that COPY fills in its place."""
+    """One target for which the load does more than COPY: its table is truncated, or COPY fills another table first.
+
+    The other table is a staging table or, with --mode replace, the new table. A landing is the way in which records
+    become rows of a target's table.
+    """
 
     target: TargetPlan
     # The facts of the target's table.
@@ -254,14 +262,17 @@ class TargetLanding:
 
     @property
     def table(self) -> TableName | None:
-        """Return the table that COPY fills, or None if that is the target's own table."""
+        """Return the staging table or the new table that COPY fills, None if COPY fills the target's own table."""
         if self.record.kind is None or self.record.table is None:
             return None
         return TableName(schema=self.record.schema, name=self.record.table)
 
     @property
     def working_names(self) -> tuple[tuple[str, str], ...]:
-        """Return the present names of a replacing table and its indexes, each with the name that it will have."""
+        """Return pairs of the present and the final name of the new table of --mode replace and of its indexes.
+
+        The result is empty in other modes, and before the new table is created.
+        """
         if self.definition is None or self.record.table is None or self.record.oid is None:
             return ()
         indexes = self.definition.name_indexes(self.record.oid)
@@ -270,7 +281,7 @@ class TargetLanding:
 
 @slotted
 class LandingContext:
-    """What storing records needs: the load's plan, claim and tools, and the session that holds its lock."""
+    """What functions that store records need of a load: its plan, claim and tools, and the session with its lock."""
 
     plan: LoadPlan
     tools: LoadTools
@@ -285,7 +296,7 @@ class LandingContext:
     note_deleted: Callable[[int, int, Sequence[str]], None] = lambda *_: None
 
     def find(self, number: int) -> PlannedObject:
-        """Return an object of the load. Raises SourceError if this host does not have it."""
+        """Return the load's object with this number. Raises SourceError if the sources of this host do not have it."""
         if number not in self.objects:
             load_id = self.claim.load_id
             raise SourceError(
@@ -302,10 +313,11 @@ class LandingContext:
     def with_locks(
         self, act: Callable[[], _Result], *, relations: Sequence[int], what: str, is_patient: bool = True
     ) -> _Result:
-        """Retry `act` until it gets its locks, and return its result. Show which sessions block it.
+        """Call `act` in a transaction or savepoint until it gets its locks, and return its result.
 
-        `act` is retried for --retry-for, or not at all if `is_patient` is false. Raises ServerError, which names the
-        blockers.
+        `relations` are the OIDs of the tables that `act` locks. The sessions that block it are reported once each; the
+        report contains `what`, such as `truncate "orders"`. `act` is retried for as long as --retry-for allows, or not
+        at all if `is_patient` is false. Raises ServerError, which names the blockers, and any other error of `act`.
         """
         return with_lock_retries(
             self.connection,
@@ -318,10 +330,11 @@ class LandingContext:
         )
 
     def begin_anew(self, landing: TargetLanding) -> None:
-        """Delete the committed ranges of a landing table that was dropped or does not fit.
+        """Delete the committed ranges of a target whose staging table or new table was dropped or does not fit.
 
-        The table's objects are loaded again. The caller has dropped the table. DROP waits for other hosts that are
-        committing rows to the table, so that their ranges are visible here.
+        The target's objects are then loaded again. Do nothing if the ledger has no record of such a table. The caller
+        has dropped the table. DROP waits for other hosts that are committing rows to it, so their ranges are visible
+        here.
         """
         if landing.record.kind is None:
             return
@@ -330,17 +343,21 @@ class LandingContext:
         drop_ranges(self.connection, self.schema, self.claim, landing.objects)
 
     def note(self, landing: TargetLanding, record: LandingRecord, *, table: TableName, oid: int) -> TargetLanding:
-        """Record a created table in the ledger, in the transaction that created it."""
+        """Record a created table in the ledger, in the transaction that created it. Return `landing` with `record`."""
         record = replace(record, schema=table.schema, table=table.name, oid=oid)
         write_landing(self.connection, self.schema, self.claim, record)
         return replace(landing, record=record)
 
     def drop(self, record: LandingRecord) -> None:
-        """Drop a table that was created earlier for this load."""
+        """Drop the staging table or new table in `record`, which an earlier run created for this load."""
         drop_landing(self.connection, self.schema, record, load_id=self.claim.load_id)
 
     def refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
-        """Raise TargetError if a new table would be published. Subscribers lack the table, so they would stop."""
+        """Raise TargetError if publications would publish a new table, unless --publish-ledger is given.
+
+        Subscribers lack the table, so they would stop. `publications` are the names of the publications. `describe`
+        returns the CREATE TABLE statement for the error.
+        """
         names = ", ".join(f'"{name}"' for name in publications)
         if self.tools.is_publishing_allowed or not names:
             return
@@ -352,9 +369,10 @@ class LandingContext:
 
 
 class LandingMethod:
-    """One way in which the records of targets get into their tables.
+    """One way in which the records of targets get into their tables. In this class COPY fills the tables themselves.
 
-    `landings` are the targets of the load that go this way. Methods raise PenstockError.
+    Subclasses stage the records or replace the tables. `landings` are the targets of the load that are filled in this
+    way. Methods raise PenstockError.
     """
 
     def __init__(self, context: LandingContext, landings: Sequence[TargetLanding] = ()) -> None:
@@ -369,36 +387,49 @@ class LandingMethod:
         """Raise TargetError if the table cannot be filled in this way. Change nothing."""
 
     def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
-        """Raise TargetError if a publication would publish the table that `open` creates. Change nothing."""
+        """Raise TargetError if a publication would publish the table that `open` creates. Change nothing.
+
+        `suffix` ends the name of that table.
+        """
 
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:  # noqa: ARG002 (for other ways)
         """Create the table that COPY fills, in the caller's transaction, and return `landing` with its name.
 
-        This class returns `landing` unchanged: COPY fills the target itself. `suffix` ends the name of a created table.
-        Raises TargetError or DataError if the statement that stores its records at the end would fail.
+        This class returns `landing` unchanged, because COPY fills the target itself. `suffix` ends the name of the
+        created table. Raises TargetError or DataError if the statement that stores the records at the load's end would
+        fail.
         """
         return landing
 
     def finish(self) -> None:
-        """Do what needs not be in the transaction that ends the load, before it."""
+        """Do the work that can be committed before the transaction that ends the load, such as building indexes."""
 
     def list_locks(self) -> dict[int, LockMode]:
-        """Return the locks that `land` takes, by the oids of the tables."""
+        """Return the mode of each table lock that `land` takes, by the OID of the table."""
         return {}
 
     def land(self, note_statement: NoteStatement) -> Sequence[LandedCounts]:  # noqa: ARG002 (for other ways)
-        """Move the records to the tables, in the transaction that ends the load."""
+        """Move the records to the tables, in the transaction that ends the load. Return the counts of each target.
+
+        `note_statement` is called with the target's number and the outcome of each transform.
+        """
         return ()
 
 
 def truncate_first(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
-    """Truncate the tables that must be truncated before the first row, unless this load has truncated them already."""
+    """Truncate the tables of --mode truncate that COPY fills, unless this load has truncated them already.
+
+    Tables that are filled from staging tables are truncated at the load's end. Raises PenstockError.
+    """
     due = [each for each in landings if each.target.is_truncated_first and not each.record.is_truncated]
     truncate_due(context, due)
 
 
 def truncate_due(context: LandingContext, due: Sequence[TargetLanding]) -> None:
-    """Truncate the tables of targets in one statement, and record that in the ledger, in one transaction."""
+    """Truncate the tables of the targets `due` in one statement, and record that in the ledger in the same transaction.
+
+    Raises PenstockError, also if another load, which has not ended, has rows in one of the tables.
+    """
     tables = {landing.facts.oid: landing.facts for landing in due}
     connection, schema, claim = context.connection, context.schema, context.claim
     if not tables:
@@ -421,7 +452,10 @@ def truncate_due(context: LandingContext, due: Sequence[TargetLanding]) -> None:
 
 
 def refuse_unended(context: LandingContext, facts: TableFacts, *, verb: str) -> None:
-    """Raise TargetError if a load that has not ended has rows in a table; the caller holds a lock on the table."""
+    """Raise TargetError if another load, which has not ended, has committed rows to a table.
+
+    The caller holds a lock on the table. `verb` says in the error what the caller does with it, such as "truncate".
+    """
     if others := find_unended(context.connection, context.schema, context.claim, oid=facts.oid):
         raise TargetError(
             f'cannot {verb} table "{facts.name}": another load into it has not ended',

@@ -47,17 +47,18 @@ _PARTS: dict[str, type] = {
 
 
 def capture_table(connection: Connection, oid: int, *, name: TableName | None = None) -> TableDefinition:
-    """Return the definition of a table.
+    """Return the definition of the table with this OID.
 
     Any kind of relation is captured; find_obstacles decides whether it can be replaced. The queries see one state of
-    the catalog only if the caller holds a lock on the table. `name` is the table's name when its oid was read; the
-    error contains it. Raises TargetError if the table does not exist, and ServerError.
+    the catalog only if the caller holds a lock on the table. `name` is the name that the table had when its OID was
+    read; the error contains it. Raises TargetError if the table does not exist, or if a part of its definition is not
+    understood, and ServerError.
     """
     return look_again(lambda: _capture(connection, oid, name), connection)
 
 
 def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[DdlObstacle, ...]:
-    """Return everything that prevents a table's replacement: dependents, its kind, missing privileges.
+    """Return everything that prevents a table's replacement: dependent objects, the table's kind, missing privileges.
 
     Function bodies that are stored as text (PL/pgSQL, SQL in quotes) and prepared statements look up the table by name,
     so they find the new one and do not prevent the replacement. pg_shdepend records nothing that depends on a table.
@@ -68,7 +69,7 @@ def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple
 
 
 def refuse_obstacles(name: TableName, obstacles: Sequence[DdlObstacle]) -> None:
-    """Raise TargetError with all obstacles. Return if there is none."""
+    """Raise TargetError that lists all obstacles to replacing table `name`. Do nothing if there are none."""
     if not obstacles:
         return
     lines = "\n".join(f"{obstacle.kind}: {obstacle.description}" for obstacle in obstacles)
@@ -139,10 +140,10 @@ def _at_once(act: Callable[[], object]) -> object:
 def create_replacement(
     connection: Connection, definition: TableDefinition, *, name: str, retyped: Sequence[ColumnChange] = ()
 ) -> int:
-    """Create the new table in the old one's schema, without indexes, and return its OID.
+    """Create the new table `name` in the old one's schema, without indexes, and return its OID.
 
-    The columns in `retyped` get other types than in the old table. If an index or a CHECK constraint cannot be created
-    for these types, the error is raised now, and not after the rows are loaded.
+    `definition` is that of the old table. The columns in `retyped` get other types than in the old table. If an index
+    or a CHECK constraint cannot be created for these types, the error is raised now, and not after the rows are loaded.
 
     The new table has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints; their
     functions are called for each row, with the user's search_path. The old table's owner owns the new table, and nobody
@@ -189,8 +190,9 @@ def _try_indexes(connection: Connection, definition: TableDefinition, oid: int) 
 def enforce_early(
     connection: Connection, definition: TableDefinition, oid: int, *, indexes: Collection[str], with_foreign_keys: bool
 ) -> None:
-    """Create the indexes with these names, with their constraints, on the new table while it is empty.
+    """Create some of the old table's indexes, with their constraints, on the new table while it is empty.
 
+    `indexes` are the names of these indexes. `definition` is that of the old table, `oid` is the OID of the new one.
     The functions of the indexes are not called now, because the table is empty. They are called later for each row,
     with the user's search_path. With `with_foreign_keys`, foreign keys are added too, which locks the referenced tables
     until the transaction ends. finish_replacement adds the remaining indexes and keys. Raises TargetError, ServerError.
@@ -219,7 +221,7 @@ def finish_replacement(
     with_foreign_keys: bool = True,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Create the indexes and constraints of the loaded table. Indexes get temporary names, unique in the schema.
+    """Create the indexes and constraints that the loaded new table lacks. Indexes get temporary names until the swap.
 
     In autocommit mode all indexes are created in one transaction. Each foreign key, and each validation, has its own
     transaction, so that writers to the referenced table wait only while the key is added. Without `with_foreign_keys`,
@@ -242,10 +244,10 @@ def add_foreign_keys(
     *,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Add the foreign keys that the loaded table lacks.
+    """Add the foreign keys of the old table's `definition` that the loaded new table lacks. `oid` is the new table's.
 
-    `with_locks` is called with the function that adds a key and locks the referenced table. It may be
-    with_lock_retries. Raises DataError if the rows violate a key, TargetError, ServerError.
+    `with_locks` is called with a function that adds one key and locks the referenced table, and must call it. It may
+    retry the call. Raises DataError if the rows violate a key, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with _finishing(definition, replacement.name):
@@ -268,12 +270,12 @@ def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int, *, retyped: int = 0) -> None:
     """Drop the old table and give its name, privileges and all other properties to the new one.
 
-    The swap runs in the caller's transaction, and is committed together with the caller's own record. Readers wait for
-    the commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
-    equal the definition, except that `retyped` columns have other types, so a property that cannot be transferred is an
-    error and never lost silently. Dropping the old table's foreign keys locks the referenced tables too
-    (catalog.find_references returns them). Raises TargetError if the old table has changed since it was captured or has
-    new dependents, and ServerError (55P03 if a lock was not granted in time).
+    `definition` is that of the old table, `oid` is the OID of the new one. The swap runs in the caller's transaction.
+    Readers wait for the commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table's
+    definition must equal the old one's; otherwise ServerError is raised, so that no property is lost silently. Only the
+    types of columns may differ, of as many columns as `retyped` says. Dropping the old table's foreign keys locks the
+    referenced tables too (catalog.find_references returns them). Raises TargetError if the old table has changed since
+    its definition was read or has new dependents, and ServerError (SQLSTATE 55P03 if a lock was not granted in time).
     """
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table

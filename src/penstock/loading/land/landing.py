@@ -93,7 +93,8 @@ class Replacement(LandingMethod):
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Create a table with the old table's present definition, and return `landing` with its name.
 
-        Raises TargetError.
+        A table that an earlier run of the load has created is used if the old table's definition has not changed since.
+        `suffix` ends the name of the new table. Raises TargetError.
         """
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
         # Check this after the definition is read. If a load has dropped a part, so that the definition lacks it, the
@@ -144,18 +145,27 @@ class Replacement(LandingMethod):
         enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
 
     def finish(self) -> None:
-        """Create all indexes and keys of the old tables on the new ones, before the transaction that swaps them."""
+        """Create the indexes and keys of the old tables on the new ones, before the transaction that swaps them.
+
+        Foreign keys to staged tables of the load are not created here but by `land`.
+        """
         for landing in self._landings:
             self._finish_replacement(landing)
 
     def list_locks(self) -> dict[int, LockMode]:
-        """Return the locks on the tables to be replaced and on those they refer to. Dropping a key locks both."""
+        """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
+
+        Dropping a foreign key locks both tables.
+        """
         own = [landing.facts.oid for landing in self._landings]
         oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
-        """Swap the tables in the transaction that ends the load, after its merges."""
+        """Swap the tables in the transaction that ends the load, after its merges.
+
+        Return, for each target, counts of 0 and the OID of the new table.
+        """
         for landing in self._landings:
             if landing.target.follows:
                 assert landing.definition is not None and landing.record.oid is not None
@@ -295,7 +305,10 @@ def _deletes_rows(target: TargetPlan) -> bool:
 
 
 def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
-    """Return the target with the tables that deletions of a sync change. Raises ServerError."""
+    """Return the target with its `cascades`: the tables whose rows ON DELETE changes if --mode sync deletes rows.
+
+    Other targets are returned unchanged. Raises ServerError.
+    """
     if target.facts is None or not _deletes_rows(target):
         return target
     return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
@@ -304,11 +317,12 @@ def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
 def open_landings(
     context: LandingContext, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]], *, identity: str
 ) -> tuple[TargetLanding, ...]:
-    """Return the targets that need more than COPY, with the tables created for them.
+    """Create the staging tables and new tables of a load, and return the targets that need more than COPY.
 
-    `facts` are the facts of all targets. `objects` has, by the target's number, the numbers of its objects in this
-    load. `identity` is the load's identity. Its first characters become a part of the tables' names. Raises
-    ServerError, and TargetError, UsageError or DataError if the statement at the end would fail.
+    A table that an earlier run of the load has created is used again if it still fits. `facts` are the facts of the
+    tables, in the order of the targets. `objects` has, by the target's number, the numbers of its objects in this load.
+    The first characters of `identity`, the load's identity, become a part of the tables' names. Raises ServerError, and
+    TargetError, UsageError or DataError if the statement at the load's end would fail.
     """
     connection, claim = context.connection, context.claim
     with in_transaction(connection, "opening the tables to land in"):
@@ -333,7 +347,11 @@ def open_landings(
 
 
 def foresee_landings(context: LandingContext, *, identity: str) -> None:
-    """Raise TargetError if a load may not empty its tables, or create what it needs beside them. Change nothing."""
+    """Raise TargetError if a load may not empty its tables, or create the tables that it needs. Change nothing.
+
+    It may not empty a table in which another load that has not ended has rows. It may not create a table that a
+    publication would publish, unless --publish-ledger is given.
+    """
     is_new = not context.claim.is_resumed
     for number, target in enumerate(context.plan.targets):
         facts = target.facts
@@ -362,11 +380,12 @@ def _open(context: LandingContext, landing: TargetLanding, identity: str) -> Tar
 def finish_load(
     context: LandingContext, landings: Sequence[TargetLanding], *, note_statement: NoteStatement
 ) -> FinishedLoad | None:
-    """Move the rows from the landing tables to their tables, and record that the load is complete.
+    """Store the staged records, swap in the new tables, record that the load is complete, and return its counts.
 
-    Returns None if a part of the rows is missing. For each target with a statement of its own, `note_statement` is
-    called with the target's number and the statement's report. Readers see all of these rows or none, except rows that
-    COPY put into a target's own table. Raises PenstockError; then the landing tables are unchanged.
+    All of this is one transaction; indexes of new tables are built before it. Readers see the result of all of it or of
+    nothing; only rows that COPY put into a target's own table are visible before. Return None, and change nothing, if
+    the ledger says that some range of an object is not committed. `note_statement` is called with the target's number
+    and the outcome of each transform. Raises PenstockError; then the staging tables and new tables keep their rows.
     """
     tools, connection, claim = context.tools, context.connection, context.claim
     landed = [landing for landing in landings if landing.table is not None]
@@ -404,7 +423,7 @@ def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways:
 
 
 def give_up_landings(context: LandingContext, landings: Sequence[TargetLanding]) -> None:
-    """Drop the staging and replacement tables of a load. Raises TargetError, ServerError."""
+    """Drop the staging tables and new tables of a load. Raises TargetError, ServerError."""
     for landing in landings:
         if landing.record.oid is not None:
             context.with_locks(

@@ -39,12 +39,13 @@ def find_records(
     rejected: Sequence[int],
     committed: Sequence[CommittedRange],
 ) -> tuple[RecordForm, Iterator[Reject]]:
-    """Return the form of an object's records, and a reject for each of `records`, which are in file order.
+    """Return how an object's records are read, and an iterator with a Reject for each of `records`.
 
-    `blocks` are the offsets of the records' blocks. `rejected` are the offsets of the object's records that were
-    rejected before staging. Both are in ascending order. `committed` has the object's committed ranges. Raises
-    SourceError. The iterator raises DataError if the object has changed since it was staged. Then rejects that it has
-    already returned may be wrong.
+    `records` are staged records of the object in file order. `blocks` are the offsets of the blocks that have them.
+    `rejected` are the offsets of the object's records that were rejected before staging. Both are in ascending order,
+    in bytes of the decompressed object, or in rows if its ranges count rows. `committed` has the object's committed
+    ranges. Raises SourceError. The iterator raises DataError if the object has changed since it was staged. Then
+    rejects that it has already returned may be wrong.
     """
     sums = format_of(work.target).sums(committed)
     starts = frozenset(blocks)
@@ -90,7 +91,10 @@ def find_records(
 def find_staged(
     context: LandingContext, number: int, records: Iterable[RefusedRecord], blocks: Sequence[int]
 ) -> tuple[RecordForm, Iterator[Reject]]:
-    """Return what `find_records` returns for an object of a load. Raises ServerError, SourceError."""
+    """Return what `find_records` returns, for the load's object with this number.
+
+    `records` and `blocks` are those of `find_records`. Raises ServerError, SourceError.
+    """
     connection, schema, load_id = context.connection, context.schema, context.claim.load_id
     return find_records(
         context.find(number),
@@ -103,7 +107,10 @@ def find_staged(
 
 
 def name_record(record: RecordPosition, context: LandingContext) -> FileLocation | str:
-    """Return the line that a staged record begins on, or the record's number if the object cannot be read again."""
+    """Return the file and line on which a staged record begins.
+
+    If the object cannot be read again, return a text with the numbers of the object and the record.
+    """
     number = record.object_number
     # Ignore an error, because the caller raises another one, which matters more than the line.
     with suppress(PenstockError):

@@ -40,7 +40,10 @@ _INPUTS = ("Outer", "Subquery")
 
 
 def hold_count(table: TableName, stored: int, *, records: int) -> None:
-    """Raise TargetError if a statement has stored or skipped another number of records than were sent for it."""
+    """Raise TargetError unless `stored`, the number of records that a statement has stored or skipped, is `records`.
+
+    `records` is the number of records that were sent to the staging table.
+    """
     if stored != records:
         raise TargetError(
             f'{stored:,} of {records:,} records were stored in table "{table}"',
@@ -51,7 +54,7 @@ def hold_count(table: TableName, stored: int, *, records: int) -> None:
 
 @slotted
 class PlanCounts:
-    """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
+    """The counts in EXPLAIN ANALYZE's plan of INSERT ... SELECT ... ON CONFLICT ... RETURNING."""
 
     # The rows that were read.
     staged: int
@@ -74,6 +77,7 @@ class MergeParts:
     key: Key | None = None
     # Whether a record updates the row with its key. If not, the record is skipped.
     updates: bool = False
+    # Whether the last of several records with the same key is used, not the first.
     keeps_last: bool = False
     # Whether two records with the same key are an error.
     refuses_duplicates: bool = False
@@ -81,8 +85,9 @@ class MergeParts:
     def compose_order(self, *, is_rejecting: bool = False) -> tuple[sql.Composable, sql.Composed]:
         """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
 
-        With `is_rejecting`, the merge continues if the table refuses records. With a key, the records are in the key's
-        order, so that two concurrent merges lock rows in the same order. Without a key, they are in file order.
+        The first is DISTINCT ON with a key, and empty without one. With a key, the records are in the key's order, so
+        that two concurrent merges lock rows in the same order. Without a key, they are in file order. `is_rejecting`
+        says that the merge continues if the table refuses records.
         """
         if self.key is None:
             return sql.SQL(""), list_identifiers(POSITION_COLUMNS)
@@ -96,9 +101,9 @@ class MergeParts:
         return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
 
     def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
-        """Return the statement that stores chosen records, in two parts: before and after its WHERE condition.
+        """Return the statement that stores records of table `chosen`, in two parts: before and after its WHERE clause.
 
-        The alias of the chosen records is s. With a key, the statement returns a plan with the server's counts.
+        The alias of `chosen` is s. With a key, the statement is an EXPLAIN ANALYZE, whose plan has the server's counts.
         """
         insert = _compose_insert(self.target, self.columns)
         select = sql.SQL(" SELECT {} FROM {} AS s").format(list_identifiers(self.columns), chosen)
@@ -107,7 +112,7 @@ class MergeParts:
         return COUNTING + insert + select, self._compose_conflict()
 
     def compose(self) -> sql.Composed:
-        """Return the statement that stores all records."""
+        """Return the INSERT that stores all staged records, one for each key. It does not count them."""
         distinct, order = self.compose_order()
         select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
             distinct, list_identifiers(self.columns), table_identifier(self.staging), order
@@ -116,7 +121,7 @@ class MergeParts:
         return statement if self.key is None else statement + self._compose_conflict()
 
     def count(self, counted: PlanCounts) -> MergeCounts:
-        """Return what the statement did with the records, computed from the server's counts."""
+        """Return how many records the statement inserted, updated, skipped and so on, given the server's counts."""
         if self.key is None:
             suppressed = counted.staged - counted.stored
             return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
@@ -153,10 +158,11 @@ def find_parts(
     updates: bool = False,
     keep: Keep = "error",
 ) -> MergeParts:
-    """Return the parts of a merge. Without a key, all records are inserted.
+    """Return the parts of the statement that merges a staging table into a table. Without a key, it only inserts.
 
-    `keep` decides, by file order, which of several records with the same key updates the row. If the merge does not
-    update rows, the first of them is inserted. Raises TargetError if there is no index for the key, and ServerError.
+    `columns` are the columns of the files, `key` those of the key. `keep` decides, by file order, which of several
+    records with the same key updates the row. If the merge does not update rows, the first of them is inserted. Raises
+    TargetError if there is no unique index on the key, and ServerError.
     """
     return MergeParts(
         staging=staging,
@@ -170,7 +176,7 @@ def find_parts(
 
 
 def check_merge(connection: Connection, parts: MergeParts) -> None:
-    """Make the server plan a merge without running it, before anything is staged.
+    """Make the server plan a merge by EXPLAIN, without running it, before anything is staged.
 
     The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
     TargetError, ServerError.
@@ -187,7 +193,7 @@ def count_staged(connection: Connection, staging: TableName) -> int:
 
 
 def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
-    """Return what an upsert did. `has_insert_triggers` is whether triggers on INSERT may skip a row.
+    """Return the counts of an ON CONFLICT DO UPDATE. `has_insert_triggers` says that triggers on INSERT may skip rows.
 
     >>> counted = PlanCounts(staged=9, proposed=8, conflicts=3, stored=8)
     >>> counts = count_upserted(counted, has_insert_triggers=False)
@@ -218,7 +224,10 @@ def count_new(counted: PlanCounts) -> MergeCounts:
 
 
 def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
-    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) returns it."""
+    """Return the counts in the plan of an INSERT ... SELECT from one table.
+
+    `plan` is the member "Plan" of what EXPLAIN (ANALYZE, FORMAT JSON) returns.
+    """
     source = _find_input(plan)
     assert source is not None
     scan = source
@@ -233,7 +242,10 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
 
 
 def read_changed(plan: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many rows a DELETE or UPDATE with RETURNING found, and how many it changed, from its plan."""
+    """Return how many rows a DELETE or UPDATE with RETURNING found, and how many it changed.
+
+    `plan` is the member "Plan" of what EXPLAIN (ANALYZE, FORMAT JSON) returns.
+    """
     source = _find_input(plan)
     found = 0 if source is None else round(source["Actual Rows"] * source["Actual Loops"])
     return found, round(plan["Actual Rows"])
@@ -296,10 +308,10 @@ class CommandTag(NamedTuple):
 
 
 def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:
-    """Make the server plan a statement without running it, so that errors are found before anything is loaded.
+    """Make the server plan a transform's statement without running it, so that errors are found before the load.
 
     Raises UsageError if the statement is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with
-    the position in the file: TargetError, DataError (for a constant of the wrong type), ServerError.
+    the line and column in the transform's file: TargetError, DataError (for a constant of the wrong type), ServerError.
     """
     rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
     # Look at all plans, because a rule may rewrite one statement to several.
@@ -313,9 +325,9 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
 
 
 def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> CommandTag:
-    """Run a statement on a staging table and return the server's command tag.
+    """Run a transform's statement on a staging table and return the server's command tag.
 
-    check_transform runs first, so the statement cannot end the caller's transaction. Raises the same as
+    check_transform is called first, so the statement cannot end the caller's transaction. Raises the same errors as
     check_transform.
     """
     check_transform(connection, transform, staging=staging)
@@ -324,7 +336,9 @@ def run_transform(connection: Connection, transform: Transform, *, staging: Tabl
 
 
 def place_table(text: str, table: str) -> tuple[str, list[int]]:
-    r"""Replace each placeholder by the table's name. Return the new text and the placeholders' old positions.
+    r"""Replace each `:staging` outside of strings and comments by a table's name.
+
+    Return the new text, and the index of each `:staging` in the old text.
 
     >>> place_table("SELECT ':staging' FROM :staging s", '"a"."b"')
     ('SELECT \':staging\' FROM "a"."b" s', [23])
@@ -343,9 +357,9 @@ def place_table(text: str, table: str) -> tuple[str, list[int]]:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the parts of an SQL list, which commas outside of parentheses separate.
+    """Return the items of an SQL list. Commas in parentheses, strings and comments do not separate items.
 
-    The list is empty if a parenthesis lacks its counterpart.
+    The result is empty if a parenthesis lacks its counterpart.
 
     >>> split_list("a = f(1, 2), b = ','"), split_list("a = 1) OR (true")
     (['a = f(1, 2)', " b = ','"], [])
@@ -361,10 +375,10 @@ def split_list(text: str) -> list[str]:
     return [] if depth else [*parts, text[start:]]
 
 
-def find_position(text: str, position: int) -> tuple[int, int]:
-    r"""Return the line and column, both from 1, of a character's index in a text.
+def locate_character(text: str, position: int) -> tuple[int, int]:
+    r"""Return the line and column, both from 1, of the character at index `position` in a text.
 
-    >>> find_position("SELECT 1\n  FROM x", 11)
+    >>> locate_character("SELECT 1\n  FROM x", 11)
     (2, 3)
     """
     before = text[:position]
@@ -372,10 +386,10 @@ def find_position(text: str, position: int) -> tuple[int, int]:
 
 
 def to_original(position: int, *, table: str, found: list[int]) -> int:
-    """Return the position in the file for a position in the text that place_table returned.
+    """Return the index in the transform's file for an index in the text that place_table returned.
 
-    A character of the table's name has the position of its placeholder. `found` are the placeholders' positions in the
-    file.
+    A character of the table's name has the index of its placeholder. `table` and `found` are what place_table was given
+    and returned.
 
     >>> to_original(25, table='"a"."b"', found=[10])
     26
@@ -421,7 +435,7 @@ def _execute(
         place = transform.name
         if position is not None:
             index = to_original(int(position) - 1 - len(prefix), table=table, found=found)
-            line, column = find_position(transform.text, max(index, 0))
+            line, column = locate_character(transform.text, max(index, 0))
             place = f"{transform.name} line {line}, column {column}"
         raise _name_place(explained, place) from error
 

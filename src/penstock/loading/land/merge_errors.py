@@ -30,13 +30,13 @@ _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 @slotted
 class RecordPosition:
-    """A record's position in the files."""
+    """The position of a staged record in the files."""
 
     # The number of the record's object in the load.
     object_number: int
-    # The offset of the record's block, in bytes.
+    # The offset of the record's block in the decompressed object, in bytes, or in rows if its ranges count rows.
     block_start: int
-    # The record's number in the block.
+    # The record's number among the staged records of the block, from 1.
     record: int
 
 
@@ -45,7 +45,7 @@ NameRecord = Callable[[RecordPosition], FileLocation | str]
 
 
 def is_policy_violation(diagnostic: Diagnostic) -> bool:
-    """Return whether a policy refused a row. A missing privilege raises the same SQLSTATE."""
+    """Return whether a row-level security policy refused a row. A missing privilege has the same SQLSTATE."""
     return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
 
 
@@ -54,8 +54,8 @@ def find_position(
 ) -> RecordPosition:
     """Return the position in the files of a record in the staging table.
 
-    The arguments are the record's values in the columns of POSITION_COLUMNS. Only the number of the record in its block
-    is looked up. It counts the block's records in the staging table, from 1. Raises psycopg.Error.
+    The last three arguments are the record's values in the columns POSITION_COLUMNS. The record's number in its block
+    is counted in the staging table. Raises psycopg.Error.
     """
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         table_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
@@ -73,12 +73,16 @@ _SHOWN_CHARACTERS = 100
 
 
 def name_by_number(position: RecordPosition) -> str:
-    """Describe a record for an error message, if only the number of its object is known."""
+    """Return a description such as `object 3, record 7 from byte 0 on`, for a record whose line is not known."""
     return f"object {position.object_number}, record {position.record} from byte {position.block_start} on"
 
 
 def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> None:
-    """Raise DataError for the first record, in file order, with the key of an earlier one, unless one is chosen."""
+    """Raise DataError if two records have the same key, unless --keep chooses one of them or no row is updated.
+
+    The error names two records by `name_record`: the first one, in file order, whose key an earlier record has, and the
+    earlier record. Raises ServerError.
+    """
     staging, key = parts.staging, parts.key
     if key is None or not parts.refuses_duplicates:
         return
@@ -106,9 +110,10 @@ def explain_merge(
     name_record: NameRecord,
     find_refused: Callable[[str], RecordPosition | None],
 ) -> PenstockError:
-    """Return the error to raise if a merge fails, with a hint and a record that causes the error.
+    """Return the error to raise for a merge that has failed, with a hint and a record that causes the error.
 
-    `find_refused` gets the error's SQLSTATE and returns a record that is refused with it, or None if it finds none.
+    `find_refused` is called with the SQLSTATE and returns the position of a record that the table refuses with it, or
+    None if it finds none. `name_record` describes that record.
     """
     explained = to_penstock_error(error, f"{'merging' if parts.key else 'inserting'} into {parts.target.name}")
     explained.hint = _choose_hint(error.diag, parts) or explained.hint

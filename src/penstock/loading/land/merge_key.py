@@ -100,11 +100,12 @@ def check_key(
     updates: bool,
     marked: Sequence[str] = (),
 ) -> None:
-    """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
+    """Raise TargetError or UsageError if ON CONFLICT cannot merge records with these columns by the columns of `key`.
 
-    The key must be columns of the file. A valid unique index must exist on exactly these columns. This index may not be
-    partial or deferrable, or have expressions. The role needs SELECT on the key, UPDATE on the columns `marked`, which
-    missing rows get, and, if the merge updates rows, on the other columns. Raises UsageError, ServerError.
+    `columns` are the columns of the files, and must include those of `key`. A valid unique index must exist on exactly
+    the columns of `key`. This index may not be partial or deferrable, or have expressions. `marked` are the columns
+    that --sync-delete sets in rows that the files do not have. The role needs SELECT on `key` and `marked`, UPDATE on
+    `marked` and, if the merge updates rows, UPDATE on the other columns of the files. Raises ServerError.
     """
     check_key_names(target, key, columns)
     find_key(connection, target, key)
@@ -131,12 +132,12 @@ def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> 
 
 
 def key_terms(key: Key) -> list[sql.Composed]:
-    """Return SQL for each column of the key, with the index's collation."""
+    """Return an SQL expression for each column of the key: its name, with the index's collation if it has one."""
     return [_collate(column) for column in key.columns]
 
 
 def key_order(key: Key) -> list[sql.Composed]:
-    """Return the terms of an ORDER BY that puts records of the same key together."""
+    """Return the terms of an ORDER BY that sorts records by the key as the index does."""
     return [
         sql.SQL("{} USING OPERATOR({}.{})").format(term, sql.Identifier(column.less_schema), sql.SQL(column.less))
         for column, term in zip(key.columns, key_terms(key), strict=True)
@@ -144,7 +145,7 @@ def key_order(key: Key) -> list[sql.Composed]:
 
 
 def conflict_target(key: Key) -> sql.Composed:
-    """Return the list in parentheses after ON CONFLICT. It selects this index, not an index with another collation."""
+    """Return what is in the parentheses after ON CONFLICT: it infers this index, not one with another collation."""
     return _COMMA.join(
         sql.SQL("{} {}").format(term, sql.Identifier(column.class_schema, column.operator_class))
         for column, term in zip(key.columns, key_terms(key), strict=True)
@@ -152,10 +153,11 @@ def conflict_target(key: Key) -> sql.Composed:
 
 
 def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
-    """Return a list with an expression that differs for each record with null in the key, so that none is a duplicate.
+    """Return a list of at most one SQL expression, which has another value for each record with a null in its key.
 
-    The list is empty if nulls are equal or cannot occur. Without `with_not_null`, columns that are NOT NULL are
-    ignored, because the statement fails for the first record with null in one of them.
+    With it in DISTINCT ON, no such record is a duplicate. The list is empty if nulls are equal or cannot occur. Unless
+    `with_not_null` is true, columns that are NOT NULL are ignored, because the statement fails for the first record
+    with a null in one of them.
     """
     names = [
         column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
@@ -166,22 +168,26 @@ def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
 
 
 def equals_previous(key: Key) -> sql.Composed:
-    """Return the condition that a record has the key of the previous one in window w."""
+    """Return the SQL condition that a record has the same key as the previous record in window w."""
     return sql.SQL(" AND ").join(
         _equals_previous(key, column, term) for column, term in zip(key.columns, key_terms(key), strict=True)
     )
 
 
 def same_key(key: Key, one: str, other: str) -> sql.Composed:
-    """Return the condition that two records have equal keys without nulls, as the index compares them."""
+    """Return the SQL condition that two rows have equal keys without nulls, as the index compares them.
+
+    `one` and `other` are the aliases of the two rows' tables.
+    """
     return sql.SQL(" AND ").join(_equals(column, one, other) for column in key.columns)
 
 
 def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
-    """Return the condition that two records have equal keys that contain nulls, or None if that is impossible.
+    """Return the SQL condition that two rows have equal keys that contain nulls, or None if that is impossible.
 
-    A null in a column that is NOT NULL never counts as equal, because no row has one. This condition is separate from
-    `same_key`, because with an OR between the two, the server could not use a hash or merge join.
+    `one` and `other` are the aliases of the two rows' tables. A null in a column that is NOT NULL never counts as
+    equal, because no row of the table has one. This condition is separate from `same_key`, because with an OR between
+    the two, the server could not use a hash or merge join.
     """
     nullable = [column for column in key.columns if key.has_equal_nulls and not column.is_not_null]
     if not nullable:
@@ -199,11 +205,11 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
 
 
 def lacks_record(key: Key, staging: sql.Composable, table: str) -> sql.Composed:
-    """Return the condition that no record of a staging table has the key of a row of `table`.
+    """Return the SQL condition that no record in table `staging` has the key of the current row of `table`.
 
-    With the two exchanged, it is the condition that no row has the key of a record.
+    `table` is an alias. With the two tables exchanged, it is the condition that no row has the key of a record.
 
-    Unless the index takes nulls as equal, no record can match a row with a null in its key. The condition is false for
+    Unless nulls are equal in the index, no record can match a row with a null in its key. The condition is false for
     such a row, so that the row is kept.
     """
     ways = [way for way in (same_key(key, _STAGED, table), same_lack(key, _STAGED, table)) if way is not None]

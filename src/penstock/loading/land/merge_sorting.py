@@ -129,17 +129,16 @@ _numbers = count()
 
 
 class RefusedRecord(NamedTuple):
-    """A staged record that the table refused: its object, its position there, and the server's reason."""
+    """A staged record that the table refused: its position in the files, and the server's reason."""
 
-    # The record's position in the files. In it, `record` counts only the staged records of the block, from 1.
     position: RecordPosition
     reason: Reason
 
 
 class MergeSorter:
-    """Merges one staging table and keeps the records that are refused. Methods raise PenstockError.
+    """Merges one staging table, and keeps the records that the table refuses. Methods raise PenstockError.
 
-    Call `merge`, and then `settle` with the sorters of all tables.
+    Call `merge` of each sorter, and then `settle` with all sorters.
     """
 
     def __init__(
@@ -186,13 +185,13 @@ class MergeSorter:
 
     @property
     def noted(self) -> int:
-        """Return how many records are refused so far, without those that a later merge may store (foreign keys)."""
+        """Return how many records are refused so far, except for a foreign key: a later merge may store those."""
         return self._sums["noted"]
 
     def merge(self, *, limit: int | None = None) -> None:
-        """Store the staged records that the table takes, and note the others with the server's reasons.
+        """Store the staged records that the table takes, and keep the others with the server's reasons.
 
-        Stop when more than `limit` records are refused that no later merge can store.
+        Stop early if `noted` is greater than `limit`.
         """
         distinct, order = self._parts.compose_order(is_rejecting=True)
         with translate_errors(self._what):
@@ -209,7 +208,7 @@ class MergeSorter:
         self._process(limit=limit)
 
     def retry_references(self) -> int:
-        """Try records that violate a foreign key again. Return how many were stored.
+        """Try the records that violate a foreign key again. Return how many of them do not violate one any more.
 
         Each call reverses the order in which they are tried.
         """
@@ -225,7 +224,7 @@ class MergeSorter:
         return moved - self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {reason}[1] = {reference}")
 
     def refuse_same_keys(self) -> None:
-        """Refuse the records that have the key of a refused one. Call this when no more records can be stored."""
+        """Refuse the records that have the same key as a refused one. Call this when no more records can be stored."""
         if not self._has_others or not self.count_refused():
             return
         assert self._parts.key is not None
@@ -251,7 +250,7 @@ class MergeSorter:
         return self._count("SELECT pg_catalog.count(*) FROM {refused}")
 
     def read_blocks(self) -> dict[int, list[int]]:
-        """Return, for each object, the ascending offsets of the blocks that have refused records."""
+        """Return the offsets of the blocks that have refused records, ascending, by the number of the object."""
         with translate_errors("reading refused records"):
             return dict(self._run(READ_BLOCKS).fetchall())
 
@@ -348,7 +347,7 @@ def _free_name(name: str, *, taken: Sequence[str]) -> str:
 
 
 def settle(sorters: Sequence[MergeSorter]) -> None:
-    """Try refused records of all merges again until no more can be stored, then refuse records with a refused key.
+    """Try refused records of all merges again until no more can be stored. Then refuse records with a refused key.
 
     Records of one table may refer to records of another table, so the merges are retried together.
     """

@@ -75,23 +75,20 @@ _log = logging.getLogger(__name__)
 _PORTION_BYTES = 1024 * 1024
 
 
-def _ignore() -> None:
-    pass
-
-
 def merge_whole(
     connection: Connection,
     parts: MergeParts,
     *,
     name_record: NameRecord = name_by_number,
-    note_stored: Callable[[], None] = _ignore,
+    note_stored: Callable[[], None] = lambda: None,
 ) -> MergeCounts:
-    """Store all staged records in the table; without a key, in file order.
+    """Store all staged records in the table by one statement, and return how many were inserted, updated and so on.
 
-    Unlike COPY, the statement works with row-level security: its policies apply. A key with a null equals no other key,
-    unless the index is NULLS NOT DISTINCT. `name_record` describes a record's position in errors. `note_stored` is
-    called in the savepoint that has stored the rows. Raises DataError, TargetError, ServerError. Needs the rights that
-    check_key checks; without a key, only INSERT on the columns.
+    Without a key, they are stored in file order. Unlike COPY, the statement works with row-level security: its policies
+    apply. A key with a null equals no other key, unless the index is NULLS NOT DISTINCT. `name_record` describes a
+    record's position in errors. `note_stored` is called in the savepoint that has stored the rows, and can read its
+    transaction ID. Needs the rights that check_key checks; without a key, only INSERT on the columns. Raises DataError,
+    TargetError, ServerError.
     """
     if parts.key is None:
         # Do not count with RETURNING as other merges do, because it would need SELECT privileges and policies.
@@ -142,23 +139,24 @@ def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> R
 
 @slotted
 class StagedRecords:
-    """The staged records of one target: its number in the job, and the staging table with its columns."""
+    """The staged records of one target: its number in the job, its table's facts, and the staging table."""
 
     number: int
     job: TargetJob
     facts: TableFacts
+    # The columns that the files fill. The staging table has them too.
     columns: tuple[str, ...]
     staging: TableName
 
 
 class MergeStatement:
-    """Stores the staged records of one target in its table. Methods raise PenstockError.
+    """Stores the staged records of one target in its table by one statement. Methods raise PenstockError.
 
-    `note_stored` is called in the savepoint in which a merge has stored the rows.
+    `note_stored` is called in the savepoint in which a merge has stored the rows (see `merge_whole`).
     """
 
     def __init__(
-        self, connection: Connection, staged: StagedRecords, note_stored: Callable[[], None] = _ignore
+        self, connection: Connection, staged: StagedRecords, note_stored: Callable[[], None] = lambda: None
     ) -> None:
         self._connection = connection
         self.staged = staged
@@ -172,19 +170,20 @@ class MergeStatement:
         """Raise the error with which the server would refuse the statement at the load's end. Change nothing."""
 
     def find_parts(self) -> MergeParts | None:
-        """Return the parts of the merge, None if bad records of this statement cannot be sorted out."""
+        """Return the parts of the merge, None if bad records cannot be rejected because this is no merge."""
         return None
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:
-        """Store all records.
+        """Store all staged records in the caller's transaction, and return their counts.
 
-        `name_record` names a record in errors. `note` is called with the report of a user's statement.
+        `name_record` describes a record's position in errors. A transform calls `note` with the target's number and its
+        outcome.
         """
         raise NotImplementedError
 
 
 class Merge(MergeStatement):
-    """Inserts all records. With a key, updates or keeps the rows that have the records' keys."""
+    """Inserts all records. With a key, rows that have a record's key are updated or kept, as the mode says."""
 
     @staticmethod
     def check_table(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -226,19 +225,19 @@ class Merge(MergeStatement):
         )
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
-        """Merge all records."""
+        """Merge all records, and return their counts."""
         return merge_whole(self._connection, self.find_parts(), name_record=name_record, note_stored=self._note_stored)
 
 
 class TransformStatement(MergeStatement):
-    """Runs the user's statement."""
+    """Runs the statement of a transform, which the user wrote."""
 
     def check(self) -> None:
         """Let the server plan the statement."""
         check_transform(self._connection, self._sql, staging=self.staged.staging)
 
     def run(self, name_record: NameRecord, note: NoteStatement) -> MergeCounts:  # noqa: ARG002 (of other statements)
-        """Run the statement, and note what it has done."""
+        """Run the statement, call `note` with its outcome, and return its counts: all rows count as inserted."""
         staging = self.staged.staging
         staged = count_staged(self._connection, staging)
         done = run_transform(self._connection, self._sql, staging=staging)
@@ -272,8 +271,9 @@ _SHOWN = 3
 class SortingMerges:
     """The merges of one transaction, which continue if a table refuses records. Methods raise PenstockError.
 
-    `name_record` names a record in errors. `note` is called with the report of each user's statement. The attribute
-    `sorters` has the sorters of the merges, which keep the refused records.
+    `name_record` describes a record's position in errors. `note` is called with the target's number and the outcome of
+    each transform. The attribute `sorters` has the sorters of the merges, which keep the refused records.
+    `portion_bytes` is how many bytes of records one statement merges at most.
     """
 
     # How many records may be refused, None for any number.
@@ -294,7 +294,7 @@ class SortingMerges:
         self.sorters: list[MergeSorter] = []
 
     def run(self, statements: Sequence[MergeStatement]) -> list[MergeCounts]:
-        """Run the statements, and return for each the counts of the records that are not refused."""
+        """Run the statements, and return for each the counts of its records except those that were refused."""
         check_constraints_at_once(self._connection)
         results = [self._begin(statement) for statement in statements]
         settle(self.sorters)
@@ -338,7 +338,7 @@ class SortingMerges:
 
 
 class RejectingMerges(SortingMerges):
-    """The merges of a load with --on-error reject. Refused records are inserted into the ledger's rejects."""
+    """The merges of a load with --on-error reject. Refused records become rejected records in the ledger."""
 
     def __init__(self, context: LandingContext, *, name_record: NameRecord, note: NoteStatement) -> None:
         portion_bytes = context.plan.batch.merge_portion_bytes
@@ -350,7 +350,10 @@ class RejectingMerges(SortingMerges):
             self.limit = max(0, self._most - self._store.count(self._connection))
 
     def run(self, statements: Sequence[MergeStatement]) -> list[MergeCounts]:
-        """Run the statements, and return for each the counts of the records that are not rejected."""
+        """Run the statements, insert the refused records into the ledger, and return the counts of the others.
+
+        The result has counts for each statement.
+        """
         counts = super().run(statements)
         for sorter in self.sorters:
             if sorter.count_refused():

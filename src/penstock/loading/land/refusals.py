@@ -35,7 +35,7 @@ class RuleRow:
 
 @slotted
 class UnidentifiedRow:
-    """The row of unidentified.sql: a table without a replica identity, and what its publications publish."""
+    """The row of unidentified.sql: a table without a replica identity, and which commands on it are published."""
 
     name: str
     publishes_updates: bool
@@ -43,7 +43,11 @@ class UnidentifiedRow:
 
 
 def check_statements(connection: Connection, target: TableFacts, job: TargetJob) -> None:
-    """Raise TargetError if a table cannot be filled by the statements of a merge. Raises ServerError."""
+    """Raise TargetError if the commands that a merge runs on a table would fail, or would be rewritten by a rule.
+
+    They fail if the table lacks a replica identity that a publication needs, or if the role lacks DELETE for a sync.
+    Raises ServerError.
+    """
     events = _find_events(job)
     # The server refuses ON CONFLICT for a table with rules on UPDATE, even if no row is updated.
     rewritten = events | ({"UPDATE"} if job.landing.is_keyed else set())
@@ -88,7 +92,10 @@ def check_statements(connection: Connection, target: TableFacts, job: TargetJob)
 
 
 def check_types(connection: Connection, target: TableFacts, columns: Collection[str]) -> None:
-    """Raise TargetError if the role may not use the type of a column, so that no staging table can have it."""
+    """Raise TargetError if the role lacks USAGE on the type of a column, so that no staging table can have the column.
+
+    Raises ServerError.
+    """
     oids = {
         column.type_oid: column.type_name for column in target.columns if column.name in columns and column.type_oid
     }

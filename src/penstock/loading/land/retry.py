@@ -70,9 +70,10 @@ def retry_references(
     *,
     max_rejects: int | None = None,
 ) -> None:
-    """Retry the records that violated a foreign key, until no more of them can be stored.
+    """Retry the load's records that were rejected for a foreign key, until no more of them can be stored.
 
-    Raises PenstockError, and DataError if more than `max_rejects` records of the load are left.
+    They are copied in one transaction, which is committed. Raises DataError if more than `max_rejects` rejected records
+    of the load are left, and PenstockError.
     """
     store = RejectStore(tools.ledger.schema, claim.load_id)
     forms = _read_forms(store, connection)
@@ -95,8 +96,9 @@ def retry_rejects(
 ) -> RetryOutcome:
     """Retry the rejected records of a complete load, or only the records in the edited reject file `path`.
 
-    `into` names the table of the file's records if several of the load's files have the same header. Records that are
-    refused again stay rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
+    `into` names the table of the file's records if several of the load's reject files have the same header. Records
+    that are refused again stay rejected. Return how many rows were stored, how many records triggers skipped, and how
+    many are still rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
     """
     if into is not None and path is None:
         raise UsageError(
@@ -237,9 +239,9 @@ class _Retry:
     def run(self, edited: Mapping[_Key, bytes] | None) -> RetryOutcome:
         """Send the load's rejected records in one transaction, commit it, and return the outcome.
 
-        If `edited` is given, only its records are sent, with their new bytes. Its keys are an object's number and the
-        record's offset in the object. In either case, the records that violated a foreign key are then sent until no
-        more of them can be stored. Raises PenstockError.
+        If `edited` is given, only its records are sent, with the bytes that it has for them. Its keys are pairs of an
+        object's number and the record's offset in the object. In either case, the load's records that violate a foreign
+        key are then sent until no more of them can be stored. Raises PenstockError.
         """
         with self.committing():
             self._send_all(edited=edited)
@@ -261,7 +263,10 @@ class _Retry:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Run the block in one transaction that checks the load's fence, and commit it. Raises PenstockError."""
+        """Run the block in one transaction, and commit it unless another process has taken over the load.
+
+        Raises PenstockError.
+        """
         try:
             self._session.begin()
             yield

@@ -54,13 +54,14 @@ class _MergeConflict(Exception):
 
 
 class Staging(LandingMethod):
-    """How targets are filled whose records are staged first: one statement for each stores them at the load's end."""
+    """How targets with a staging table are filled: COPY fills that table, and one statement stores it at the end."""
 
     @staticmethod
     def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:
-        """Raise TargetError if no staging table can be created, or if the table lacks what the merge needs.
+        """Raise TargetError if no staging table can be created, or if the table lacks what the statement needs.
 
-        The role may lack a right on a type of a column, or a column may have a name that staging tables use.
+        No staging table can be created if the role lacks USAGE on a column's type, or if a column has a name that
+        staging tables use for a column of their own.
         """
         check_landing_columns(target.column_map.columns, target.table)
         if target.facts is not None and target.text_columns is None:
@@ -85,7 +86,8 @@ class Staging(LandingMethod):
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Create the staging table, and return `landing` with its name.
 
-        Raises TargetError or DataError if the statement that stores its records would fail.
+        A staging table that an earlier run of the load has created is used if it has the right columns. `suffix` ends
+        its name. Raises TargetError or DataError if the statement that stores the records would fail.
         """
         columns = landing.target.column_map.columns
         # The name follows from the load's identity, so that the table can be created on subscribers before the load.
@@ -127,7 +129,7 @@ class Staging(LandingMethod):
             raise
 
     def list_locks(self) -> dict[int, LockMode]:
-        """Return the locks of the tables, of those they refer to, and of the staging tables."""
+        """Return the lock modes for the targets' tables, the tables they refer to, and the staging tables, by OID."""
         wanted: dict[int, LockMode] = {oid: "ROW SHARE" for each in self._landings for oid in each.facts.references}
         for each in self._landings:
             wanted[each.facts.oid] = "ACCESS EXCLUSIVE" if each.target.landing.truncates else "ROW EXCLUSIVE"
@@ -136,11 +138,11 @@ class Staging(LandingMethod):
         return wanted
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:
-        """Merge the staged records into their tables, in the transaction that ends the load.
+        """Merge the staged records into their tables, in the transaction that ends the load. Drop the staging tables.
 
-        Return the counts of each target: the rows that were inserted, updated and deleted, and the records that were
-        skipped. `note_statement` is called after each statement. Raises DataError if a table refuses a record and the
-        load does not reject it, TargetError if a table was changed since the load began, ServerError.
+        Return the counts of each target: how many of its records were inserted, updated or skipped. `note_statement` is
+        called with the target's number and the outcome of each transform. Raises DataError if a table refuses a record
+        and the load does not reject it, TargetError if a table was changed since the load began, ServerError.
         """
         for landing in self._landings:
             self._lock(landing)

@@ -49,9 +49,9 @@ _FREE_THEM = "Load the other table by the same job with --mode sync, or use --sy
 
 
 def read_assignments(text: str) -> Mapping[str, str]:
-    """Return the columns that --sync-delete sets, each with its expression. Without any, rows are deleted.
+    """Return the columns that --sync-delete sets in rows that the files do not have, each with its SQL expression.
 
-    Raises UsageError.
+    `text` is the option's value. The result is empty if such rows are deleted. Raises UsageError.
 
     >>> read_assignments("SET Gone = coalesce(gone, now()), by = 'x'")
     {'gone': ' coalesce(gone, now())', 'by': " 'x'"}
@@ -67,7 +67,10 @@ def read_assignments(text: str) -> Mapping[str, str]:
 
 
 def check_assignments(job: TargetJob) -> None:
-    """Raise UsageError if --set gives a column of --sync-delete no constant value for the rows that the files have."""
+    """Raise UsageError unless --set gives each column that --sync-delete sets a constant or null.
+
+    Rows that the files have get this value. A row with another value was marked by an earlier sync.
+    """
     for column in read_assignments(job.sync_delete):
         value = job.set.get(column, DEFAULT_PLACEHOLDER)
         if value == DEFAULT_PLACEHOLDER or FILENAME_PLACEHOLDER in value:
@@ -79,7 +82,10 @@ def check_assignments(job: TargetJob) -> None:
 
 
 class MissingRows:
-    """The rows of one target's table whose keys no staged record has. Methods raise PenstockError."""
+    """The missing rows of a sync: rows of a target's table whose keys no staged record has.
+
+    They are deleted, or marked by the assignments of --sync-delete. Methods raise PenstockError.
+    """
 
     def __init__(self, connection: Connection, landing: TargetLanding, staging: TableName | None) -> None:
         assert staging is not None
@@ -101,22 +107,28 @@ class MissingRows:
 
     @property
     def may_go_first(self) -> bool:
-        """Return whether rows may be deleted before the merge: no row refers to one that would be deleted."""
+        """Return whether rows are missing that may be deleted or marked before the merge.
+
+        They may be deleted if no foreign key refers to the table.
+        """
         return self.expected > 0 and not any(key.is_direct for key in self.foreign_keys)
 
     def check(self) -> None:
-        """Make the server plan the statement without running it, before anything is staged."""
+        """Make the server plan the DELETE or UPDATE without running it, before anything is staged."""
         self._execute(sql.SQL("EXPLAIN ") + self._compose())
 
     def foresee(self) -> None:
-        """Count the missing rows before the merge. Raises DeleteLimitError if --max-delete allows fewer."""
+        """Set `expected` to the number of missing rows before the merge. Raises DeleteLimitError if they are too many.
+
+        --max-delete is the limit, in percent of the table's rows.
+        """
         self.expected = self._count(self._table, self._condition)
         if self._job.max_delete < 100 and (self.expected or self._code):
             self._all = self._count(self._table, sql.SQL("true"))
             self._refuse_too_many(self.expected)
 
     def delete(self, context: LandingContext) -> int:
-        """Delete or change the missing rows, and return their number."""
+        """Delete or mark the missing rows, and return their number. Raises DeleteLimitError as `foresee` does."""
         # A trigger may have added rows since they were counted.
         if not self.expected and not self._code:
             return 0
@@ -131,16 +143,16 @@ class MissingRows:
         return deleted
 
     def compose_places(self) -> sql.Composed:
-        """Return the query for the table (a partition) and the place of each missing row."""
+        """Return the query for the tableoid and ctid of each missing row."""
         return sql.SQL("SELECT {0}.tableoid, {0}.ctid FROM {1} WHERE {2}").format(
             sql.Identifier(self._name.name), self._table, self._condition
         )
 
     def confirm(self, *, suppressed: int) -> None:
-        """Raise TargetError if a row has no record, or a record no row, after merges and deletions.
+        """After merges and deletions, raise TargetError if a row has no record with its key, or a record no row.
 
-        Without triggers and policies, the server's counts prove both. `suppressed` is how many records triggers have
-        skipped.
+        Nothing is checked if the table has no triggers and policies, because then the server's counts prove both.
+        `suppressed` is how many records triggers have skipped.
         """
         if not self._code:
             return
@@ -186,7 +198,7 @@ class MissingRows:
         return int(self._execute(query).fetchall()[0][0])
 
     def describe_kept(self, lack: str) -> Notice:
-        """Return the warning that no row is deleted, because the load lacks records of its sources."""
+        """Return the warning that no row is deleted, because the load lacks records. `lack` says which, in words."""
         return Notice(
             code="not-deleted",
             message=f'no row of table "{self._name}" is deleted, because the load is incomplete: {lack}',

@@ -37,12 +37,14 @@ def refuse_other_dialects(
     depth: Depth = "columns",
     targets: Sequence[TargetPlan] = (),
 ) -> None:
-    """Raise DataError if an object seems to have another dialect than the first one, and no option names the dialect.
+    """Read the beginning of each object, and raise an error if it does not fit the target's first object or the table.
 
-    Raises SourceError if an object has no format that can be loaded. Raises TargetError or DataError if an object's
-    header does not fit the table. With depth "records", these errors are also raised if one of an object's first
-    records does not fit the table. Warns of each object, except the first, in which the first line names a separator.
-    Raises UsageError if --rename, --skip or --only of the load's `targets` names a column that no object has.
+    `works` are the objects, ordered by target. `depth` is how much is checked. "dialect": raise DataError if an object
+    has another format, or seems to have another dialect and no option names the dialect; raise SourceError if it has no
+    format that can be loaded. "columns": also raise TargetError or DataError if the names of its fields do not fit the
+    table. "records": also raise them if one of its first records does not fit the table. Raises UsageError if --rename,
+    --skip or --only of one of `targets`, the load's targets, names a column that no object has. Warns of each object,
+    except the first, in which the first line names a separator.
 
     Pipes are not checked here but by `refuse_other_pipe`, because the writer of a pipe may wait until another pipe is
     read.
@@ -59,9 +61,10 @@ def refuse_other_dialects(
 
 
 def refuse_other_pipe(work: PlannedObject, sources: SourceReader, warnings: WarningLog) -> None:
-    """Check a pipe as `refuse_other_dialects` does, just before the pipe is read.
+    """Raise DataError or SourceError if a pipe has another format or dialect than the target's first object.
 
-    When this is called, the load may have sent rows, but rows of pipes are committed only at the load's end.
+    Call this just before the pipe is read. The load may have sent rows by then, but it commits rows of pipes only at
+    its end.
     """
     if _is_unseen(work):
         # Check only the dialect now. The header is mapped to columns when the pipe is read.

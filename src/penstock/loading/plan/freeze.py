@@ -30,7 +30,10 @@ _MUCH_GROWTH = 3
 
 
 def choose_freeze(targets: Sequence[TargetPlan], facts: RowFacts) -> FreezeChoice:
-    """Return whether COPY freezes the rows. Raises UsageError if --freeze always was given, and COPY cannot do so."""
+    """Return whether COPY freezes the rows, and why.
+
+    Raises UsageError if --freeze always is given and COPY cannot freeze them.
+    """
     asked = facts.rules.freeze
     if asked == "never" or not targets:
         return FreezeChoice()
@@ -52,9 +55,10 @@ def may_freeze(plan: LoadPlan) -> bool:
 def send_whole_tables(
     targets: Sequence[TargetPlan], batch: BatchPlan, sessions: SessionPlan
 ) -> tuple[BatchPlan, SessionPlan]:
-    """Return the batch and the sessions of a load that freezes its rows: each session commits one whole table.
+    """Return the batches and sessions of a load with COPY FREEZE: a batch is all rows of one table.
 
-    If all rows are loaded in one transaction, both stay as they are.
+    There are at most as many sessions as tables. If all rows of the load are loaded in one transaction, `batch` and
+    `sessions` are returned unchanged.
     """
     if batch.duration_s is None:
         return batch, sessions

@@ -37,7 +37,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 
 @slotted
 class Inputs:
-    """What was gathered for a plan: the server, and of each target the objects, a sample and the table."""
+    """What was gathered for a plan: facts of the server, and each target's objects, sample, and facts of its table."""
 
     server: ServerFacts
     # The job without targets that have no objects, without tables to create whose files are all empty, and without
@@ -49,7 +49,7 @@ class Inputs:
 
     @property
     def oids(self) -> list[int]:
-        """Return the oids of the tables that exist."""
+        """Return the OIDs of the targets' tables, without those that do not exist yet."""
         return [each.facts.oid for each in self.targets if each.facts is not None]
 
 
@@ -66,11 +66,12 @@ def gather_inputs(
 ) -> Inputs:
     """Return the server's facts, the job, and the objects, sample and table facts of each of its targets.
 
-    `on_notice` is called for targets without objects and with empty files. For each target, a few hundred KiB of one
-    object are read: the first object with text that is not loaded according to the ledger in `ledger_schema`, which is
-    None if there is no ledger. Unless `stores` is false, it is checked whether the server and the tables can be loaded
-    into. `refuse_changed` is called with what the ledger knows of the objects, before anything of them is read. Raises
-    TargetError, ServerError, and SourceError if no target can be read.
+    For each target, a few hundred KiB of one object are read as the sample: of the first object with text that is not
+    loaded according to the ledger in schema `ledger_schema` (None if no ledger exists). `on_notice` is called with a
+    warning for each target without objects or with empty files only. Unless `stores` is false, an error is raised if
+    the server or a table cannot be loaded into. `refuse_changed` (claim/decide.py) is called with a target's files and
+    the ledger's records of them before one is read, and raises an error for files that have changed. Raises
+    TargetError, ServerError, and SourceError if no target has an object that can be read.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     for finding in check_server(server) if stores else ():
@@ -222,7 +223,10 @@ def _find_unknown(
 
 
 def collect_objects(inputs: tuple[TargetInput, ...]) -> tuple[dict[int, TableName], list[LedgerObject]]:
-    """Return the tables of inputs that exist, by OID, and the objects to be loaded into them, without pipes."""
+    """Return the names of the targets' existing tables, by OID, and their objects as the ledger records them.
+
+    Pipes are not returned. An object's number counts within its target.
+    """
     found = [(each, each.facts) for each in inputs if each.facts is not None]
     items = [
         ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)

@@ -41,10 +41,11 @@ def describe_meaning(
 ) -> str:
     """Return a load's meaning as JSON: all that decides which rows the load stores. Equal loads have equal meanings.
 
-    `oids` are the oids of the targets. With 0 the result does not depend on the database. `sources` are the names of
-    each target's sources, independent of the current directory. `settings` are the session's settings that decide how a
-    text becomes a value. `new_schema` is the schema in which the load creates tables that are given without a schema.
-    It is part of the meaning because these tables exist when the load is resumed.
+    `oids` are the OIDs of the targets' tables, in the order of the targets. An OID of 0 stands for a table whose OID
+    and columns are left out, so that the result does not depend on the database. `sources` are the names of each
+    target's sources, independent of the current directory. `settings` are the values of the session's settings that
+    decide how a text becomes a value. `new_schema` is the schema in which the load creates tables whose names have
+    none. It is part of the meaning because these tables exist when the load is resumed.
     """
     targets = [
         _describe_target(target, oid=oid, sources=names, new_schema=new_schema)
@@ -55,12 +56,12 @@ def describe_meaning(
 
 
 def digest(meaning: str) -> str:
-    """Return the identity of a load: the SHA-256 of its meaning, in hexadecimal. Loads with equal ones are the same."""
+    """Return the identity of a load: the SHA-256 of its meaning, in hexadecimal. Equal loads have equal identities."""
     return hashlib.sha256(meaning.encode()).hexdigest()
 
 
 def describe_changes(before: str, now: str) -> list[str]:
-    """Return the differences between two meanings, one sentence for each.
+    """Return sentences that describe the differences between two meanings (see `describe_meaning`) of one load.
 
     >>> one = '{"targets": [], "settings": {"TimeZone": "UTC"}}'
     >>> describe_changes(one, one.replace("UTC", "Europe/Rome"))
@@ -86,7 +87,9 @@ def describe_changes(before: str, now: str) -> list[str]:
 
 
 def loaded_columns(meaning: str, number: int) -> tuple[str, ...]:
-    """Return the columns of a target in a load's meaning. The result is empty if the meaning does not name them.
+    """Return the columns that the files of target `number` fill, according to a load's meaning.
+
+    The result is empty if the meaning does not name them.
 
     >>> loaded_columns('{"targets": [{"numbers": {"a": 1, "b": 2}}]}', 0)
     ('a', 'b')
@@ -134,16 +137,16 @@ def _number_columns(target: TargetPlan) -> dict[str, int | None]:
 
 
 def job_to_json(job: LoadJob) -> str:
-    """Return a job as JSON that `job_from_json` reads: its options by their names, the format, penstock's version."""
+    """Return a job as JSON for `job_from_json`: its options by name, the number of its format, penstock's version."""
     return to_json({_WRITER: __version__, "format": JOB_FORMAT, **asdict(job)})
 
 
 def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
-    """Return the job that `job_to_json` wrote, of the load `load_id`.
+    """Return the job that `job_to_json` wrote. Errors name the load `load_id`.
 
-    An option that the job lacks gets a value with which this version loads as the version that wrote the job did. The
-    first jobs have no number of their format. Raises TargetError if another version of penstock wrote the job and this
-    version does not know all of its parts.
+    An option that the JSON lacks gets the value with which this version loads as the writing version did. Jobs of the
+    first versions have no number of their format. Raises TargetError if another version of penstock wrote the job and
+    this version does not know all of its parts.
     """
     fields = json.loads(text)
     writer = fields.pop(_WRITER, None) if isinstance(fields, dict) else None

@@ -36,7 +36,10 @@ from penstock.loading.values.types import (
 
 
 def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
-    """Raise UsageError or TargetError if the mode cannot be used with the other options, or with the table."""
+    """Raise UsageError or TargetError if the mode cannot be used with the other options, or with the table.
+
+    `facts` is None if the table does not exist.
+    """
     landing = job.landing
     if job.transform is not None and not LANDINGS[job.mode].adds:
         raise UsageError(
@@ -68,7 +71,7 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
 
 
 def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise UsageError or TargetError if a key's columns are not all in the table and in the file (`columns`)."""
+    """Raise UsageError or TargetError unless the columns of --key are all in the table and in `columns`, the file's."""
     if not key:
         raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
     for position, name in enumerate(key):
@@ -92,7 +95,7 @@ def check_key_names(target: TableFacts, key: Sequence[str], columns: Sequence[st
 
 
 def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> TargetError:
-    """Return the error for a load that would empty a table and has no record for it."""
+    """Return the error for a load that would empty a table although its files have no record for the table."""
     return TargetError(
         f'--mode {job.mode} would empty table "{job.into}" and load nothing',
         detail=detail,
@@ -101,7 +104,10 @@ def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> Target
 
 
 def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_typed: bool) -> None:
-    """Raise UsageError or SourceError if the types of columns cannot be found in the values of the files."""
+    """Raise UsageError or SourceError if --types asks to find types in the files' values, and that cannot be done.
+
+    `is_typed` says whether the format of the files has types of its own, as Parquet has.
+    """
     if job.types == "text":
         return
     option = f"--types {job.types}"
@@ -131,7 +137,10 @@ def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool)
 
 
 def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
-    """Raise UsageError if two targets have the same table with different modes, or would stage or replace it twice."""
+    """Raise UsageError if two targets have the same table, and their modes differ or the mode does not allow it.
+
+    Only modes that add rows allow it, and modes in which COPY fills the table itself.
+    """
     first: dict[str, TargetPlan] = {}
     for target in targets:
         name = str(target.table)
@@ -148,7 +157,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
 
 
 def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
-    """Return warnings about a mode's effects that the user may not expect."""
+    """Return the warning that --mode replace does not fire the table's row triggers, if it has some that matter."""
     if job.landing.where == "replacement" and facts.suppressing_triggers:
         return [
             Notice(
@@ -165,7 +174,7 @@ _ALTERABLE = ("r", "p")
 
 
 def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
-    """Raise UsageError if columns cannot be added to the relation that the load fills."""
+    """Raise UsageError if --add-columns is given and cannot be used with the job's other options or the relation."""
     if job.add_columns and job.transform is not None:
         raise UsageError(
             "--add-columns cannot be used with --transform", hint="The statement says which columns get values."
@@ -175,7 +184,7 @@ def check_changes(job: TargetJob, facts: TableFacts | None) -> None:
 
 
 def refuse_altered(plan: LoadPlan) -> None:
-    """Raise UsageError if a load that is only checked would have to alter a table first."""
+    """Raise UsageError if a load with --check would have to alter a table first."""
     for target in plan.targets:
         if changes := (*target.changes, *target.retyped):
             raise UsageError(
@@ -186,7 +195,7 @@ def refuse_altered(plan: LoadPlan) -> None:
 
 
 def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
-    """Return a table with columns added, of these names and types."""
+    """Return the facts of a table with columns added. `types` has the type of each added column, by its name."""
     added: list[Column] = []
     for number, (name, type_name) in enumerate(types.items(), facts.attributes + 1):
         oid, modifier = identify_type(type_name)
@@ -195,9 +204,10 @@ def with_columns(facts: TableFacts, types: Mapping[str, str]) -> TableFacts:
 
 
 def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChange, ...]:
-    """Return the changes that add the columns `names`. `facts` describe the table with these columns.
+    """Return the changes that add the columns `names` to a table.
 
-    Raises TargetError if the role is not the table's owner.
+    `facts` are the facts of the table as it will be with these columns. Raises TargetError if the role is not the
+    table's owner.
     """
     columns = [column for column in facts.columns if column.name in names]
     changes = tuple(ColumnChange(column=each.name, number=each.number, type_name=each.type_name) for each in columns)
@@ -210,12 +220,15 @@ def added_changes(facts: TableFacts, names: Collection[str]) -> tuple[ColumnChan
 
 
 def compose_alter(table: TableName, changes: Sequence[ColumnChange]) -> str:
-    """Return the ALTER TABLE that makes changes, for messages."""
+    """Return the ALTER TABLE statement that makes the changes, without a semicolon, for messages."""
     return f"ALTER TABLE {quote_table(table)} {', '.join(change.action for change in changes)}"
 
 
 def widenable(facts: TableFacts) -> dict[str, str]:
-    """Return the columns that --types widen may change, and their types: numbers, dates, times without a precision."""
+    """Return the columns that --types widen may change, each with the name of its type.
+
+    Their types are those that penstock chooses itself, without a modifier such as a precision.
+    """
     names = {oid: name for name, oid in TYPE_OIDS.items() if name in KEPT}
     return {
         column.name: names[column.type_oid]
@@ -224,8 +237,11 @@ def widenable(facts: TableFacts) -> dict[str, str]:
     }
 
 
-def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
-    """Return the change with which a column of this type keeps all values, None if it needs no change."""
+def choose_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindings | None) -> ColumnChange | None:
+    """Return the change after which column `name` keeps all values that were found, None if it needs no change.
+
+    `type_name` is the column's present type. `found` has the types that take all its values, None if it has none.
+    """
     column = facts.column(name)
     if column is not None and found is not None and found.word is not None:
         seen = found.word[1]
@@ -243,9 +259,10 @@ def find_wider(facts: TableFacts, name: str, type_name: str, found: ColumnFindin
 
 
 def suggest_change(column: Column, value: str) -> ColumnChange | None:
-    """Return the change with which a column accepts a value that the server has refused for the column's type.
+    """Return the change of a column's type after which it accepts a value that the server has refused.
 
-    Returns None if penstock does not choose this type, or if the value is a date that fits with another DateStyle.
+    Return None if the column's present type is not one that --types chooses, or if the value is a date that another
+    DateStyle accepts.
     """
     name = next((name for name, oid in TYPE_OIDS.items() if oid == column.type_oid), "text")
     fits, _ = _native.recognize(value.encode(), sum(KEPT.values()) | NOTATED)
@@ -256,7 +273,7 @@ def suggest_change(column: Column, value: str) -> ColumnChange | None:
 
 
 def suggest_kept(type_name: str, value: str) -> str:
-    """Return a type that keeps a value unchanged. `type_name` is the column's type, which changes the value.
+    """Return the name of a type that keeps a value unchanged. The column's type, `type_name`, rounds or alters it.
 
     >>> suggest_kept("date", "2026-01-31 10:00"), suggest_kept("numeric(9,2)", "1.005"), suggest_kept("integer", "007")
     ('timestamp', 'numeric', 'text')
@@ -270,7 +287,7 @@ def suggest_kept(type_name: str, value: str) -> str:
 
 
 def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
-    """Return a table with the type of one column changed."""
+    """Return the facts of a table with the type of one column changed."""
     columns = tuple(
         replace(
             column,
@@ -288,7 +305,10 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
 
 
 def notation_options(column: str, notations: Sequence[str]) -> str:
-    """Return the options that say that a column is written in a notation, or in one of several.
+    """Return the options of the command line that say in which notation a column's values are written.
+
+    A notation is that of a number or date, such as `1.234,5` or `dmy`. If there are several, "or" separates their
+    options.
 
     >>> print(notation_options("price", ["1.234,5"]), notation_options("sold at", ["dmy", "mdy"]), sep="; ")
     --decimal-comma price --thousands price=.; --date-order 'sold at=dmy' or --date-order 'sold at=mdy'
@@ -298,7 +318,10 @@ def notation_options(column: str, notations: Sequence[str]) -> str:
 
 
 def solve_notation(column: str, notations: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of DialectOptions with which a column in a notation is read, none if several notations fit."""
+    """Return the fields of DialectOptions that say that a column's values are written in a notation.
+
+    The result is empty unless `notations` has exactly one notation.
+    """
     if len(notations) != 1:
         return {}
     (notation,) = notations
@@ -311,13 +334,19 @@ def solve_notation(column: str, notations: Sequence[str]) -> dict[str, Any]:
 
 
 def solve_null(value: str, columns: Sequence[str], dialect: Dialect) -> dict[str, Any]:
-    """Return the fields of DialectOptions that load a word as null (see `null_option`)."""
+    """Return the fields of DialectOptions with which the text `value` in these columns is loaded as null.
+
+    They are the options that `null_option` describes.
+    """
     is_quoted = dialect.format == "csv" and value in dialect.nulls
     return {"null": (value,)} | ({"force_null": tuple(columns)} if is_quoted else {})
 
 
 def null_option(value: str, column: str, dialect: Dialect) -> str:
-    """Return the option that loads a word as null. If --null names the word already, the value was in quotes."""
+    """Return, for a hint, the option with which the text `value` in a column is loaded as null.
+
+    It is --null, or --force-null if --null names the text already: then the field was in quotes.
+    """
     if dialect.format == "csv" and value in dialect.nulls:
         return f"--force-null {shlex.quote(quote_name(column))} if it stands for null"
     too = " (with --null '' too, if empty fields do)" if value else ""
@@ -327,10 +356,11 @@ def null_option(value: str, column: str, dialect: Dialect) -> str:
 def refuse_widening(
     facts: TableFacts, change: ColumnChange, dependents: Sequence[str], dialect: Dialect, *, is_delimited: bool
 ) -> None:
-    """Raise DataError if a column cannot be widened, or would become text because of a word for null.
+    """Raise DataError if a column cannot be widened, or would become text because of a word for null, such as N/A.
 
-    A column cannot be widened if an object depends on it, or if the role is not the table's owner. `is_delimited` says
-    whether the values are from delimited text, in which a word may stand for null.
+    A column cannot be widened if an object of the database depends on it, or if the role is not the table's owner.
+    `dependents` describe these objects. `is_delimited` says whether the values are from delimited text, in which a word
+    may stand for null.
     """
     seen = change.decided_by
     assert seen is not None

@@ -23,7 +23,7 @@ from penstock.loading.values.work import all_objects
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
-    """Return the warnings that a table would lose the rows in a crash, because it or a partition is unlogged."""
+    """Return a list with the warning that the table or some of its partitions are unlogged, or an empty list."""
     notices = []
     if table.is_unlogged:
         notices.append(
@@ -45,7 +45,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
 
 
 def unpublished_notice(table: TableFacts) -> Notice | None:
-    """Return a warning about a table that no publication includes although publications exist.
+    """Return a warning that no publication includes the table although publications exist, or None.
 
     The warning is shown for the table's first load only, because the user may not want to publish the table.
     """
@@ -75,7 +75,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
 
 
 def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
-    """Raise TargetError if triggers or autovacuum of a table are to be disabled and the role does not own it."""
+    """Raise TargetError if --triggers or --autovacuum asks to alter a table that the role does not own."""
     asked = [f"--triggers {rules.triggers}"] if rules.triggers != "keep" else []
     asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum == "pause" else []
     if not asked or facts is None or facts.is_owner:
@@ -88,7 +88,10 @@ def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
 
 
 def estimate_records(target: TargetPlan) -> int | None:
-    """Return about how many records a target's objects have, or None if the size of an object is not known."""
+    """Return about how many records a target's objects have, None if the size of an object is not known.
+
+    The estimate is the size of the objects' text, divided by the length of a line in the sample.
+    """
     size_bytes, head = text_bytes(all_objects((target,))), target.sample.head
     lines = head.count(b"\n")
     if size_bytes is None or not lines:
@@ -120,9 +123,9 @@ def decide_vacuum(
 
     `filled` has the OIDs of the loaded tables. `relations` are these tables and their partitions, ordered by root_oid.
     `before` has the same relations by OID, as they were when the load began, as far as this is known. Partitions that
-    the load did not change are skipped. `stored_bytes` is how much the load has copied. A table is only analyzed if it
-    is larger than ten times `stored_bytes` and larger than long_vacuum_bytes of `tuning`. `major` is the server's
-    version.
+    the load did not change are skipped. `stored_bytes` is how many bytes the load has sent by COPY. A table is only
+    analyzed, not vacuumed, if it is larger than ten times `stored_bytes` and larger than long_vacuum_bytes of `tuning`.
+    `major` is the server's major version.
 
     `analyzed` has the OIDs of tables that were just analyzed: they are only vacuumed. `emptied` has the OIDs of tables
     that the load has created, truncated or replaced. VACUUM freezes these tables, and tables that had no pages before,
@@ -179,7 +182,7 @@ def _describe_forbidden(relations: Sequence[Relation], *, major: int) -> str:
 
 
 def describe_vacuum(plan: LoadPlan) -> str:
-    """Return which tables of a planned load are vacuumed, or why none is."""
+    """Return a line for --plan: which tables are vacuumed after the load, or why none is."""
     if not plan.job.rules.vacuum:
         return "no VACUUM: --no-vacuum"
     lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
@@ -200,10 +203,10 @@ def decide_checkpoint(
 ) -> CheckpointDecision:
     """Return whether a CHECKPOINT follows a load, and why.
 
-    `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `is_leased` says whether the
-    server's settings were changed for the load, `may_checkpoint` whether the role has the right according to the
-    catalogue. With --checkpoint, a CHECKPOINT is tried even without this right, because managed services have their own
-    rules.
+    `asked` is true for --checkpoint, false for --no-checkpoint, None if neither was given. `stored_bytes` is how many
+    bytes were sent by COPY. `is_leased` says whether the server's settings were changed for the load, `may_checkpoint`
+    whether the role has the right according to the catalog. With --checkpoint, a CHECKPOINT is tried even without this
+    right, because managed services have their own rules.
 
     >>> decide_checkpoint(asked=None, stored_bytes=5e9, is_leased=True, is_aurora=False, may_checkpoint=True).is_due
     True

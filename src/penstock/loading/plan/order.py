@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
-    """Stage all targets of an atomic load if one of them is staged, so that all rows appear in the last transaction."""
+    """Return the targets. If the load is atomic and one of them is staged or replaced, stage the others too.
+
+    All rows then appear in the load's last transaction.
+    """
     if not is_atomic or all(target.fills_table for target in targets):
         return list(targets)
     return [target.staged() for target in targets]
@@ -32,7 +35,7 @@ def stage_together(targets: Sequence[TargetPlan], *, is_atomic: bool) -> list[Ta
 
 @slotted
 class TargetOrder:
-    """In which order, and in how many transactions, the rows of a load are stored."""
+    """In which order the targets of a load get their rows, and whether in one transaction."""
 
     # The targets. Those whose foreign keys refer to a staged table are staged too.
     targets: tuple[TargetPlan, ...]
@@ -50,9 +53,10 @@ class TargetOrder:
 
 
 def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> TargetOrder:
-    """Return the order of a load of these targets. Foreign keys that the load drops are not considered.
+    """Return in which order the targets get their rows. Foreign keys that the load drops are not considered.
 
-    Raises UsageError or TargetError if two targets cannot be loaded together.
+    A target whose foreign keys refer to a staged table is staged too. Raises UsageError or TargetError if two targets
+    cannot be loaded together.
     """
     targets = _follow_staged(targets)
     _refuse_double_creation(targets)
@@ -81,10 +85,10 @@ def choose_sessions(
     cpu_count: int | None,
     instance_class: InstanceClass | None,
 ) -> SessionPlan:
-    """Return how many sessions send the rows of a load.
+    """Return how many sessions send the rows of a load, and why.
 
-    `asked` is what the user asks for. `cpu_count` is the server's, None if not known. On RDS, the number of vCPUs is
-    that of `instance_class`, None if it is not known.
+    `asked` is the number that the user gave, None for `auto`. `cpu_count` is the number of the server's CPUs, None if
+    it is not known. On RDS, the vCPUs of `instance_class` are used instead, if that is known.
     """
     vcpu_count = None if instance_class is None else instance_class.vcpu_count
     sessions = plan_sessions(
@@ -98,7 +102,7 @@ def choose_sessions(
 
 
 def choose_batch(order: TargetOrder, tuning: LoadTuning) -> BatchPlan:
-    """Return when a session commits: once, at the end, if all rows are loaded in one transaction."""
+    """Return the batches of a load: those of `tuning`, or one batch if all rows are loaded in one transaction."""
     return replace(tuning.batch, limit_bytes=None, duration_s=None) if order.is_single else tuning.batch
 
 
@@ -114,10 +118,10 @@ _DEPENDS_NOTICE = Notice(
 
 
 def rank_tables(facts: Sequence[TableFacts | None]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return the rank of each table, and a notice for each circle of foreign keys.
+    """Return the rank of each table, from 0, and a warning for each circle of foreign keys.
 
-    Referenced tables come first; otherwise the order is the given one. In `facts`, None stands for a table that does
-    not exist yet.
+    A referenced table has a lower rank than the tables that refer to it. Otherwise tables keep the order of `facts`, in
+    which None stands for a table that does not exist yet.
     """
     tables = {each.oid: each for each in facts if each is not None}
     graph = {

@@ -24,10 +24,10 @@ _ABOUT_VALUES = ("notation", "unclear-date", "literal-null")
 
 
 def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load: LoadJob) -> tuple[Notice, ...]:
-    """Return warnings, of which the last one with options shows the command that has the options of all.
+    """Return the warnings, with a command in the hint of the last one that has options. It has the options of all.
 
-    A single warning shows a command only if the load creates the table: the files are then recorded as loaded, so the
-    next load has to replace the table, whose columns get other types.
+    If only one warning has options, a command is added only if the load creates the table: the ledger then has its
+    files as loaded, and its columns get other types with the options, so the next load has to replace the table.
     """
     numbers = [number for number, notice in enumerate(notices) if notice.options]
     if len(targets) != 1 or not numbers:
@@ -50,9 +50,10 @@ def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load:
 def add_command(
     error: PenstockError, targets: Sequence[TargetPlan], load: LoadJob, noted: Iterable[Mapping[str, Any] | None]
 ) -> None:
-    """Add the command that has the options of an error and of warnings to the error's hint.
+    """Add to an error's hint the command with the options of the error and of the warnings.
 
-    `noted` are the options of the warnings. No command is added if the options of the error are all.
+    `noted` are the options of each warning, as fields of DialectOptions. Nothing is added if they add nothing to the
+    options of the error.
     """
     if len(targets) != 1 or not error.options:
         return
@@ -63,10 +64,10 @@ def add_command(
 
 
 def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> TargetJob | None:
-    """Return the target's job with more options of the files, given by the fields of DialectOptions.
+    """Return the target's job with more options for its files. Each item of `added` has fields of DialectOptions.
 
-    A word for null is added to the null strings of the dialect. If quoted fields are to be null too, COPY has only one
-    null string: return None if the user, or the added options, have another one, which would be lost.
+    Null strings are added to those of the dialect. If quoted fields are to be null too (--force-null), COPY accepts
+    only one null string. Return None if the user or `added` ask for several, because the others would be lost.
     """
     found: dict[str, Any] = {"null": target.dialect.nulls}
     job = target.job

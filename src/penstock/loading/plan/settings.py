@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @slotted
 class LoadSettings(PlanPart):
-    """What a load does with the server's settings. `choice` is auto or a profile's name.
+    """What a load does with the server's settings. `choice` is the value of --settings: auto or a profile's name.
 
-    `decision` is None if the server was not asked. `reason` says why nothing is changed. It is None if settings are
-    changed.
+    `decision` says which settings change, None if the server was not asked. `reason` says why nothing is changed, None
+    if settings are changed.
     """
 
     choice: str
@@ -36,7 +36,7 @@ class LoadSettings(PlanPart):
         return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
 
     def describe(self) -> list[str]:
-        """Return the lines about what is changed, or why nothing is changed."""
+        """Return a line with the choice and why nothing is changed, if so, and a line for each setting."""
         head = f"settings  {self.choice}" + ("" if self.reason is None else f": not changed ({self.reason})")
         changes = () if self.decision is None else describe_decision(self.decision)
         return [head, *(f"  {line}" for line in changes)]

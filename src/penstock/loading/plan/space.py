@@ -35,10 +35,11 @@ def estimate_needs(
     *,
     wal_bytes: int | None,
 ) -> list[SpaceNeed]:
-    """Return what objects are expected to add to the directories of their tables and of the WAL.
+    """Return how many bytes objects are expected to add to the directories of their tables and of the WAL.
 
-    `storages` has one item for each target. `wal_bytes` is the present size of the WAL, None if it is not known. The
-    result does not include targets with an object of unknown size, nor directories that the role may not see.
+    `works` are the objects that are not loaded yet. `storages` has one item for each target. `wal_bytes` is the present
+    size of the WAL; if it is None, the WAL is not estimated. The result does not include targets with an object of
+    unknown size, nor directories that the role may not see.
     """
     needs, written_bytes = [], 0
     for target, storage, needed_bytes in _estimate_targets(works, storages):
@@ -60,7 +61,10 @@ def estimate_needs(
 
 
 def estimate_wal(works: Sequence[PlannedObject], storages: Sequence[TableStorage]) -> int | None:
-    """Return how much WAL the load of objects is expected to write, None if the size of an object is not known."""
+    """Return how many bytes of WAL a load of the objects is expected to write.
+
+    Return None if the size of an object is not known.
+    """
     parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, storages)]
     return None if None in parts else sum(part or 0 for part in parts)
 
@@ -95,9 +99,10 @@ def _describe_kind(target: TargetPlan, storage: TableStorage) -> str:
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
-    """Return a forecast for each file system. `measure` returns the device and the free bytes of a directory.
+    """Return a forecast for each file system: its free bytes, and what `needs` will add to it.
 
-    Directories for which `measure` returns None, because they cannot be read, are skipped.
+    `measure` returns the device and the free bytes of a directory's file system. Directories for which it returns None,
+    because they cannot be read, are skipped.
     """
     by_device: dict[tuple[str, int], list[SpaceNeed]] = {}
     for need in needs:
@@ -111,14 +116,17 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
 
 @slotted
 class DiskSpace(PlanPart):
-    """What the load needs on each disk of the server. With `is_ignored`, it begins even if a disk may become full."""
+    """What the load will add to each disk of the server.
+
+    With `is_ignored` (--ignore-space), the load begins even if a disk may become full.
+    """
 
     disks: tuple[DiskForecast, ...]
     is_ignored: bool = False
 
     @property
     def is_refusing(self) -> bool:
-        """Whether the load would fill a disk."""
+        """Whether the load does not begin because it would fill a disk."""
         return not self.is_ignored and any(disk.is_short for disk in self.disks)
 
     def describe(self) -> list[str]:
@@ -127,7 +135,7 @@ class DiskSpace(PlanPart):
 
 
 def describe_disk(disk: DiskForecast) -> str:
-    """Return what a load is expected to add to a file system, and its parts."""
+    """Return a text that says how many bytes a load is expected to add to a file system, of how many free, for what."""
     parts = "; ".join(f"{need.what}: {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
     needed = format_bytes(max(0, disk.needed_bytes))
     return f"{needed} expected of {format_bytes(disk.free_bytes)} free" + (f" ({parts})" if parts else "")
@@ -143,7 +151,7 @@ def describe_shortage(disk: DiskForecast) -> TargetError:
 
 
 def note_disk(disk: DiskForecast) -> Notice | None:
-    """Return the warning for a load that would fill a file system, or take more than half of its free space."""
+    """Return the warning for a load that would fill a file system or take over half of its free space, or None."""
     if disk.is_short:
         error = describe_shortage(disk)
         return Notice(code="disk-short", message=f"{error.message}: {describe_disk(disk)}", hint=error.hint)
@@ -154,7 +162,10 @@ def note_disk(disk: DiskForecast) -> Notice | None:
 
 
 def text_bytes(works: Sequence[PlannedObject]) -> float | None:
-    """Return the bytes of text that a target's objects still have to load, None if the size of an object is unknown."""
+    """Return how many bytes of decompressed text of a target's objects are not loaded yet.
+
+    It is an estimate if objects are compressed or are not text. Return None if the size of an object is unknown.
+    """
     target, size_bytes = works[0].target, total_size(work.source for work in works)
     return None if size_bytes is None else max(0.0, format_of(target).text_bytes(works, target.sample, size_bytes))
 
@@ -164,7 +175,7 @@ class SpaceGuard:
     """Checks disk space. The server must run on this machine."""
 
     def forecast(self, plan: LoadPlan, works: Sequence[PlannedObject], connection: Connection) -> list[DiskForecast]:
-        """Return what objects are expected to add to this machine's disks, as far as that is known.
+        """Return what a load of the objects is expected to add to each disk of this machine, as far as that is known.
 
         Raises ServerError.
         """
@@ -176,10 +187,10 @@ class SpaceGuard:
     def forecast_volume(
         self, plan: LoadPlan, works: Sequence[PlannedObject], connection: Connection, *, device: str, free_bytes: int
     ) -> DiskForecast:
-        """Return what objects are expected to add to a server that has all its files on one volume.
+        """Return what a load of the objects is expected to add to a server that has all its files on one volume.
 
-        The present size of the WAL is not known, so the forecast is that it grows by all of max_wal_size. Raises
-        ServerError.
+        `device` is the volume's name, `free_bytes` its free space. The present size of the WAL is not known, so the WAL
+        is expected to grow by up to max_wal_size. Raises ServerError.
         """
         storages = [replace(each, path=device, wal_path=device) for each in _read_storage(plan, connection)]
         needs = estimate_needs(works, storages, wal_bytes=0)

@@ -14,9 +14,9 @@ _ENDINGS = frozenset(("csv", "tsv", "tab", "psv", "json", "jsonl", "ndjson", "pa
 
 @contextmanager
 def naming_strays(objects: Sequence[SourceObject], *, first: str | None = None) -> Iterator[None]:
-    """Let the hint of an error name the objects that may be no data, if there are some beside files of data.
+    """If the block raises an error, name in its hint the objects that may not be data, if there are any.
 
-    If `first` is given, only if it is the URI of one of them.
+    `find_strays` finds them. If `first` is given, the hint is changed only if `first` is the URI of one of them.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def _name_strays(error: PenstockError, uris: Sequence[str], *, first: str | None
 
 
 def find_strays(uris: Sequence[str]) -> list[str]:
-    """Return the objects whose names have no ending of data files, if others have one.
+    """Return the URIs whose names lack the ending of a data file, such as .csv. Return none if all lack it.
 
     >>> find_strays(["in/README.txt", "in/1.csv.gz", "in/notes"]), find_strays(["1.txt", "2.txt"])
     (['in/README.txt', 'in/notes'], [])

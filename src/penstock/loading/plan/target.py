@@ -52,12 +52,11 @@ if TYPE_CHECKING:
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is the beginning of the first object with text that is not known to be loaded. If all objects are loaded,
-    `sample` is that of the first object with text. If `may_be_loaded` is true, the object of the sample may be loaded
-    already, and is then not read again. `facts` is None if the table does not exist. `notices` name the files that are
-    not loaded. `unloaded` are the objects that are not known to be loaded. `lines_before_emptying` is the number of
-    lines of the longest object, if it has at most one line and the load would remove rows from the table; otherwise
-    None.
+    `unloaded` are the objects that are not loaded according to the ledger. `sample` is the beginning of the first of
+    them that has text or, if all objects are loaded, of the first object that has text. If `may_be_loaded` is true, the
+    object of the sample may be loaded already, and is then not loaded again. `facts` is None if the table does not
+    exist. `notices` name the files that are skipped. `lines_before_emptying` is the number of lines of the longest
+    object, if it has at most one line and the load would remove rows from the table; otherwise None.
     """
 
     job: TargetJob
@@ -71,9 +70,9 @@ class TargetInput:
 
 
 def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
-    """Return the plan of one target as if it were alone, and its notices.
+    """Return the plan of one target as if it were the load's only target, and its warnings.
 
-    Raises UsageError, TargetError or DataError if the job cannot be done as requested.
+    Raises UsageError, TargetError or DataError if the target cannot be loaded as its job requests.
     """
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri

@@ -57,7 +57,7 @@ _READER_PATIENCE_S = 1.0
 
 
 class Abandoned(Exception):
-    """The load has failed in another thread, so this thread stops."""
+    """Raised in a session's or reader's thread if the load has failed in another thread, so that this one stops."""
 
 
 class _Stopped(Exception):
@@ -65,14 +65,14 @@ class _Stopped(Exception):
 
 
 class NothingReady(Exception):
-    """No block was ready within `patience_s`."""
+    """Raised by `BlockFeed.take` if no block was ready within `patience_s`."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """What an open object is read with: the encoder and the form of its records.
+    """What belongs to an open object: the encoder that writes its records for COPY, and how its records are read.
 
-    `encoded` encodes its blocks before they are sent, None if all of them are sent as text.
+    `encoded` encodes whole blocks in format binary or csv before they are sent. It is None if all are sent as text.
     """
 
     encoder: Encoder
@@ -84,15 +84,18 @@ class Reading:
 class OpenObject:
     """One object that a reader thread reads, and its progress.
 
-    `encoder` and `form` can be read once the object has a block.
+    The properties `encoder`, `form`, `encoded` and `spec` raise RuntimeError before the object has its first block.
     """
 
     work: PlannedObject
     reading: Reading | None = None
     stream: ObjectReader | None = None
     queue: deque[Block] = field(default_factory=deque)
+    # Whether the reader has put the last block into the queue.
     is_read: bool = False
+    # The stored (compressed) bytes that were read.
     bytes_read: int = 0
+    # The rows that were sent and not suppressed or rejected, as far as this is known.
     rows: int = 0
     # The bytes of text that were put into the queue.
     text_read: int = 0
@@ -100,6 +103,7 @@ class OpenObject:
     text_taken: int = 0
     # Blocks that sessions have taken and not sent yet.
     in_flight: int = 0
+    # When the first block was taken and when a block was last sent, on the feed's clock.
     began_s: float | None = None
     ended_s: float | None = None
 
@@ -110,18 +114,18 @@ class OpenObject:
 
     @property
     def form(self) -> RecordForm:
-        """Return how the object's records are read."""
+        """Return how the object's records are read: their dialect, columns and encoding."""
         return self._opened().form
 
     @property
     def encoded(self) -> EncodedBlocks | None:
-        """Return what encodes the object's blocks, None if they are sent as text."""
+        """Return what encodes the object's blocks in another format of COPY, None if they are sent as text."""
         encoded = self._opened().encoded
         return encoded if encoded is not None and encoded.is_active else None
 
     @property
     def spec(self) -> CopySpec:
-        """Return the COPY command that the next block probably needs."""
+        """Return the spec of the COPY command that the next block probably needs."""
         encoded = self.encoded
         return self.encoder.spec if encoded is None or not encoded.is_expected else encoded.spec
 
@@ -142,11 +146,14 @@ class OpenObject:
 
     @property
     def is_drained(self) -> bool:
-        """Whether every block has been taken."""
+        """Return whether the object is read to its end and sessions have taken all of its blocks."""
         return self.is_read and not self.queue
 
     def seconds(self, now_s: float) -> float:
-        """Return the seconds from the taking of the first block to the sending of the last one, or until now."""
+        """Return the seconds from when a session took the first block until the last block was sent, or until `now_s`.
+
+        `now_s` is the present time of the feed's clock. The result is 0 if no block was taken.
+        """
         if self.began_s is None:
             return 0.0
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
@@ -178,11 +185,11 @@ class FeedPlan:
 
 
 class BlockFeed:
-    """Hands blocks to sessions. Any thread may call its methods.
+    """Reads objects in threads, and hands their blocks to sessions. Any thread may call its methods.
 
-    `take` returns None at the end and raises Abandoned after `abandon` was called. The attribute `failure` is the first
-    cause. If `on_object_failed` is given, it is called with an object that cannot be read further. Otherwise such an
-    object ends the load.
+    `take` returns None when all blocks are taken, and raises Abandoned after `abandon` was called. The attribute
+    `failure` is the first exception that `abandon` was given. If `on_object_failed` is given, it is called with an
+    object that cannot be read further and its error. Otherwise such an object ends the load.
     """
 
     def __init__(
@@ -229,7 +236,10 @@ class BlockFeed:
         self._began_s = self._added_s = clock()
 
     def wanted_bytes(self) -> int:
-        """Return how many bytes of objects to add now, 0 if what is left lasts for more than _CLAIM_AHEAD_S."""
+        """Return how many stored bytes of objects this host should claim and `add` now, if several hosts share a load.
+
+        Return 0 if the objects that it has will last for more than _CLAIM_AHEAD_S at the present rate.
+        """
         with self._changed:
             if not self._is_open or self._is_stopped or self.failure is not None:
                 return 0
@@ -245,12 +255,12 @@ class BlockFeed:
 
     @property
     def unsent(self) -> int:
-        """Return how many objects are not sent to their end."""
+        """Return how many objects have blocks that no session has taken yet, or are not read to their end."""
         with self._changed:
             return len(self._unopened) + sum(not opened.is_drained for opened in self._active)
 
     def add(self, work: Iterable[PlannedObject]) -> None:
-        """Add objects to an open feed."""
+        """Add objects that this host has claimed. Only a feed whose plan `is_open` may be given more objects."""
         with self._changed:
             added = [OpenObject(item) for item in work]
             self._objects += added
@@ -267,11 +277,12 @@ class BlockFeed:
     def take(
         self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
     ) -> tuple[OpenObject, Block] | None:
-        """Wait for a block and return it. Prefer a block that the COPY command `prefer` can carry.
+        """Wait for a block, and return it with its object. Return None when there is nothing left to take.
 
-        If the session's number is beyond the present count of sessions, the session waits until the end, or gets None
-        if other hosts need its connection. Raises NothingReady if `patience_s` is given and no block is ready for that
-        long.
+        Prefer a block that the COPY command `prefer` can carry. A session whose number `session`, from 0, is not below
+        the present number of sessions gets no blocks: it waits until the end or, if several hosts load, gets None so
+        that they can use its connection. Raises NothingReady if no block is ready within `patience_s` seconds, and
+        Abandoned.
         """
         ends_s = None if patience_s is None else time.monotonic() + patience_s
         with self._changed:
@@ -294,13 +305,13 @@ class BlockFeed:
                 self._changed.wait(left_s)
 
     def set_sessions(self, count: int) -> None:
-        """Let only the first `count` sessions take blocks from now on."""
+        """Let only the sessions with numbers below `count` take blocks from now on."""
         with self._changed:
             self.sessions = count
             self._changed.notify_all()
 
     def note_sent(self, opened: OpenObject, rows: int) -> None:
-        """Count a block's rows after the block was sent to the server."""
+        """Count the rows of a block of `opened`. Call this once for each block, after it was sent to the server."""
         with self._changed:
             opened.rows += rows
             self.rows += rows
@@ -309,15 +320,15 @@ class BlockFeed:
             self._retire(opened)
 
     def note_suppressed(self, opened: OpenObject, rows: int) -> None:
-        """Subtract rows that were sent and not stored: a trigger suppressed them, or they were rejected."""
+        """Subtract rows of `opened` that were sent but not stored: a trigger skipped them, or they were rejected."""
         with self._changed:
             opened.rows -= rows
             self.rows -= rows
 
     def discard(self, opened: OpenObject) -> bool:
-        """Remove an object that cannot be read to its end.
+        """Remove the blocks of an object that cannot be read to its end. Return whether this was possible.
 
-        Return False if a session has already taken a block of it.
+        It is not if a session has already taken one of them. Then no block is removed.
         """
         with self._changed:
             if opened.began_s is None:
@@ -326,7 +337,7 @@ class BlockFeed:
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the load has failed or is stopped. In both cases reading is interrupted."""
+        """Return whether `abandon` or `stop` was called. In both cases readers stop reading."""
         return self.failure is not None or self._is_stopped
 
     def stop(self) -> None:
@@ -338,7 +349,7 @@ class BlockFeed:
             self._changed.notify_all()
 
     def abandon(self, cause: BaseException) -> None:
-        """Stop all readers and sessions. `cause` is kept, unless there is an earlier one."""
+        """Make all readers and sessions stop. The first `cause` that is given becomes the attribute `failure`."""
         with self._changed:
             if self.failure is None:
                 self.failure = cause
@@ -358,7 +369,11 @@ class BlockFeed:
             thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
-        """Return the progress of the load. The arguments are what the feed does not know."""
+        """Return the progress of the load. The arguments become its fields of the same names.
+
+        `bytes_copied` is how many bytes were sent by COPY, `size_bytes` the stored size of all objects, `elapsed_s` the
+        seconds since the load began.
+        """
         with self._changed:
             return LoadProgress(
                 rows=self.rows,
@@ -372,7 +387,7 @@ class BlockFeed:
             )
 
     def outcomes(self) -> tuple[FileOutcome, ...]:
-        """Return each object's rows and seconds in the order of the job."""
+        """Return the rows and the seconds of each object, in the order of the job."""
         now_s = self._clock()
         return tuple(
             FileOutcome(
@@ -386,7 +401,7 @@ class BlockFeed:
 
     @property
     def bytes_read(self) -> int:
-        """Return the stored bytes read so far, of all objects."""
+        """Return how many stored (compressed) bytes of all objects were read so far."""
         with self._changed:
             return self._done_bytes + sum(map(_bytes_read, self._active))
 
@@ -581,9 +596,9 @@ def _is_small_and_remote(source: SourceObject) -> bool:
 
 
 def reader_limit(objects: int | None, *, sessions: int) -> int:
-    """Return how many objects may be open at once: one for each session, because objects may be slow, and at least 2.
+    """Return how many objects may be read at the same time: one for each session, because reading may be slow.
 
-    The result is at most `objects`, unless that is None because the number of objects is not known.
+    The result is at least 2, but not greater than `objects`, the number of objects, which is None if it is not known.
     """
     limit = max(2, sessions)
     return limit if objects is None else max(1, min(objects, limit))

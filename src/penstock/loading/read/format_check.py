@@ -123,11 +123,10 @@ class _Contradictions:
 
 
 class FormatCheck:
-    """Counts what contradicts guessed formats in the blocks of one load.
+    """Counts what contradicts guessed formats in the blocks of one load, such as quotes in a format without quotes.
 
-    Each block counts once. Any thread may call it.
-
-    `known` are the plan's notices. A warning that a sample has already given is not repeated.
+    Each block counts once. Any thread may call its methods. `known` are the warnings of the plan: a warning with the
+    code and object of one of them is not repeated.
     """
 
     def __init__(self, warnings: WarningLog, known: Iterable[Notice] = ()) -> None:
@@ -141,10 +140,11 @@ class FormatCheck:
         self._read: dict[int, int] = {}
 
     def watch(self, blocks: Iterable[Block], work: PlannedObject, encoder: Encoder) -> Iterable[Block]:
-        """Return the blocks of an object. Each is checked when it is taken.
+        """Return an iterable of the same blocks of an object, which checks each block when it is taken.
 
-        Delimited text is checked if its format was guessed, or if it may have another encoding than the one that was
-        given. Records that name their fields are checked if their values replace values of rows.
+        Delimited text is checked if its format was guessed, and for control characters if its encoding is one of ISO
+        8859, because they mean a code page of Windows. Records of JSON Lines that update rows are checked for omitted
+        names.
         """
         found = format_of(work.target)
         if found.is_by_name and work.target.landing.updates:
@@ -173,7 +173,7 @@ class FormatCheck:
             yield block
 
     def conclude(self) -> None:
-        """Warn of what was found since the last call."""
+        """Add a warning to the load's warnings for each kind of contradiction that was found since the last call."""
         with self._lock:
             found, self._found = self._found, {}
         for each in found.values():

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 def open_blocks(
     work: PlannedObject, tools: LoadTools, *, sums: RangeSums | None = None, format_check: FormatCheck | None = None
 ) -> Opened:
-    """Open an object as Format.open does. `format_check` checks its blocks."""
+    """Open an object by Format.open of its format: return its stream, its blocks, their encoder and their form.
+
+    If `format_check` is given, it checks the blocks as they are taken. `sums` computes checksums of committed ranges. A
+    pipe that has another format or dialect than the target's first object is refused. Raises PenstockError.
+    """
     refuse_other_pipe(work, tools.sources, tools.warnings)
     stream, blocks, encoder, form = format_of(work.target).open(work, tools, sums=sums)
     if format_check is not None:
@@ -32,14 +36,14 @@ def open_blocks(
 
 
 def is_unreadable(error: PenstockError) -> bool:
-    """Return whether an error of a reader means that a retry cannot read the object either."""
+    """Return whether an error means that an object cannot be read, and that a retry could not read it either."""
     return isinstance(error, SourceError) and not error.is_transient
 
 
 def describe_unreadable(work: PlannedObject, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:
-    """Return the report on an unreadable object for the outcome and the ledger.
+    """Return what the outcome and the ledger say of an object that cannot be read: its URI, its table and the reason.
 
-    `coverage` is what is committed of the object.
+    `coverage` is what is committed of the object. The reason says how many of its rows that is.
     """
     reason = describe_error(error)
     if coverage is not None and coverage.ranges:
@@ -48,9 +52,10 @@ def describe_unreadable(work: PlannedObject, error: PenstockError, coverage: Cov
 
 
 def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, PlannedObject], *, is_all: bool) -> None:
-    """Raise an object's error if the load would empty its table because no object for the table can be read.
+    """Raise an error of `errors` if the load would only empty a table, because no object for the table can be read.
 
-    If `is_all` is true, `objects` are all objects of the sources. Then also raise an error if none of them can be read.
+    `errors` and `objects` are by the number of the object. If `is_all` is true, `objects` are all objects of the
+    sources. Then also raise an error if none of them can be read.
     """
     readable = {work.target_index for number, work in objects.items() if number not in errors}
     for number, error in errors.items():
@@ -60,7 +65,10 @@ def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, P
 
 
 def refuse_partial(errors: Mapping[int, PenstockError], coverage: Mapping[int, Coverage]) -> None:
-    """Raise the error of an unreadable object if some of its rows are committed to its table."""
+    """Raise the error of an object that cannot be read if some of its ranges are committed.
+
+    `errors` and `coverage` are by the number of the object.
+    """
     for number, error in errors.items():
         if (found := coverage.get(number)) is not None and found.ranges:
             extended = copy(error)

@@ -59,7 +59,10 @@ class _ChangedValues:
 
 
 class ValueCheck:
-    """Counts changed values in the blocks of one load. Each block counts once. Any thread may call it."""
+    """Counts the values of one load that their columns' types would change, such as 1.005 in numeric(9,2).
+
+    Each block counts once. Any thread may call its methods.
+    """
 
     def __init__(self, warnings: WarningLog, order: DateOrder) -> None:
         self.warnings = warnings
@@ -74,7 +77,10 @@ class ValueCheck:
     def look(
         self, block: Block, work: PlannedObject, encoder: Encoder, payload: Sequence[bytes | memoryview] = ()
     ) -> None:
-        """Count the values in a block that columns would change, before it is sent. `payload` is its text, if known."""
+        """Count the values in a block that the types of columns would change. Call this before the block is sent.
+
+        `payload` is the block's text for COPY, empty if it is not made yet.
+        """
         if not encoder.kept or block.fault is not None or not block.records:
             return
         changes = [
@@ -87,7 +93,7 @@ class ValueCheck:
                 self.conclude()
 
     def conclude(self) -> None:
-        """Warn of what was found since the last call."""
+        """Add a warning to the load's warnings for each column with such values that were found since the last call."""
         with self._lock:
             found, self._found = self._found, {}
         for each in sorted(found.values(), key=lambda each: each.position):

@@ -43,10 +43,10 @@ class _TooManyProblems(Exception):
 
 
 def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None = None) -> CheckOutcome:
-    """Parse every object of a plan and return the problems. The check ends after 1,000 problems.
+    """Have the server parse every object of a plan, as --check does, and return the bad records. Nothing is loaded.
 
-    `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
-    table. Raises PenstockError if the check cannot continue.
+    The check ends after 1,000 bad records. `on_problem` is called with each of them, from several threads, one at a
+    time. Needs TEMPORARY on the database and SELECT on the tables. Raises PenstockError if the check cannot continue.
     """
     tools.connect.refuse_unwritable("check")
     for target in plan.targets:

@@ -63,7 +63,9 @@ _SHORTENED = "..."
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
-    """Return a message of the server with working names replaced by the names that the objects will have.
+    """Return a message of the server in which each quoted working name is replaced by the final name of the object.
+
+    `names` are pairs of a working name and a final name.
 
     >>> rename('duplicate key value violates unique constraint "penstock_1_i"', [("penstock_1_i", "t_pkey")])
     'duplicate key value violates unique constraint "t_pkey"'
@@ -74,7 +76,10 @@ def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
 
 
 def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
-    """Return the error for a COPY command whose reported number of rows differs from the number of records sent."""
+    """Return the error for a COPY command that reports another number of rows than records were sent.
+
+    `uri` is the object that the records come from.
+    """
     return DataError(
         f"COPY reported {count_nouns(reported, 'row')} for {count_nouns(records, 'record')}",
         detail=f"{uri}: the server and penstock do not agree on where records end.",
@@ -91,11 +96,11 @@ def explain_failure(
     target: TargetPlan | None = None,
     is_in_conflict: bool = False,
 ) -> PenstockError:
-    """Return the error to raise for a failed COPY. `where` is the position in the files, as far as it is known.
+    """Return the error to raise for a failed COPY. `where` is the position in the files, None if it is not known.
 
-    `constants` are the columns with a value from --set. `target` has the file's dialect and columns. `working_names`
-    are the names to replace in messages (see `rename`). `is_in_conflict` says whether the session was cancelled because
-    it waited for another session of the same load.
+    `constants` are the columns with a value from --set. `working_names` are the names to replace in messages (see
+    `rename`). `target` has the dialect and columns of the files, which the hint needs. `is_in_conflict` says whether
+    the session was cancelled because it waited for another session of the same load.
     """
     report, context = _reword(failure.report, is_in_conflict=is_in_conflict), failure.context
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -165,7 +170,10 @@ _UNWRITTEN = re.compile(r'value "(.*)" of column "(.*)" is not written as .*', r
 
 
 def solve_unwritten(message: str, target: TargetPlan) -> _Hint | None:
-    """Return the hint for a value that is not in the notation that an option gives, if it is a word for null."""
+    """Return the hint to load a value as null, if it is a word for null that is not in the notation of its column.
+
+    `message` is the message of the error that refused the value. Return None for any other value or error.
+    """
     found = _UNWRITTEN.fullmatch(message)
     return None if found is None or found[1] not in NULL_WORDS else _solve_word(found[2], found[1], target)
 
@@ -213,11 +221,11 @@ def _suggest_type(name: str, value: str, target: TargetPlan) -> str | None:
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:
-    """Whether a type refused a value with a SQLSTATE that usually means that a statement is wrong.
+    """Return whether a type refused a value with a SQLSTATE that usually means that a statement is wrong.
 
-    COPY names a column only while it reads a value. So if a column is named, the SQLSTATE of a syntax error means an
-    invalid tsvector or jsonpath value, that of a missing object an unknown regclass value, that of an invalid parameter
-    an unknown time zone, and that of a stack that is too deep a value that is nested too deep.
+    COPY names a column only while it reads a value. So if the error names a column, the SQLSTATE of a syntax error
+    means an invalid tsvector or jsonpath value. That of a missing object means an unknown regclass value, that of an
+    invalid parameter an unknown time zone, and that of "stack depth limit exceeded" a value that is nested too deep.
     """
     sqlstate = failure.report.sqlstate or ""
     may_be = sqlstate in ("22023", "54001") or (sqlstate.startswith("42") and sqlstate != "42501")
@@ -243,13 +251,13 @@ def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
 
 
 def shorten(value: str) -> str:
-    """Return the start of a value on one line, to quote it in an error."""
+    """Return the beginning of a value as one line, to quote it in an error."""
     flat = value.replace("\n", "\\n").replace("\r", "\\r")
     return flat if len(flat) <= _VALUE_SHOWN else f"{flat[:_VALUE_SHOWN]}..."
 
 
 def shorten_message(message: str) -> str:
-    """Return the server's message with long quoted values shortened.
+    """Return a message of the server with long quoted values shortened, and with the whole cut off if it is too long.
 
     >>> shorten_message('invalid input: "' + "x" * 5000 + '"')[-8:]
     'xxxx..."'
@@ -298,7 +306,9 @@ def is_records_fault(failure: CopyFailed) -> bool:
 
 
 def is_own_code(sqlstate: str, own_codes: Sequence[str]) -> bool:
-    """Return whether an SQLSTATE is about a record: a pattern in `own_codes` matches its beginning.
+    """Return whether an SQLSTATE is about a record, not about the table or the server.
+
+    It is if a regular expression in `own_codes` matches its beginning, unless it is one of NOT_DATA.
 
     >>> [is_own_code(code, RECORD_CODES) for code in ("22P02", "P0001", "45000", "54001", "42P01", "53100", "2200H")]
     [True, True, True, True, False, False, False]
@@ -307,20 +317,23 @@ def is_own_code(sqlstate: str, own_codes: Sequence[str]) -> bool:
 
 
 def describe_failure(failure: CopyFailed) -> Reason:
-    """Return the reason for a record that COPY could not read."""
+    """Return the reason why a record is rejected that COPY could not read: the server's error."""
     report = failure.report
     return shorten_reason(Reason(message=report.message, sqlstate=report.sqlstate, detail=report.detail))
 
 
 def describe_unwritable(error: ValueError) -> Reason:
-    """Return the reason for a record that cannot be encoded for COPY, or that has bytes that are not valid UTF-8."""
+    """Return the reason why a record is rejected that cannot be encoded for COPY or is not valid UTF-8.
+
+    `error` is the RecordError or UnicodeDecodeError.
+    """
     if isinstance(error, UnicodeDecodeError):
         return Reason(message='invalid byte sequence for encoding "UTF8"', sqlstate=_BAD_BYTES)
     return Reason(message=error.args[0], sqlstate=BAD_FORMAT)
 
 
 def shorten_reason(reason: Reason) -> Reason:
-    """Return a reason with long quoted values shortened."""
+    """Return a reason with long quoted values in its message and detail shortened."""
     detail = None if reason.detail is None else shorten_message(reason.detail)
     return replace(reason, message=shorten_message(reason.message), detail=detail)
 
@@ -330,10 +343,10 @@ _SHOWN = 3
 
 
 class RejectLimit:
-    """Counts rejected records. Any thread may call its methods.
+    """Counts the rejected records of a load against --max-rejects. Any thread may call its methods.
 
-    Records that violate a foreign key are not counted here, because the referenced row may still come. They are counted
-    at the load's end.
+    `limit` is None for any number. `before` is the count of earlier runs. Records that violate a foreign key are not
+    counted here, because the referenced row may still come. They are counted at the load's end.
     """
 
     def __init__(self, limit: int | None, *, before: int = 0) -> None:
@@ -342,7 +355,7 @@ class RejectLimit:
         self._lock = threading.Lock()
 
     def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
-        """Count rejected records. Raises DataError if they are too many."""
+        """Count rejected records. Raises DataError if they exceed the limit. `uris` has each object's URI by number."""
         final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
         with self._lock:
             self._count += len(final)
@@ -353,7 +366,10 @@ class RejectLimit:
 
 
 def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
-    """Return the error for a load that has rejected more records than `limit`. It quotes some of the records."""
+    """Return the error for a load that has rejected more records than `limit`. It shows the first of `rejects`.
+
+    `uris` has the URI of each object by its number.
+    """
     first = rejects[0]
     records = "record was" if limit == 1 else "records were"
     return DataError(
@@ -366,7 +382,7 @@ def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, s
 
 
 def describe_reject(reject: Reject, *, uri: str) -> str:
-    """Return the position and the reason of a rejected record in one line."""
+    """Return a line with the object, line and column of a rejected record, and the reason. `uri` is the object's."""
     column = "" if reject.reason.column is None else f', column "{reject.reason.column}"'
     detail = "" if reject.reason.detail is None else f" ({reject.reason.detail})"
     return f"{uri} line {reject.line}{column}: {reject.reason.message}{detail}"

@@ -45,7 +45,10 @@ class Origin:
     server_major: int
 
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
-        """Return a function that makes cutters which can start at any record of the object."""
+        """Return a function that makes new cutters, which can start at any record of the object.
+
+        They know from the start that records end with `line_end`.
+        """
         return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
 
 
@@ -61,7 +64,10 @@ def origin_of(opened: OpenObject, server_major: int) -> Origin:
 
 
 class Bounds(NamedTuple):
-    """Where a record's bytes begin and end in its object, and the line that they begin on."""
+    """Where a record begins and ends in its object, and the line on which it begins, from 1.
+
+    `start` and `end` are offsets in the decompressed object, in bytes, or in rows if its ranges count rows.
+    """
 
     start: int
     end: int
@@ -70,7 +76,10 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Piece:
-    """Consecutive whole records of one object, as bytes. Pieces that are cut from one share its bytes and index."""
+    """Consecutive whole records of one object, as bytes.
+
+    Pieces that are cut from a piece share its bytes and its index of records. The methods count records from 0.
+    """
 
     origin: Origin
     block: Block
@@ -84,22 +93,22 @@ class Piece:
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether the payload is the records' own bytes."""
+        """Return whether the payload for COPY is the bytes of the records as the object has them."""
         return self.origin.encoder.is_untouched(self.block)
 
     @property
     def payload_line_end(self) -> LineEnd:
-        """Return the line end of the payload's records."""
+        """Return the line end of the records in the payload for COPY."""
         return self.block.line_end if self.is_untouched else "lf"
 
     def payload(self) -> Sequence[bytes | memoryview]:
-        """Return the payload for COPY. Raises penstock._native.RecordError."""
+        """Return the payload for COPY. Raises penstock._native.RecordError for a record that cannot be encoded."""
         if self.block.fault is not None:
             raise _native.RecordError(self.block.fault, 0, 0)
         return self.origin.encoder.encode(self.block)
 
     def bounds(self, record: int) -> Bounds:
-        """Return the position of the record with this index."""
+        """Return where the record with this index is in its object."""
         if self.block.unit == "rows":
             start = self.block.start + record
             return Bounds(start, start + 1, self.block.first_line + record)
@@ -110,12 +119,12 @@ class Piece:
         return Bounds(starts[at] + offset, starts[at + 1] + offset, line)
 
     def raw(self, record: int) -> bytes:
-        """Return the bytes of the record with this index."""
+        """Return the bytes of the record with this index as the object has them, with the line end."""
         index, at = self._indexed(), self._first + record
         return index.data[index.starts[at] : index.starts[at + 1]]
 
     def decode(self) -> None:
-        """Raise UnicodeDecodeError if the encoding is UTF-8 and the bytes are not valid UTF-8, or contain a NUL."""
+        """Raise UnicodeDecodeError if the encoding is UTF-8 and the records are not valid UTF-8, or contain a NUL."""
         if self.origin.form.encoding.upper() != "UTF8":
             return
         index = self._indexed()
@@ -125,26 +134,30 @@ class Piece:
             raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
 
     def record_at(self, offset: int) -> int:
-        """Return the number, from 0, of the record that contains the byte at `offset`, both within the piece."""
+        """Return the index of the record that contains the byte at `offset` of the piece."""
         starts = self._indexed().starts
         return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
     def records_at(self, starts: Sequence[int]) -> list[int]:
-        """Return the indexes of the records that begin at offsets of the object, as far as the piece has them.
+        """Return the indexes of the records to which rejects with these offsets belong, if they are in the piece.
 
-        The offsets are in ascending order. A reject of JSON Lines begins after the blank lines that its record has.
+        `starts` are Reject.start of rejects of the object, in ascending order. Offsets outside the piece are ignored. A
+        reject of JSON Lines may begin later than its record, because it lacks the blank lines that begin the record.
         """
         here = starts[bisect_left(starts, self.block.start) : bisect_left(starts, self.block.end)]
         records = range(self.records)
         return [bisect_right(records, start, key=lambda record: self.bounds(record).start) - 1 for start in here]
 
     def at_server_line(self, line: int) -> int:
-        """Return the index of the record on a line of the piece, as the server counts lines after the first record."""
+        """Return the index of the record to which a line of the piece belongs.
+
+        Lines are counted from 1, as the server counts them in a COPY in which other records precede the piece.
+        """
         index, first = self._indexed(), self._first
         return index.find_server_line(line + index.server_lines[first]) - first
 
     def cut(self, first: int, stop: int) -> Piece:
-        """Return the records from index `first` up to but not including index `stop`."""
+        """Return a piece with the records from index `first` up to but not including index `stop`."""
         index, block = self._indexed(), self.block
         start, end = index.starts[self._first + first], index.starts[self._first + stop]
         is_tail = stop == block.records
@@ -206,7 +219,7 @@ def count_records(pieces: Iterable[Piece]) -> int:
 
 
 def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
-    """Take the first `limit` records from the left end of a queue of pieces."""
+    """Remove the first `limit` records from the left end of a queue of pieces, and return them as pieces."""
     taken: list[Piece] = []
     while pieces and limit:
         piece = pieces.popleft()
@@ -219,10 +232,10 @@ def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
 
 
 def runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Yield groups of pieces that one COPY command can carry.
+    """Yield groups of consecutive pieces, each of which one COPY command can carry.
 
-    A record without a line end must be the last one. If triggers may suppress rows, a group has pieces of one object
-    only, because suppressed rows are counted for each object.
+    A record without a line end must be the last one of its group. If triggers may skip rows, a group has pieces of one
+    object only, because skipped rows are counted for each object.
     """
     run: list[Piece] = []
     for piece in pieces:
@@ -244,17 +257,22 @@ def _may_follow(piece: Piece, before: Piece) -> bool:
 
 
 def find_record(pieces: Sequence[Piece], position: int, *, ends: Sequence[int] | None = None) -> tuple[Piece, int]:
-    """Return a record's piece and its index there. `position` counts from 1. `ends` are the ends of the pieces."""
+    """Return the piece of a record and the record's index in it.
+
+    `position` is the record's number in all pieces, from 1. `ends` are the numbers of the last records of the pieces;
+    they are counted if they are not given.
+    """
     ends = list(accumulate(piece.records for piece in pieces)) if ends is None else ends
     number = bisect_left(ends, position)
     return pieces[number], position - (ends[number - 1] if number else 0) - 1
 
 
 def find_positions(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[int] | None:
-    """Return the positions, from 1, of the records on the given lines of a COPY of the pieces.
+    """Return for each line number which record is on this line, as its number in all pieces, from 1.
 
-    Return None if the lines are not in ascending order. In format text the server counts one line for each record. In
-    csv it also counts line ends inside a record, if they are of the same kind as the ends of records.
+    `lines` are the line numbers, in ascending order, that the server reports for one COPY of the pieces. Return None if
+    the records found are not in ascending order. In format text the server counts one line for each record. In csv it
+    also counts line ends inside a record, if they are of the same kind as the ends of records.
     """
     found: list[int] = []
     passed = records = 0
@@ -326,7 +344,7 @@ def form_to_json(form: RecordForm) -> str:
 
 
 def form_from_json(text: str) -> RecordForm:
-    """Return the RecordForm that `form_to_json` wrote.
+    """Return the RecordForm that `form_to_json` wrote as JSON.
 
     Raises TargetError if another version of penstock wrote it and this version does not know all of its parts.
     """
@@ -346,9 +364,10 @@ def form_from_json(text: str) -> RecordForm:
 
 
 def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int, has_positions: bool = False) -> Origin:
-    """Return what is needed to send records of an object without opening the object.
+    """Return what is needed to cut and send records of object `number` without opening the object.
 
-    With `has_positions`, the records are sent to a staging table.
+    `form` names the table that they are sent to. `has_positions` says that it is a staging table, which also stores the
+    position of each record.
     """
     encoder = make_form_encoder(form, positions=number if has_positions else None)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)

@@ -32,12 +32,15 @@ class RecordIndex:
     server_lines: Sequence[int] = ()
 
     def find_server_line(self, line: int) -> int:
-        """Return the index of the record for which the server would report "line N". N is `line`."""
+        """Return the index of the record in which an error of COPY says "line N", where N is `line`."""
         return bisect_left(self.server_lines, line) - 1
 
 
 def index_records(data: bytes, records: int, cutter: _native.RecordCutter) -> RecordIndex:
-    """Return the index of a buffer with this many records, which may contain line ends. `cutter` is a new one."""
+    """Return where each of the `records` records of a buffer begins. Records may contain line ends.
+
+    `cutter` is a new cutter, which no data was given to.
+    """
     starts, lines, server_lines = [0], [0], [0]
     feed_one = cutter.feed_one
     for _ in range(records - 1):
@@ -53,7 +56,7 @@ def index_records(data: bytes, records: int, cutter: _native.RecordCutter) -> Re
 
 
 def make_payload_cutter(spec: CopySpec) -> _native.RecordCutter:
-    """Return a new cutter for the payload of a COPY command."""
+    """Return a new cutter that finds the records in the payload of a COPY command."""
     return _native.RecordCutter(
         format=spec.format,
         delimiter=spec.delimiter.encode(),

@@ -23,10 +23,12 @@ _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 
 
 def write_reject_files(load_id: str, path: Path, schema: str, connection: Connection) -> list[Path]:
-    """Write all rejected records of a load. Return the files: one for each combination of header, dialect and table.
+    """Write all rejected records of a load to files, and return the paths of these files.
 
-    A file appears only when it is complete, and never replaces one of the load's sources. Without rejected records no
-    file is written. `schema` is the ledger's schema. Raises SourceError, ServerError.
+    There is a file for each combination of header, dialect, table and columns. The first is `path`. The names of the
+    others have a number, such as rejects-2.csv. A file appears only when it is complete, and never replaces one of the
+    load's sources. Without rejected records no file is written. `schema` is the ledger's schema. Raises SourceError,
+    ServerError.
     """
     store = RejectStore(schema, load_id)
     sources = [item.uri for item in list_objects(connection, schema, load_id)]
@@ -52,12 +54,13 @@ def write_reject_files(load_id: str, path: Path, schema: str, connection: Connec
 def read_reject_file(
     load_id: str, path: Path, tools: LoadTools, connection: Connection, *, into: TableName | None = None
 ) -> dict[tuple[int, int], bytes]:
-    """Return the records of an edited reject file, by object and offset of the rejected records that they replace.
+    """Return the records of an edited reject file, each by the rejected record that it replaces.
 
-    The header shows which of the load's reject files it is. If several have the same header, `into` names the table.
-    Each record gets as many lines as were written for it: with the dialect's rules, a stray quote could join a record
-    with the next one. If lines were added or removed, the dialect's rules are used. Raises SourceError, DataError,
-    TargetError.
+    A key is the number of the object and the offset of the rejected record in it. The header shows which of the load's
+    reject files was edited. If several have the same header, `into` names the table. The file is cut into records by
+    the number of lines that were written for each record. By the dialect's rules, a stray quote could join a record
+    with the next one; these rules are used if lines were added or removed. Raises SourceError, DataError, TargetError
+    (also if the file has another number of records).
     """
     store = RejectStore(tools.ledger.schema, load_id)
     stored = store.read_forms(connection)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SortedRecords:
-    """Which records were stored, suppressed and refused."""
+    """What has become of the records that were sent: how many were stored and suppressed, and which were refused."""
 
     # How many records were stored.
     rows: int = 0
@@ -67,10 +67,10 @@ class SortedRecords:
 
 
 class RejectSorter:
-    """Makes sure that each record of one session is stored or rejected. Methods raise CopyFailed and DataError.
+    """Makes sure that each record that a session sends is stored or refused. Methods raise CopyFailed and DataError.
 
-    Only errors that no record causes are raised, such as a lost connection, a full disk, a missing table, or a table
-    whose records cannot be sorted.
+    They are raised only for errors that no record causes, such as a lost connection, a full disk, a missing table, or a
+    table for which records cannot be sorted (see `find_hindrance`).
     """
 
     def __init__(self, session: CopySession, *, most_sorted: int = DEFAULT_TUNING.most_sorted) -> None:
@@ -81,13 +81,16 @@ class RejectSorter:
         self._checked: dict[int, Origin] = {}
 
     def settle(self, pieces: Sequence[Piece]) -> SortedRecords:
-        """End the COPY command in which pieces were sent. Store or reject the records that it did not store."""
+        """End the COPY command in which `pieces` were sent, and sort the records that it did not store.
+
+        Return what has become of all records. The caller writes the refused ones to the ledger.
+        """
         self._result = SortedRecords()
         self._end_copy(pieces)
         return self._result
 
     def send(self, pieces: Sequence[Piece]) -> SortedRecords:
-        """Send pieces that have not been sent yet, and store or reject each of their records."""
+        """Send `pieces` in COPY commands, end these, and return what has become of the records, as `settle` does."""
         self._result = SortedRecords()
         for run in runs(pieces):
             self._copy(run, run[0].origin.encoder.spec)
@@ -213,7 +216,7 @@ _SKIPPED = CopyFailed(
 
 
 def locate(piece: Piece, record: int) -> FileLocation:
-    """Return the place of a record of a piece in its file."""
+    """Return the file and line of a record, given its index in a piece."""
     return FileLocation(file=piece.origin.uri, line=piece.bounds(record).line, part=piece.block.part)
 
 
@@ -224,9 +227,9 @@ def _find_failed(pieces: Sequence[Piece], spec: CopySpec, failure: CopyFailed) -
 
 
 def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Piece], list[Reject]]:
-    """Split a piece: return the records that can be encoded for COPY as pieces, and the others as rejects.
+    """Split a piece into pieces of records that can be encoded for COPY, and rejects for its other records.
 
-    If `reads_bytes` is true and the encoding is UTF-8, also reject records with bytes that are not valid.
+    If `reads_bytes` is true and the encoding is UTF-8, records that are not valid UTF-8 are rejects, too.
     """
     good: list[Piece] = []
     rejects: list[Reject] = []
@@ -248,7 +251,7 @@ def part_unwritable(piece: Piece, *, reads_bytes: bool = False) -> tuple[list[Pi
 
 
 def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
-    """Return the reject for a record of a piece."""
+    """Return the Reject for the record with this index in a piece. In JSON Lines it lacks blank lines before it."""
     start, _, line = piece.bounds(record)
     if names := piece.origin.form.working_names:
         detail = None if reason.detail is None else rename(reason.detail, names)
@@ -262,7 +265,7 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
 
 
 def make_piece(reject: Reject, origin: Origin) -> Piece:
-    """Return a rejected record as a piece that can be sent."""
+    """Return a rejected record as a piece of one record, which can be sent. `origin` says how it is encoded."""
     # Remove the blank lines before a record of JSON Lines, which the cutter counts as a part of the record.
     raw = reject.raw.lstrip(b" \t\r\n") if origin.encoder.is_by_name else reject.raw
     line_end = find_line_end(raw)
@@ -305,7 +308,7 @@ def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
 
 
 class RejectKeeper:
-    """Keeps the records of one session's open COPY command, so that the bad ones can be rejected.
+    """Keeps the records of one session's open COPY command, so that the bad ones among them can be rejected.
 
     `settle` and `write` raise CopyFailed. `write` also raises DataError if too many records are rejected.
     """
@@ -323,7 +326,10 @@ class RejectKeeper:
         self._pieces: list[Piece] = []
 
     def keep(self, opened: OpenObject, block: Block) -> tuple[Sequence[bytes | memoryview], list[Reject]]:
-        """Keep the records of a block that can be sent. Return their payload, and rejects for the other records."""
+        """Keep the records of a block that can be encoded for COPY.
+
+        Return their payload, which the caller sends, and rejects for the other records.
+        """
         piece = Piece(origin=self._origin(opened), block=block)
         try:
             parts = piece.payload()
@@ -337,12 +343,15 @@ class RejectKeeper:
         return parts, []
 
     def settle(self) -> SortedRecords:
-        """End the COPY command, and make sure that each kept record is stored or rejected."""
+        """End the COPY command, sort the kept records if it fails, and return what has become of them.
+
+        Afterwards no record is kept.
+        """
         pieces, self._pieces = self._pieces, []
         return self._sorter.settle(pieces)
 
     def write(self, rejects: Sequence[Reject]) -> None:
-        """Insert rejected records into the ledger, in the session's transaction."""
+        """Insert rejected records into the ledger, in the session's transaction, and count them against the limit."""
         if rejects:
             self._session.begin()
             with self._session.between_copies() as connection:
@@ -350,7 +359,7 @@ class RejectKeeper:
             self._limit.note(rejects, uris={number: origin.uri for number, origin in self._origins.items()})
 
     def form(self, object_number: int) -> str:
-        """Return how an object's records are read, as JSON."""
+        """Return the RecordForm of an object as JSON: how its records are read and sent. A block of it must be kept."""
         if object_number not in self._forms:
             self._forms[object_number] = form_to_json(self._origins[object_number].form)
         return self._forms[object_number]

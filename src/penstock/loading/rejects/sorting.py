@@ -239,7 +239,7 @@ _COMMA: Final = sql.SQL(", ")
 
 @slotted
 class SortingTarget:
-    """The row of sorting_target.sql: whether INSERT stores rows in a relation as COPY does, one after another."""
+    """The row of sorting_target.sql: a relation, and whether INSERT stores rows in it as COPY does, one by one."""
 
     oid: int
     is_plain: bool
@@ -251,14 +251,15 @@ class SortingColumn:
 
     name: str
     type_name: str
+    # How a text becomes a value: as it is, by CAST, or as a field of a composite value.
     reading: Literal["text", "cast", "record"]
 
 
 @slotted
 class SortedRows:
-    """How many rows of the temporary table were stored, and the numbers of those that were refused, with the reasons.
+    """How many records of the temporary table were stored, and the numbers and reasons of those that were refused.
 
-    A number counts from 1. Triggers may have skipped the other rows.
+    Records are numbered from 1 in the order of the COPY. Triggers have skipped the others.
     """
 
     stored: int
@@ -266,9 +267,10 @@ class SortedRows:
 
 
 def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
-    """Return a hint why records for a table cannot be sorted, or None if they can. Raises psycopg.Error.
+    """Return a hint that says why the records for a table cannot be sorted, None if they can. Raises psycopg.Error.
 
-    `table` is a quoted name.
+    The role may lack a right, or the table may be one for which INSERT does not do what COPY does. `table` is its name
+    as SQL, with its schema and quotes.
     """
     if run_query(connection, "loading/sorting_rights").fetchone() != (True,):
         return (
@@ -295,9 +297,10 @@ class SortingStage:
         self._columns: dict[str, SortingColumn] = {}
 
     def prepare(self, spec: CopySpec, failure: CopyFailed) -> CopySpec:
-        """Create the stage for a table and return the spec of a COPY into it. Call `sort` afterwards.
+        """Create the temporary table for records of the COPY with this spec, and return the spec of a COPY into it.
 
-        If records cannot be sorted, `failure` is raised with a hint why.
+        The caller then copies the records and calls `sort`. If the records cannot be sorted, `failure` is raised again
+        with a hint that says why.
         """
         self._session.begin()
         made = self._session.transaction, spec
@@ -315,7 +318,7 @@ class SortingStage:
         return replace(spec, schema="pg_temp", table=_STAGE)
 
     def sort(self) -> SortedRows:
-        """Store the copied records in their table and return the refused ones."""
+        """Move the copied records to the table of the load, and return how many it has stored and which it refused."""
         assert self._made is not None
         _, spec = self._made
         with self._session.between_copies() as connection:
@@ -421,9 +424,12 @@ def run_sorting(
     first_size: int = FIRST_SIZE,
     after: sql.Composable = _NOTHING,
 ) -> dict[str, Any]:
-    """Store rows stretch by stretch, and record those that the table refuses. Return the outcome.
+    """Store the rows of a temporary table in stretches of consecutive rows, and record those that are refused.
 
-    `after` is a statement that runs in the same round trip. Raises psycopg.Error.
+    Return the value of the expression parts.outcome as Python values. `own_codes` are regular expressions for the
+    beginnings of the SQLSTATEs that a single bad record causes. `counter` is a sequence that counts the rows of a
+    stretch. `most_in_stretch` and `first_size` are the largest and the first number of rows in a stretch. `after` is a
+    statement that runs in the same round trip. Raises psycopg.Error.
     """
     body = sql.SQL(SORT).format(
         **parts._asdict(),
@@ -448,19 +454,22 @@ def _temporary(name: str) -> sql.Identifier:
 
 
 class ScratchTables:
-    """The temporary tables of one session. Each is created when it is first used. Every commit deletes their rows."""
+    """The temporary tables into which one session of --check copies records, one for each target's table and columns.
+
+    Each is created when it is first used. Every commit deletes their rows.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._names: dict[tuple[TableName, frozenset[str]], str] = {}
 
     def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
-        """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
+        """Return the name, in pg_temp, of the temporary table for a load that fills the columns `filled` of a table.
 
-        The table has the target's columns, and their NOT NULL and CHECK constraints, except constraints on columns that
-        the server fills (made_up_columns). The table has no defaults either, because the default of a serial column
-        would advance the target's sequence. If the target does not exist yet (OID 0), all columns are text. Needs
-        TEMPORARY on the database and SELECT on the target. Raises TargetError, ServerError.
+        The temporary table has the same columns, and their NOT NULL and CHECK constraints, except constraints on
+        columns that the server fills (made_up_columns). It has no defaults, because the default of a serial column
+        would advance the sequence. If the load's table does not exist yet (OID 0), all columns are text. Needs
+        TEMPORARY on the database and SELECT on the load's table. Raises TargetError, ServerError.
         """
         key = (facts.name, frozenset(filled))
         if key not in self._names:
@@ -478,10 +487,9 @@ class ScratchTables:
 
 
 def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that the server fills in a load that fills the columns `filled`.
+    """Return the columns that the server fills, by a default or as identity, in a load that fills the columns `filled`.
 
-    If the server fills any column, all generated columns are returned too, because they may be computed from that
-    column.
+    If there are any, generated columns are returned too, because they may be computed from them.
     """
     unfilled = {
         column.name

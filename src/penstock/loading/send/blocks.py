@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class BlockUnit:
-    """Sends blocks of objects. Objects that cannot be read to their end, and are skipped, are added to `unreadable`."""
+    """Sends the objects of an attempt as blocks that this process reads.
+
+    An object that cannot be read to its end, and is skipped, is added to `unreadable` with its error, by its number.
+    """
 
     def __init__(self, sending: Sending, unreadable: dict[int, PenstockError]) -> None:
         self._sending = sending
@@ -54,11 +57,11 @@ class BlockUnit:
 
     @property
     def work(self) -> Sequence[PlannedObject]:
-        """Return the objects of the feed, in its order."""
+        """Return the objects that this process loads in this attempt, as far as they are known now."""
         return self._member.work
 
     def open_session(self, number: int, connection: Connection) -> LoadSession:
-        """Return session `number` on a connection."""
+        """Return the session with this number, which sends blocks on `connection`. Sessions are numbered from 0."""
         session = CopySession(
             connection,
             fence=self._fence,
@@ -79,7 +82,10 @@ class BlockUnit:
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)
-        """If several hosts load, claim objects before they are needed, and leave others a share of the sessions."""
+        """If several hosts load, claim objects before they are needed, and leave other hosts a share of the sessions.
+
+        This is called again and again while sessions are at work.
+        """
         self._member.supply(self.feed)
 
     def _leave_out(self, opened: OpenObject, error: PenstockError) -> None:

@@ -39,7 +39,10 @@ class _Carried:
 
 @dataclass(slots=True)
 class Chunk:
-    """The blocks of one COPY command in the order in which they were sent, with the bytes of the last blocks."""
+    """The blocks of one COPY command in the order in which they were sent, to find the line of an error in the files.
+
+    The bytes of the last blocks are kept, if lines can be found only in them.
+    """
 
     spec: CopySpec
     keeps_bytes: int = _KEPT_BYTES
@@ -63,7 +66,11 @@ class Chunk:
         was_rewritten: bool,
         make_cutter: MakeCutter,
     ) -> None:
-        """Add a block that is sent. `make_cutter` returns a new cutter for the dialect of its object."""
+        """Add a block of the object `uri` that is sent as `payload`.
+
+        `was_rewritten` says that the payload is not the block's own bytes. `make_cutter` returns a new cutter for the
+        dialect of the object.
+        """
         carried = _Carried(
             uri=uri,
             first_line=block.first_line,
@@ -86,9 +93,10 @@ class Chunk:
             self._keep(carried, block, payload)
 
     def count(self, block: Block, *, uri: str, records: int) -> None:
-        """Add a block without its lines, because the RejectKeeper finds them.
+        """Add a block without its lines, because `locate` is not called for it. `records` is how many records are sent.
 
-        `records` is how many of its records are sent.
+        Its records are kept by a RejectKeeper, which finds their lines, or the block is sent again as text after an
+        error.
         """
         self.records += records
         self.bytes_sent += block.size_bytes
@@ -101,11 +109,12 @@ class Chunk:
         return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
     def locate(self, server_line: int) -> FileLocation | None:
-        """Return the file's line for a line that the server names: the last line of the record, in the server's count.
+        """Return the file and the line on which a record ends, given the line that an error of the COPY command names.
 
-        The line is exact if the server counts every line feed of the object, or if the record's bytes are still kept.
-        Otherwise it is some line of the right block. The server counts no lone line feed inside quotes in a file with
-        CR LF, and no escaped line feed in format text.
+        The server names the last line of the record. The result is exact if the server counts every line feed of the
+        object, or if the record's bytes are still kept. Otherwise it is some line of the right block. The server counts
+        no lone line feed inside quotes in a file with CR LF, and no escaped line feed in format text. Return None if no
+        block was added by `add`.
         """
         # The server names the last line of a record. This also applies to the first record.
         remaining = max(server_line, self._missed_until) + self._missed
@@ -186,7 +195,10 @@ class _Share:
 
 
 class Batch:
-    """The blocks of one transaction, with the checksums of their bytes and their objects' headers."""
+    """The blocks of one transaction, and what the ledger records of them for each object.
+
+    That includes a CRC-32 of the bytes of the blocks and of the object's header.
+    """
 
     def __init__(self) -> None:
         self._shares: dict[int, _Share] = {}
@@ -198,7 +210,7 @@ class Batch:
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
         """Add a block of an object. `header` is the object's header record, None without one.
 
-        Only the block of an object without records has none.
+        Only an object without records has a block without records.
         """
         share = self._shares.get(object_number)
         if share is None:
@@ -217,22 +229,22 @@ class Batch:
             share.ranges.append((block.start, block.end))
 
     def note_suppressed(self, object_number: int, rows: int) -> None:
-        """Count rows that the table's triggers suppressed."""
+        """Count rows of an object that the table's triggers skipped."""
         self._shares[object_number].suppressed += rows
 
     def note_rejected(self, object_number: int, records: int, *, form: str) -> None:
-        """Count rejected records. `form` is the RecordForm of the object, as JSON."""
+        """Count rejected records of an object. `form` is its RecordForm as JSON: how its records are read."""
         share = self._shares[object_number]
         share.rejected += records
         share.form = form
 
     @property
     def rows(self) -> int:
-        """Return how many rows were stored in the tables."""
+        """Return how many rows the transaction has stored: its records without those suppressed or rejected."""
         return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
 
     def committed_ranges(self) -> list[CommittedRange]:
-        """Return what the ledger's table "ranges" is to record of the batch: one row for each object."""
+        """Return the rows that are inserted into the ledger's table "ranges" for the batch: one for each object."""
         return [
             CommittedRange(
                 object_number=number,

@@ -41,7 +41,7 @@ _FAST_SCAN_MAJOR: Final = 19
 
 
 def choose_formats(targets: Sequence[TargetPlan], facts: RowFacts) -> list[TargetPlan]:
-    """Return the targets with the format of COPY in which their rows are sent.
+    """Return the targets with `copy` set: the format of COPY in which their rows are sent, and why.
 
     Raises UsageError or TargetError if --copy-format names a format that cannot be used.
     """
@@ -148,7 +148,10 @@ def _find_columns(target: TargetPlan, names: Sequence[str]) -> list[Column | Non
 def open_encoded(
     work: PlannedObject, encoder: Encoder, form: RecordForm, *, as_text: Collection[int]
 ) -> EncodedBlocks | None:
-    """Return what encodes an object's blocks. None if they are sent as text, as for the objects in `as_text`."""
+    """Return what encodes an object's blocks in the format of COPY of its target, None if they are sent as text.
+
+    `as_text` are the numbers of objects that are sent as text, because an earlier attempt has failed for them.
+    """
     choice = work.target.copy
     if work.has_positions or work.number in as_text:
         return None

@@ -53,10 +53,12 @@ class _Command:
 
 
 class LoadSession:
-    """Runs one CopySession until the feed is empty. If `seals` is true, its last batch is sealed and left to `commit`.
+    """Takes blocks from the feed and sends them by one CopySession, until the feed is empty.
 
-    The ledger rows of a batch are inserted in the batch's transaction, so both are committed or neither. With a
-    `keeper`, records that the table refuses are rejected. Without a keeper, they end the load.
+    A batch is one transaction. Its ledger rows are inserted in this transaction, so both are committed or neither. If
+    `seals` is true, `run` leaves the last batch ready to be committed by `commit`, so that the last batches of all
+    sessions are committed together. With a `keeper`, records that the table refuses are rejected. Without a keeper,
+    they end the load.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class LoadSession:
         self._current: OpenObject | None = None
 
     def run(self) -> None:
-        """Send blocks until none is left. Raises PenstockError, or Abandoned if the load has failed elsewhere."""
+        """Send blocks until none is left. Raises PenstockError, or Abandoned if the load failed in another thread."""
         self._watch.lap()
         while (taken := self._take()) is not None:
             self.totals.seconds.waiting_s += self._watch.lap()
@@ -113,11 +115,11 @@ class LoadSession:
 
     @property
     def has_sealed(self) -> bool:
-        """Return whether a sealed batch is left to `commit`."""
+        """Return whether the last batch is sent and left to `commit`."""
         return bool(self._batch)
 
     def commit(self) -> None:
-        """Commit the last batch. Raises CopyFailed."""
+        """Commit the last batch, if `run` has left it. Raises CopyFailed."""
         if self._batch:
             self._watch.lap()
             self.session.commit()

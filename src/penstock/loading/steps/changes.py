@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @slotted
 class RebuiltIndexes:
-    """The indexes and keys that were dropped and rebuilt, each with its own time. Together they took `seconds`.
+    """The indexes and keys that were dropped and rebuilt, each with the seconds that its rebuild took.
 
-    The load's time includes `seconds`. `gains` say which options would have made the load faster.
+    `seconds` is how long all rebuilds took together, which is part of the load's time. `gains` are sentences that say
+    which options would have made the load faster.
     """
 
     rebuilt: tuple[Rebuilt, ...] = ()
@@ -45,7 +46,10 @@ class RebuiltIndexes:
 
 
 class Changes(Step):
-    """Changes the load's tables, and restores what killed loads have left changed there."""
+    """Drops indexes and keys, disables triggers and pauses autovacuum, and restores all of this after the rows.
+
+    Also restores what killed loads have left changed at the same tables.
+    """
 
     name = "changes"
 
@@ -60,16 +64,19 @@ class Changes(Step):
     def needs_all_rows(self) -> bool:
         """Return whether the load has changed tables.
 
-        If it has, `after` waits for all rows, because adding rows to a table after the rebuild is slow.
+        If it has, `after` is called only when the load has all rows, because adding rows after the rebuild is slow.
         """
         return self._changes is not None
 
     def plan(self, facts: PlanFacts) -> ChangesPlan:
-        """Return what is done with each table."""
+        """Return what is done with the triggers, autovacuum, indexes and keys of each table."""
         return describe_changes(facts.plan)
 
     def reserve(self, load: RunningLoad, connection: Connection) -> None:
-        """Take the locks that `before` needs, if it has to change a table that is truncated first."""
+        """Wait for the locks that `before` needs, if a table of the load is truncated before its first row.
+
+        Otherwise the table would be empty while `before` waits for them.
+        """
         changed_by = load.claimed.changed_by
         is_emptying = any(target.is_truncated_first for target in self._plan.targets)
         if is_emptying and (changed_by or self._plan.changes_shape):
@@ -89,7 +96,7 @@ class Changes(Step):
             )
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Rebuild the dropped indexes and restore all other changes. The load's time includes this."""
+        """Rebuild the dropped indexes and keys, and restore all other changes. The load's time includes this."""
         changes = self._changes
         if changes is None:
             return
@@ -101,7 +108,10 @@ class Changes(Step):
             load.has_all_rows = changes.has_failed
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Restore the load's changes if an error has prevented `after` from restoring them."""
+        """Restore the load's changes if an error has kept `after` from it. Return the outcome with the rebuilt indexes.
+
+        The outcome also gets the options that would have made the load faster.
+        """
         if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(outcome, seconds=self._tools.clock() - load.tally.began_s)
@@ -114,12 +124,12 @@ class Changes(Step):
         return outcome.with_part(self.name, part)
 
     def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
-        """Restore what a failover has left changed: the new primary may lack the commits that had restored it."""
+        """Restore the load's changes again if the server lacks the commits that restored them, after a failover."""
         if self._changes is not None and self._changes.holds_again(load.load_id, connection):
             self.after(load, connection)
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Restore what the load has changed. Without a connection, warn that it is not restored."""
+        """Restore what the load has changed. If `connection` is None, warn that it stays changed, because of `why`."""
         if self._changes is None:
             return
         if connection is None:
@@ -128,7 +138,7 @@ class Changes(Step):
             self._changes.on_failure(load.load_id, connection)
 
     def lose_lead(self, load: RunningLoad) -> None:  # noqa: ARG002 (a step's)
-        """Leave the changes to the host that leads now, which finds them in the journal."""
+        """Forget the changes, because another host leads the load now. It restores them."""
         self._changes = None
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:

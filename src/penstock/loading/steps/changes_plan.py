@@ -17,7 +17,7 @@ _FEW = 3
 
 @slotted
 class TableChangesPlan:
-    """What is done with the triggers, autovacuum, indexes and keys of a table."""
+    """What the load does with the triggers, autovacuum, indexes and keys of a table, in words for --plan."""
 
     table: str
     triggers: tuple[str, ...]
@@ -27,14 +27,14 @@ class TableChangesPlan:
 
 @slotted
 class ChangesPlan(PlanPart):
-    """What is done with each table."""
+    """What the load does with the triggers, autovacuum, indexes and keys of each table."""
 
     tables: tuple[TableChangesPlan, ...]
 
     def describe(self) -> list[str | Rows]:
-        """Return a line for each change, and a row for each index and key.
+        """Return a line for triggers, autovacuum and indexes of each table, and a row for each index and key.
 
-        If there are several tables, they are named.
+        The lines name the tables if there are several.
         """
         lines: list[str | Rows] = []
         for each in self.tables:
@@ -51,7 +51,7 @@ class ChangesPlan(PlanPart):
 
 
 def describe_changes(plan: LoadPlan) -> ChangesPlan:
-    """Return what is done with each table of a plan."""
+    """Return what a planned load does with the triggers, autovacuum, indexes and keys of its tables."""
     return ChangesPlan(tables=tuple(_describe_table(target, plan.job.rules) for target in plan.targets))
 
 

@@ -40,7 +40,7 @@ class ColumnChanges:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether the load would not begin."""
+        """Return False: changes of columns do not keep the load from beginning."""
         return False
 
     def describe(self) -> Sequence[str | Rows]:
@@ -54,7 +54,7 @@ class ColumnChanges:
 
 
 class Columns(Step):
-    """Reports the changes of columns that claim/write.py makes."""
+    """Reports which columns the load adds or widens. claim/write.py alters the tables when the load is claimed."""
 
     name = "columns"
 
@@ -64,21 +64,27 @@ class Columns(Step):
         self._part = ColumnChanges(tables=tables) if tables else None
 
     def plan(self, facts: PlanFacts) -> ColumnChanges | None:  # noqa: ARG002 (a step's)
-        """Return the changes."""
+        """Return the tables whose columns the load will change, None if there are none."""
         return self._part
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
-        """Return the outcome with the changes."""
+        """Return the outcome with the tables whose columns the load has changed."""
         return outcome if self._part is None else outcome.with_part(self.name, self._part)
 
 
 class RowCounts(Step):
-    """Reads the counts of rows from the ledger if the counts of the last attempt are not complete."""
+    """Completes the counts in the outcome from the ledger: of rows, if there were several attempts, and of rejects.
+
+    An attempt counts only the rows that it has sent itself.
+    """
 
     concludes_for_all = True
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
-        """Read each object's rows from the ledger after several attempts, or if a merge may have rejected records."""
+        """Set each object's rows in the load's tally from the ledger, if there were several attempts.
+
+        Do so also if a merge may have rejected records.
+        """
         may_have_rejected = bool(load.claimed.landings) and load.plan.job.rules.on_error == "reject"
         if load.tally.attempts > 1 or may_have_rejected:
             coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)
@@ -107,9 +113,9 @@ class RowCounts(Step):
 
 
 class SpaceCheck(Step):
-    """Checks disk space before the load's first attempt only.
+    """Checks before the load's first attempt whether the server's disks have enough space.
 
-    At later attempts, the estimate would count rows that this load has already written.
+    Before later attempts, the estimate would count rows that this load has already written.
     """
 
     name = "space"
@@ -118,14 +124,20 @@ class SpaceCheck(Step):
         self._is_done = False
 
     def plan(self, facts: PlanFacts) -> DiskSpace | None:
-        """Return the space that the load needs on this machine's disks. Warn of a disk that may become full."""
+        """Return how much the load will add to each of the server's disks. Warn of a disk that may become full.
+
+        Return None if nothing is known of the disks, for example because the server runs on another machine.
+        """
         disks = _forecast(facts.plan, all_objects(facts.plan.targets), facts.tools, facts.connection)
         for notice in filter(None, map(note_disk, disks)):
             facts.tools.warnings.add(notice)
         return DiskSpace(disks=disks, is_ignored=facts.plan.job.rules.ignore_space) if disks else None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Raise TargetError if what is left to load would fill a disk of this machine. Warn if it takes over half."""
+        """Raise TargetError if what is left to load would fill a disk, unless --ignore-space is given.
+
+        Warn if it would take more than half of the free space.
+        """
         if self._is_done or load.plan.job.rules.ignore_space:
             return
         for disk in _forecast(load.plan, load.claimed.work, load.tools, connection):

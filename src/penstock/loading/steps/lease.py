@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class LoadLease:
-    """Takes and releases the lease of one load. `choice` is "auto" or a profile's name.
+    """Changes the server's settings for one load under a lease, and restores them when the lease is released.
 
-    If the user named a profile and its settings cannot be changed, the load does not begin. If `is_local` is true, the
-    server's directories are on this machine. The ledger has a note of the lease, so that the next load finds the lease
-    if this load is killed.
+    `choice` is the value of --settings: "auto" or a profile's name. If the user named a profile and its settings cannot
+    be changed, the load does not begin. If `is_local` is true, the server's directories are on this machine. The ledger
+    has a note of the lease, so that the next load finds it, and restores the settings, if this load is killed.
     """
 
     def __init__(
@@ -59,7 +59,11 @@ class LoadLease:
         self._settings: tuple[LeasedSetting, ...] = ()
 
     def look(self) -> LoadSettings:
-        """Return which settings the load would change. Change nothing. Raises PenstockError."""
+        """Return which settings the load would change, or why none. Change nothing.
+
+        Raises PenstockError if the user named a profile and the settings cannot be read. With `auto`, the error is the
+        reason in the result.
+        """
         backend: SettingsBackend | None = None
         try:
             if self._is_too_small():
@@ -85,14 +89,15 @@ class LoadLease:
 
     @property
     def settings(self) -> tuple[LeasedSetting, ...]:
-        """Return what was done with each setting. The result is empty before the lease is released."""
+        """Return the values of each setting before, during and after the lease. Empty until the lease is released."""
         return self._settings
 
     def take(self) -> None:
-        """Take a lease if settings are to be changed. With `auto`, an error becomes a warning. Raises PenstockError.
+        """Take a lease and change the settings, if some are to be changed.
 
-        An error is also a warning if a lease was taken and released before. Then a server was lost with the end of the
-        load, and the new primary, which may have the record of that lease, gets the missing rows without a lease.
+        Raises PenstockError if the user named a profile. With `auto`, an error becomes a warning. It also becomes a
+        warning if this object has released a lease before. Then a failover has lost the end of the load, and the new
+        primary gets the missing rows without a lease.
         """
         if self._is_too_small():
             return
@@ -155,7 +160,10 @@ class LoadLease:
         return report
 
     def release(self, *, is_patient: bool) -> None:
-        """Restore the settings if they are changed. If `is_patient`, retry for --retry-for after transient errors."""
+        """Restore the settings if they are changed. An error becomes a warning.
+
+        If `is_patient` is true, transient errors are retried for as long as --retry-for allows.
+        """
         self._end(retry_for_s=self._retry_for_s if is_patient else 0.0)
 
     def _end(self, *, retry_for_s: float = 0.0) -> None:

@@ -22,28 +22,28 @@ from penstock.loading.values.plan import LoadPlan
 
 
 class Truncation(Step):
-    """Truncates the tables that the load has not truncated yet according to the ledger."""
+    """Truncates the tables of --mode truncate that COPY fills, unless the ledger says that this load has done so."""
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Truncate all tables, and record that in the ledger, in one transaction."""
+        """Truncate these tables, and record that in the ledger, in one transaction."""
         if load.claimed.landings:
             context = LandingContext(plan=load.plan, tools=load.tools, connection=connection, claim=load.claimed.claim)
             truncate_first(context, load.claimed.landings)
 
 
 class ShapeLocks(Step):
-    """Takes the locks for dropping indexes and keys, which other processes may hold."""
+    """Waits for the locks that the step Changes needs, before tables are truncated."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Wait for the locks. The step Changes releases them."""
+        """Take the locks if a table will be truncated. The step Changes releases them."""
         self._changes.reserve(load, connection)
 
 
 class References(Step):
-    """Retries the records that a foreign key rejected, after the last record is sent."""
+    """Retries the records that were rejected for a foreign key, after the last record is sent."""
 
     when: When = "sent"
 
@@ -58,7 +58,7 @@ class References(Step):
 
 
 def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
-    """Return the steps of one load."""
+    """Return the steps of one load, in the order in which `Step.before` is called (see Step)."""
     changes = Changes(plan, tools)
     return (
         # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
@@ -88,7 +88,10 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
 
 
 def plan_steps(plan: LoadPlan, tools: LoadTools, connection: Connection) -> dict[str, PlanPart]:
-    """Return what each step will do, by its name. Raises PenstockError."""
+    """Return what each step will do, by the step's name, without steps that have nothing to show.
+
+    Raises PenstockError.
+    """
     parts: dict[str, PlanPart] = {}
     for step in make_steps(plan, tools):
         if (part := step.plan(PlanFacts(plan, tools, connection, parts))) is not None:

@@ -22,7 +22,7 @@ _SINCE_MAJOR = 16
 
 @slotted
 class ServerPages:
-    """The row of server_pages.sql: what all processes of the server have read and written so far."""
+    """The row of server_pages.sql: what all processes of the server have read and written since `reset_at`."""
 
     read_bytes: int
     written_bytes: int
@@ -37,7 +37,7 @@ class ServerPages:
 
 @slotted
 class WrittenPages:
-    """What the server read and wrote from the load's beginning to the end of its VACUUM, other sessions included."""
+    """What all processes of the server read and wrote from the load's beginning to the end of its VACUUM."""
 
     read_bytes: int
     written_bytes: int
@@ -48,7 +48,7 @@ class WrittenPages:
     frozen_percent: float | None
 
     def describe(self) -> Sequence[str]:
-        """Return one line."""
+        """Return a line that says how many bytes of pages and of WAL were written, in all and for each MB of rows."""
         written, wal = (size / self.sent_bytes for size in (self.written_bytes, self.wal_bytes))
         frozen = "" if self.frozen_percent is None else f"; {self.frozen_percent:.0f} % of the pages are frozen"
         what = f"the server wrote {format_bytes(self.written_bytes)} of pages and {format_bytes(self.wal_bytes)} of WAL"
@@ -56,7 +56,7 @@ class WrittenPages:
 
 
 class PageCounts(Step):
-    """Counts what the server writes during a load, if the load is large and no other process takes part in it."""
+    """Counts what the server writes during a load, if the load is large and this process alone runs all of it."""
 
     name = "pages"
 
@@ -64,7 +64,7 @@ class PageCounts(Step):
         self._before: ServerPages | None = None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Read the server's counters before the first attempt."""
+        """Read the server's counters before the first attempt. Ignore an error."""
         size_bytes, least_bytes = load.plan.size_bytes, load.plan.tuning.least_verdict_bytes
         is_small = size_bytes is not None and size_bytes < least_bytes
         if self._before is None and not is_small and load.tools.server_major >= _SINCE_MAJOR:
@@ -74,9 +74,10 @@ class PageCounts(Step):
                 self._before = _read_pages(connection, ())
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Add to the outcome the growth of the counters since `before`. The VACUUM has ended now.
+        """Return the outcome with the growth of the counters since `before`. The load's VACUUM has ended now.
 
-        An error becomes a warning, because the load is complete.
+        The outcome is returned unchanged if the counters were reset or not read. An error becomes a warning, because
+        the load is complete.
         """
         is_whole = not load.plan.job.rules.join and not load.claimed.claim.is_resumed
         if self._before is None or not is_whole or not outcome.bytes_copied:

@@ -41,11 +41,12 @@ class SequenceRow:
 
 
 def advance_sequences(connection: Connection, facts: TableFacts, columns: Collection[str]) -> list[str]:
-    """Advance the sequences that the loaded columns own past the columns' values. Return warnings.
+    """Advance the sequences of loaded columns past the columns' values. Return a warning for each that is not advanced.
 
-    The last value of a column is read from an index, or otherwise from the whole table. A sequence is only moved
-    forwards. But if another session calls nextval between the query and setval, that call can be undone. Needs SELECT
-    on the column and USAGE and UPDATE on the sequence. Without these, a warning says what to grant. Raises ServerError.
+    `columns` are the names of the loaded columns. The last value of a column is read from an index, or otherwise from
+    the whole table. A sequence is only moved forwards. But if another session calls nextval between the query and
+    setval, that call can be undone. Needs SELECT on the column, and USAGE and UPDATE on the sequence. Without these, a
+    warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:
@@ -59,10 +60,11 @@ def advance_sequences(connection: Connection, facts: TableFacts, columns: Collec
 
 
 def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
-    """Return the value to which a sequence must be set, or None if it need not be set.
+    """Return the value to which setval must set a sequence, or None if it need not be set.
 
-    `end` is the greatest value of the column, or the least if the sequence descends. The next value of an unused
-    sequence is its start value. So if the column already has this value, the sequence must be set too.
+    `end` is the greatest value of the column, or the least if the sequence descends, None if the column has no value.
+    The next value of an unused sequence is its start value. So if the column already has this value, the sequence must
+    be set too.
     """
     if end is None:
         return None
@@ -133,9 +135,10 @@ def _grant_warning(connection: Connection, facts: TableFacts, column: Column, na
 
 
 class Sequences(Step):
-    """Advances the sequences: before the load's end if COPY fills the tables, otherwise after it.
+    """Advances the sequences of the loaded columns past their values, when the rows are in the tables.
 
-    If the load is killed before its end, the next run advances them.
+    That is before the load's end if COPY fills the tables, and after it if the load's end stores the rows. If the load
+    is killed before its end, the next run advances the sequences.
     """
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
@@ -156,12 +159,15 @@ class Sequences(Step):
             self._advance_or_warn(connection)
 
     def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
-        """Advance the sequences after the load's end if the rows were stored with the load's end."""
+        """Advance the sequences after the load's end, if some table got its rows only by the load's end."""
         if load.is_staged and self._fed:
             self._advance_or_warn(connection)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
-        """Advance the sequences if the run that merged the rows may have been killed before it advanced them."""
+        """Advance the sequences if an earlier run may have been killed after its end, before it advanced them.
+
+        That is so if more than COPY is needed to fill a table.
+        """
         if self._is_merged:
             self._advance_or_warn(connection)
 

@@ -28,7 +28,7 @@ class ChangedSettings:
     settings: tuple[LeasedSetting, ...]
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return a row for each setting: its value before, during and after the load."""
+        """Return a table with a row for each setting: its value before, during and after the load. Empty if none."""
         if not self.settings:
             return []
         heads = ("setting", "before", "during", "after", "")
@@ -37,7 +37,7 @@ class ChangedSettings:
 
 
 class SettingsStep(Step):
-    """Holds the load's lease on server settings from before the first row until all other steps are done."""
+    """Changes the server's settings under a lease, from before the first row until all other steps are done."""
 
     name = "settings"
 
@@ -51,10 +51,10 @@ class SettingsStep(Step):
         return None if self._lease is None else self._lease.look()
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Take the lease, then restore settings of killed loads.
+        """Take the lease, which changes the settings, then restore settings that killed loads have left changed.
 
-        Only the first attempt does this, and the first one after `conclude`. The lease outlives the sessions of an
-        attempt.
+        Only the first attempt does this, and the first attempt after `conclude`, because the lease outlives the
+        sessions of an attempt.
         """
         if self._is_done:
             return
@@ -72,7 +72,10 @@ class SettingsStep(Step):
         self._is_done = True
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Restore the settings. If the server is not available, retry for --retry-for as the load does."""
+        """Restore the settings, and return the outcome with their values.
+
+        Retry for as long as --retry-for allows if the server is not available. An error becomes a warning.
+        """
         if self._lease is None:
             return outcome
         self._lease.release(is_patient=True)
@@ -98,9 +101,10 @@ class SettingsStep(Step):
 
 
 def end_left_settings(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
-    """Restore the settings of leases that are noted in the ledger and that no session holds.
+    """Restore the settings of leases that the ledger has a note of and that no session holds, and delete the notes.
 
-    If that fails, warn, and keep the notes. `connection` is to the ledger's database. Raises ServerError.
+    `lease_ids` are the ids in the notes. `connection` is to the ledger's database. If the settings cannot be restored,
+    warn, and keep the notes.
     """
     if tools.open_settings is None:
         return

@@ -28,7 +28,10 @@ When = Literal["sent", "stored"]
 
 @dataclass(slots=True)
 class PlanFacts:
-    """What `Step.plan` is given: the plan, what earlier steps will do, and a session to read further facts."""
+    """What `Step.plan` is given: the plan, what earlier steps will do, and a session to read further facts.
+
+    `parts` has what the earlier steps have returned from `plan`, by their names.
+    """
 
     plan: LoadPlan
     tools: LoadTools
@@ -36,7 +39,7 @@ class PlanFacts:
     parts: Mapping[str, PlanPart]
 
     def find_part(self, kind: type[_Part]) -> _Part | None:
-        """Return the part of this class, None if no earlier step has planned one."""
+        """Return the member of `parts` that has class `kind`, None if no earlier step has returned one."""
         return next((part for part in self.parts.values() if isinstance(part, kind)), None)
 
 
@@ -67,13 +70,14 @@ class RunningLoad:
 
     @property
     def is_staged(self) -> bool:
-        """Return whether some table gets its rows only at the load's end."""
+        """Return whether some table gets its rows only at the load's end: it is staged or replaced."""
         return any(landing.table is not None for landing in self.claimed.landings)
 
     def at_end(self, act: Callable[[Connection], _Result]) -> _Result:
-        """Borrow a session for work after the load's last row, and return the result of `act` with it.
+        """Call `act` with a session, for work after the load's last row, and return its result.
 
-        After a transient error, retry for as long as --retry-for allows. Raises PenstockError.
+        After a transient error, call it again with another session, for as long as --retry-for allows. Raises
+        PenstockError.
         """
 
         def run() -> _Result:
@@ -84,12 +88,14 @@ class RunningLoad:
 
 
 class Step:
-    """One step of one load. Methods do nothing by default, and may raise PenstockError.
+    """One step of one load: what is done before and after its rows. Methods do nothing by default.
 
-    `plan` is called for --plan only. `before` is called for each step in the order of the list, before the first row of
-    each attempt, with the session that holds the load's lock. The other methods are called in the reverse order:
-    `after` when rows are sent or stored, in each attempt that gets this far; `conclude` when the load is complete, and
-    again if the server has lost that; `before_confirming` when all steps have concluded; `on_failure` if it failed.
+    `plan` is called for --plan only. `before` is called for each step in the order of `make_steps`, before the first
+    row of each attempt, with the session that holds the load's advisory lock. The other methods are called in the
+    reverse order. `after` is called when all rows are sent or stored (see `when`), in each attempt that gets this far.
+    `conclude` is called when the ledger says that the load is complete, and again if a failover has lost that.
+    `before_confirming` is called when all steps have concluded, `on_failure` if the load has failed. Methods may raise
+    PenstockError.
     """
 
     # The name of the step's part of the plan and of the outcome.
@@ -117,13 +123,23 @@ class Step:
         return outcome
 
     def before_confirming(self, load: RunningLoad, connection: Connection) -> None:
-        """Do what the server must have too that confirms the load. It is confirmed next, in this session."""
+        """Do the last work that must be on the same server as the load.
+
+        Next, in this session, the load is confirmed: the server is asked whether it still has the load's end, which a
+        failover may have lost.
+        """
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
-        """Undo what the step has changed. Without a connection, warn of what stays changed; `why` is the reason."""
+        """Undo what the step has changed, because the load has failed.
+
+        If `connection` is None, warn of what stays changed. `why` is the reason why there is no connection, in words.
+        """
 
     def lose_lead(self, load: RunningLoad) -> None:
-        """Forget what the step has changed, because another host leads now and restores what is recorded."""
+        """Forget what the step has changed, because another of several hosts leads the load now and restores it."""
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
-        """Finish what killed runs have left to do. Called if every row is loaded already."""
+        """Finish what killed runs have left to do. This is called if every row is loaded already.
+
+        `nothing` has the changes that are not restored yet.
+        """

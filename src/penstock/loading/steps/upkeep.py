@@ -32,9 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:
-    """Return tables with their partitions as VACUUM would process them. Waits for locks on them. Raises ServerError.
+    """Return tables and their partitions with the numbers of pages and rows that decide how they are vacuumed.
 
-    Views and foreign tables are not returned.
+    `oids` are the OIDs of the tables. Views and foreign tables are not returned. The query waits for locks on the
+    tables. Raises ServerError.
     """
     with translate_errors("reading the tables to vacuum"):
         return fetch_rows(connection, "loading/upkeep_relations", Relation, oids=list(oids))
@@ -42,7 +43,10 @@ def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation
 
 @contextmanager
 def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None]:
-    """Limit the session's lock_timeout to `timeout_s`, or to less if the user has set less."""
+    """Limit the session's lock_timeout in the block to `timeout_s` seconds, or to less if the user has set less.
+
+    Raises ServerError.
+    """
     limit_ms = round(timeout_s * 1000)
     with translate_errors("limiting the wait for locks"):
         run_query(connection, "loading/limit_lock_wait", limit=limit_ms)
@@ -55,9 +59,9 @@ def limited_lock_wait(connection: Connection, timeout_s: float) -> Iterator[None
 
 
 def run_vacuum(connection: Connection, step: VacuumStep) -> None:
-    """Run VACUUM, ANALYZE or both; VACUUM freezes a table that the load alone has filled.
+    """Run VACUUM, ANALYZE or both on a table, as `step` says. With `step.freezes`, VACUUM freezes all rows.
 
-    Needs the table's owner, the database's owner, or MAINTAIN (17+). Raises ServerError.
+    The role must own the table or the database or, since PostgreSQL 17, have MAINTAIN. Raises ServerError.
     """
     if step.vacuums:
         command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
@@ -78,9 +82,9 @@ def run_vacuum(connection: Connection, step: VacuumStep) -> None:
 
 
 def run_checkpoint(connection: Connection) -> None:
-    """Make the server write all dirty pages now. Needs a superuser, or pg_checkpoint on PostgreSQL 15 and later.
+    """Run CHECKPOINT. Needs a superuser or, since PostgreSQL 15, the role pg_checkpoint.
 
-    Raises TargetError if the role may not, and ServerError.
+    Raises TargetError if the role lacks the right, and ServerError.
     """
     with translate_errors("writing a checkpoint"):
         connection.execute("CHECKPOINT")
@@ -101,7 +105,7 @@ class UpkeepDone:
     checkpoint_s: float
 
     def describe(self) -> Sequence[str | Rows]:
-        """Return a line for the VACUUM and one for the checkpoint."""
+        """Return a line for VACUUM and ANALYZE and a line for the checkpoint, each only if it was done."""
         lines = []
         both = [name for name in self.vacuumed if name in self.analyzed]
         vacuumed = [name for name in self.vacuumed if name not in both]
@@ -146,7 +150,7 @@ class Upkeep(Step):
         self._relations: Mapping[int, Relation] = {}
 
     def plan(self, facts: PlanFacts) -> UpkeepPlan:
-        """Return whether VACUUM and CHECKPOINT follow. CHECKPOINT depends on the number of loaded bytes."""
+        """Return whether VACUUM and CHECKPOINT follow the load. A CHECKPOINT may depend on how much it will load."""
         from penstock.loading.plan.settings import LoadSettings  # noqa: PLC0415 (for --plan only)
 
         settings = facts.find_part(LoadSettings)
@@ -159,12 +163,15 @@ class Upkeep(Step):
         )
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Read tables and partitions before they are loaded, to know later which were empty and which got rows."""
+        """Read the sizes of tables and partitions, to know after the load which were empty and which got rows."""
         if not load.claimed.claim.is_resumed and self._plan.job.rules.vacuum:
             self._relations = _read_before(self._plan, connection)
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
-        """Vacuum, analyze and write a checkpoint. Errors and interrupts become warnings."""
+        """Vacuum, analyze and write a checkpoint. Return the outcome with what was done and how long it took.
+
+        Errors and interrupts become warnings, because the load is complete.
+        """
         rules = self._plan.job.rules
         if not rules.vacuum and not (rules.checkpoint or load.lease_id):
             return outcome

@@ -18,17 +18,21 @@ _log = logging.getLogger(__name__)
 
 
 def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
-    """Return descriptions of what uses a column, such as indexes and views, in the server's words."""
+    """Return descriptions of the objects that depend on a column, such as indexes and views, in the server's words.
+
+    `oid` is the OID of the column's table. Raises ServerError.
+    """
     with translate_errors(f'looking up what uses column "{column}"'):
         return fetch_names(connection, "loading/dependents", oid=oid, name=column)
 
 
 def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
-    """Change columns, in one ALTER TABLE and one transaction. Changes that are made already are skipped.
+    """Add columns to a table and change types of columns, by one ALTER TABLE. Skip changes that are made already.
 
-    Takes an ACCESS EXCLUSIVE lock, also on partitions, until the caller's transaction ends. If a type is altered,
-    PostgreSQL rewrites the table. Needs the table's owner. Raises OtherTableError if the table is not as it was
-    planned.
+    `oid` is the OID that the table had when the changes were planned. Takes an ACCESS EXCLUSIVE lock, also on
+    partitions, until the caller's transaction ends. If a type is changed, PostgreSQL may rewrite the table. The role
+    must own the table. Raises OtherTableError if the name belongs to another table, or if a column has another number
+    than planned, TargetError, ServerError.
     """
     table = table_identifier(name)
     with in_transaction(connection, f"altering table {name}"):

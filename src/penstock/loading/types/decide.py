@@ -31,15 +31,19 @@ _LEAST_BEFORE = 2
 
 
 def usable_types(*, server_encoding: str) -> int:
-    """Return the types that may be chosen, as bits of the Rust core. jsonb needs a database that stores all text."""
+    """Return the types that --types may choose in a database with this encoding, as bits (see TYPES).
+
+    All may be chosen if the encoding is UTF8. In other databases jsonb cannot store every text.
+    """
     return ALL_TYPES if server_encoding == "UTF8" else ALL_TYPES & ~(1 << TYPES.index("jsonb"))
 
 
 def choose_type(name: str, found: ColumnFindings | None) -> TypedColumn:
-    """Return a column with the first type that takes all its values, or text.
+    """Return column `name` with the first of TYPES that takes all its values, or text if none does.
 
-    Each type before the chosen one in TYPES was excluded by a value. `decided_by` is the last of these values. A word
-    for null makes a column text whose other values have a type.
+    `found` is None if the column has no values. Each type before the chosen one was excluded by a value; `decided_by`
+    is the last of these values in the files. If a value is a word for null, such as N/A, the column is text although
+    its other values have a type.
     """
     if found is None or found.first is None:
         return TypedColumn(name=name, type_name="text", decided_by=None)
@@ -85,7 +89,7 @@ def _find_total(
 
 
 def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChange, ...]:
-    """Return the changes that give the columns of a table the types that were found for them.
+    """Return the changes that give the columns of a table the types in `typed`, which were found in the files.
 
     Columns keep their types if they have no values, if they are identity or generated columns, or if the type is one
     that penstock does not choose, such as varchar(10).
@@ -110,7 +114,7 @@ def retype(facts: TableFacts, typed: Sequence[TypedColumn]) -> tuple[ColumnChang
 
 
 def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
-    """Return a warning for each word for null that made columns text, such as NULL, N/A or 0000-00-00.
+    """Return a warning for each text that probably means null and made columns text, such as NULL, N/A or 0000-00-00.
 
     JSON Lines and names of folders have their own nulls, so no such warning is given for them.
     """
@@ -130,7 +134,7 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
 
 
 def total_notices(target: TargetPlan) -> Iterator[Notice]:
-    """Yield a warning for each column that is text only because of the last line of a file, such as one of totals."""
+    """Yield a warning for each column that is text only because of the last line of a file, such as one with totals."""
     for each in target.typed:
         if each.total is not None:
             yield Notice(
@@ -144,7 +148,10 @@ def total_notices(target: TargetPlan) -> Iterator[Notice]:
 
 
 def zero_dates(changes: Sequence[ColumnChange]) -> list[tuple[ColumnChange, DecidingValue]]:
-    """Return the changes that the date that stands for none makes, such as 0000-00-00, with the value."""
+    """Return the changes that a date such as 0000-00-00 has decided, each with this value.
+
+    MySQL writes it for a missing date.
+    """
     return [(change, seen) for change in changes if (seen := _zero(change.decided_by)) is not None]
 
 

@@ -22,7 +22,6 @@ from penstock.core.host.machine import cpu_count
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
@@ -31,8 +30,8 @@ from penstock.loading.files.parallel import map_at_once
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import (
     common_notations,
-    find_stated,
     named_notation,
+    pick_stated,
     refuse_many_names,
     unknown_columns,
 )
@@ -42,7 +41,7 @@ from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.modes import (
     added_changes,
-    find_wider,
+    choose_wider,
     refuse_widening,
     solve_notation,
     solve_null,
@@ -91,11 +90,11 @@ _Seen = tuple[int, bytes]
 
 
 def scan_objects(works: Sequence[PlannedObject], tools: LoadTools, *, wanted: int) -> Findings:
-    """Return, for each column of a table that the objects fill, which of the types `wanted` take all its values.
+    """Return, by the name of each column, which of the types `wanted` take all values of the column in the objects.
 
-    If the objects are JSON Lines, return this for each name in their records.
-
-    Reads every object to its end, in threads. Raises SourceError, and DataError for a record that cannot be cut.
+    The objects fill one table. If they are JSON Lines, the keys of the result are the names in their records. `wanted`
+    are bits (see TYPES). Reads every object to its end, in threads. Raises SourceError, DataError for a record that
+    cannot be cut, and TargetError for more names than a table may have columns.
     """
     cpus, found, stop = cpu_count(), Findings(), threading.Event()
     readers = _REMOTE_READERS if any(is_remote(work.source.location) for work in works) else cpus
@@ -144,9 +143,9 @@ class _Scan:
         self._codec = python_codec(form.encoding)
 
     def check(self, found: Findings) -> None:
-        """Raise TargetError if there are more names than a table may have columns.
+        """Raise TargetError if `found` has more names than a table may have columns.
 
-        Names that are data would fill the memory.
+        Objects that use data as names would otherwise fill the memory.
         """
         refuse_many_names(len(found), uri=self._uri)
 
@@ -170,7 +169,7 @@ class _NameScan(_Scan):
         self._only = {fold_json(name).encode() for name in named} if job.only else None
 
     def find(self, block: Block) -> Findings:
-        """Return which types the values of a block allow."""
+        """Return, by name, which types take all values that the block's records have under the name."""
         found = _native.find_json_types(block.segments, wanted=self._wanted, only=self._only)
         return {name.decode(errors="replace"): self._note(block, types) for name, types in found}
 
@@ -198,7 +197,7 @@ class _FieldScan(_Scan):
         return make_form_encoder(replace(form, column_map=mapped), checks_width=True)
 
     def find(self, block: Block) -> Findings:
-        """Return which types the values of a block allow."""
+        """Return, by the name of each column, which types take all its values in the block."""
         found = self._find(block, self._encoder)
         for notation, encoder in self._plain.items():
             plain = self._find(block, encoder)
@@ -222,12 +221,12 @@ def _find_open(target: TargetPlan) -> list[str]:
 
 
 def scan_folders(works: Sequence[PlannedObject], *, wanted: int) -> Findings:
-    """Return what `scan_objects` returns for the columns that names of folders fill. No object is read."""
+    """Return what `scan_objects` returns, for columns that get values from names of folders. No object is read."""
     stated = []
     for work in works:
         mapped, table = work.target.column_map, table_after_creation(work.target)
         fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-        stated.append(find_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
+        stated.append(pick_stated(read_folder_values(work.source.uri), fed=fed, job=work.target.job, table=table))
     # Write the values as JSON Lines, in which a text has the type that the same text has in a delimited file.
     lines = "".join(f"{json.dumps(values)}\n" for values in stated).encode()
 
@@ -252,7 +251,7 @@ def _read_types(types: _native.Types, see: Callable[[_Seen], tuple[Position, Dec
 
 
 def merge_findings(found: Findings, other: Findings) -> Findings:
-    """Add the findings `other` to `found`, and return `found`."""
+    """Add the findings in `other` to those in `found`, which is changed, and return `found`."""
     for name, each in other.items():
         if name in found:
             found[name].add(each)
@@ -267,10 +266,11 @@ _Targets = list["TargetPlan"]
 def find_columns(
     planned: Sequence[TargetPlan], job: LoadJob, tools: LoadTools, *, server_encoding: str, noted: Sequence[Notice]
 ) -> tuple[list[TargetPlan], list[Notice]]:
-    """Return the targets with the column types of tables to be created and the columns to add or widen, and notices.
+    """Return the targets with the types that were found for their columns, and warnings about these types.
 
-    With --types the objects are read to their end. `noted` are the notices of the plan so far, whose options are in the
-    command that an error names. Raises PenstockError.
+    The types are those of tables to be created, and of columns to be added or widened. With --types the objects are
+    read to their end. `server_encoding` is the database's. `noted` are the warnings of the plan so far: an error shows
+    a command that has their options, too. Raises PenstockError.
     """
     usable = usable_types(server_encoding=server_encoding) | NOTATED
     usable |= REJECTS if job.rules.on_error == "reject" else 0
@@ -326,7 +326,9 @@ def _add_columns(group: _Targets, tools: LoadTools) -> _Targets:
         if not target.job.add_columns:
             continue
         missing = {change.column: change.type_name for change in target.changes}
-        for sample in tools.sources.sample_all(_read_again(target), target.job.dialect):
+        # A pipe can be read again only if it was copied to a temporary file.
+        readable = [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
+        for sample in tools.sources.sample_all(readable, target.job.dialect):
             here, table = find_format(sample, target.job.dialect), table_after_creation(first)
             header = here.find_header(sample, target)
             is_by_name = format_of(target).is_by_name
@@ -353,11 +355,6 @@ def _follow(target: TargetPlan, first: TargetPlan) -> TargetPlan:
         create_columns=first.create_columns,
         create_types=first.create_types,
     )
-
-
-def _read_again(target: TargetPlan) -> list[SourceObject]:
-    """Return the objects whose headers are read. Pipes are included only if they were copied to temporary files."""
-    return [source for source in target.unloaded if not source.is_pipe or source.is_spooled]
 
 
 def _extend(target: TargetPlan, added: Mapping[str, str]) -> TargetPlan:
@@ -480,7 +477,7 @@ def _with_types(
         added.append(column)
     if target.job.types == "widen":
         for name, type_name in widenable(target.facts).items():
-            wider = find_wider(facts, name, type_name, found.get(name))
+            wider = choose_wider(facts, name, type_name, found.get(name))
             if wider is not None:
                 dependents, is_delimited = find_users(facts.oid, name), format_of(target).is_delimited
                 try:

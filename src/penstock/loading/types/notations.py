@@ -50,7 +50,10 @@ _OTHER_HINT: Final = (
 
 
 def notation_notices(target: TargetPlan) -> Iterator[Notice]:
-    """Yield a warning for each column that is text, or becomes text, because of the notation of its values."""
+    """Yield a warning for each column that is text, or becomes text, because of how its numbers or dates are written.
+
+    Also for each numeric column whose points may separate thousands, if other columns have decimal commas.
+    """
     for each in target.typed:
         if each.misfit is not None:
             yield _compose_misfit(target, each.name, each.misfit)
@@ -92,7 +95,10 @@ def _compose_misfit(target: TargetPlan, column: str, misfit: Misfit) -> Notice:
 
 
 def unused_notices(target: TargetPlan) -> Iterator[Notice]:
-    """Yield a warning for each option for all columns of numbers, or of dates, if the table has no such column."""
+    """Yield a warning for each option that is given for all columns (*) but applies to none of the table.
+
+    The options are --decimal-comma and --thousands, for columns of numbers, and --date-order, for columns of dates.
+    """
     options, table = target.job.dialect, table_after_creation(target)
     numbers = (("--decimal-comma", options.decimal_comma), ("--thousands", options.thousands))
     dates = ("--date-order", options.date_order, DATE_OIDS)
@@ -102,7 +108,11 @@ def unused_notices(target: TargetPlan) -> Iterator[Notice]:
 
 
 def unread_notices(target: TargetPlan) -> Iterator[Notice]:
-    """Yield a warning for each column of numbers or dates that an option for all columns passes by, such as money."""
+    """Yield a warning for each column that an option for all columns (*) does not apply to because of its type.
+
+    An example is --decimal-comma '*' and a column of type money. Also yield the warnings of `unused_notices`, if no
+    types are found in the files.
+    """
     options, table = target.job.dialect, table_after_creation(target)
     if target.job.types == "text" and not target.job.add_columns:
         yield from unused_notices(target)
@@ -122,9 +132,10 @@ def unread_notices(target: TargetPlan) -> Iterator[Notice]:
 
 
 def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
-    """Yield a warning for each column of numbers or dates that does not take the values of the sample.
+    """Yield a warning for each column of numbers or dates that does not take the values in the target's sample.
 
-    Dates in the order of `DateStyle` are taken. So are those whose order cannot be told, of which the load warns.
+    The values are written in another notation, or are a word for null. `order` is the order of dates of the load's
+    sessions: dates in this order are taken. Dates whose order cannot be told are taken too; the load warns of them.
     """
     mapped, dialect, sample, table = target.column_map, target.dialect, target.sample, table_after_creation(target)
     fed = [table.column(name) for name in mapped.columns[: len(mapped.columns) - len(mapped.constants)]]
@@ -169,7 +180,11 @@ def sample_notices(target: TargetPlan, order: DateOrder) -> Iterator[Notice]:
 def compose_word(
     target: TargetPlan, word: str, columns: Sequence[tuple[str, DecidingValue]], *, is_typed: bool = False
 ) -> Notice:
-    """Return the warning about a word for null in columns that are text because of it, or that have another type."""
+    """Return the warning that columns have the text `word`, which probably means null.
+
+    `columns` has the names of the columns, each with the value. The columns are text because of it, or with `is_typed`,
+    have a type that does not take it.
+    """
     names, seen = [name for name, _ in columns], columns[0][1]
     shown = ", ".join(f'"{name}"' for name in names[:_COLUMNS_SHOWN])
     shown += f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""

@@ -15,7 +15,7 @@ Segment = tuple[bytes, int, int]
 
 @slotted
 class Block:
-    """Whole records of one object, as bytes, with where they begin and end in it."""
+    """Whole consecutive records of one object, as bytes, with their range in the object."""
 
     segments: tuple[Segment, ...]
     # The range of bytes in the decompressed object, or of row numbers from 0 (see `unit`).
@@ -52,9 +52,9 @@ class Block:
 
 @slotted
 class CopySpec:
-    """The table, columns and options of a COPY command. Blocks with equal values may be sent in the same command.
+    """The table, columns and options of a COPY command. Blocks with equal specs may be sent in the same command.
 
-    The binary format uses only `columns`, `type_oids` and `freezes`.
+    In format binary, the options of text and csv are not used.
     """
 
     schema: str | None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @slotted
 class FileProgress:
-    """The progress of one object."""
+    """The progress of one object of a load. `seconds` is the time since a session took its first block."""
 
     uri: str
     table: str
@@ -35,12 +35,16 @@ class FileProgress:
 class LoadProgress:
     """The progress of a running load."""
 
+    # The rows that were sent and not skipped or rejected, as far as this is known.
     rows: int
+    # The stored (compressed) bytes that were read, and the bytes that were sent by COPY.
     bytes_read: int
     bytes_copied: int
+    # The stored size of all objects, None if it is not known.
     size_bytes: int | None
+    # The seconds since the load began.
     elapsed_s: float
-    # The sessions that send rows.
+    # How many sessions send rows.
     sessions: int
     # The objects opened so far.
     files: tuple[FileProgress, ...]
@@ -75,7 +79,9 @@ class StatementOutcome:
 class LoadShare:
     """What this process has done of a load by several hosts."""
 
+    # The name of this host.
     host: str
+    # The rows that this process has stored, and the number of their objects.
     rows: int
     objects: int
     # How many processes have loaded rows.
@@ -84,7 +90,7 @@ class LoadShare:
 
 @slotted
 class LoadOutcome:
-    """A finished load. No count of rows includes those that a transform stored."""
+    """The outcome of a load that is complete. No count of rows includes those that a transform stored."""
 
     # The id of the load, None if no load was recorded, because every object had been loaded before.
     load_id: str | None
@@ -142,12 +148,12 @@ class LoadOutcome:
 
     @property
     def transformed(self) -> frozenset[str]:
-        """The tables of transforms, which have stored the rows in tables that penstock does not know."""
+        """The names of the targets with a transform. Its statement may have stored the rows in any table."""
         return frozenset(statement.table for statement in self.statements)
 
     @property
     def headline(self) -> str:
-        """What was loaded, in one line: the first one that the command prints."""
+        """What was loaded, how fast and where, in one line: the first line that the command prints."""
         on_server = describe_server(self.server, self.database)
         if self.load_id is None:
             skipped = self.objects_skipped
@@ -170,7 +176,7 @@ class LoadOutcome:
         return ", ".join([self.headline, *rejected, *unreadable])
 
     def with_part(self, step: str, part: StepPart) -> LoadOutcome:
-        """Return the outcome together with what one step did."""
+        """Return the outcome with what one step did. `step` is the step's name."""
         return replace(self, steps=self.steps | {step: part})
 
 
@@ -190,9 +196,11 @@ class BadRecord:
 
 @slotted
 class CheckOutcome:
-    """What --check read, and the problems it found."""
+    """What --check read, and the bad records that it found."""
 
+    # The records that the server has parsed.
     rows: int
+    # The stored (compressed) bytes.
     bytes_read: int
     seconds: float
     # The first problems; their number is limited.

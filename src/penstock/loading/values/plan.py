@@ -34,7 +34,7 @@ ROW_NAME = "row"
 
 @slotted
 class CopyChoice:
-    """The format of COPY in which rows are sent, and why. `reason` is empty if the files are not text."""
+    """The format of COPY in which a target's rows are sent, and why. `reason` is empty if there was no choice."""
 
     format: Literal["text", "binary"] = "text"
     reason: str = ""
@@ -44,7 +44,7 @@ class CopyChoice:
 
 @slotted
 class FreezeChoice:
-    """Whether COPY freezes the rows of the load, and why."""
+    """Whether COPY freezes the rows of the load, and why. `reason` is empty if it does not."""
 
     is_used: bool = False
     reason: str = ""
@@ -117,12 +117,12 @@ class TargetPlan:
 
     @property
     def is_truncated_first(self) -> bool:
-        """Whether the table is truncated before its first row; with a staging table, it is truncated at the end."""
+        """Whether the table is truncated before its first row. A table with a staging table is truncated at the end."""
         return self.fills_table and self.landing.truncates
 
     @property
     def needs_more_than_copy(self) -> bool:
-        """Whether more than COPY is needed to fill the table."""
+        """Whether more than COPY into the table is needed: TRUNCATE, a staging table, or a new table."""
         return self.landing.truncates or not self.fills_table
 
     @property
@@ -137,18 +137,21 @@ class TargetPlan:
 
     @property
     def takes_types(self) -> bool:
-        """Whether a new table replaces the old one and gets the types that were found in the files."""
+        """Whether a new table replaces the old one, and its columns get the types that were found in the files."""
         return self.is_replaced and self.job.create and self.job.types == "infer"
 
     def staged(self) -> TargetPlan:
-        """Return the plan with a staging table if COPY would fill the table itself. Otherwise return the same plan."""
+        """Return the plan with a staging table. Return it unchanged if COPY does not fill the table itself."""
         if not self.fills_table:
             return self
         return replace(self, landing=self.landing.staged(), allows_suppressed_rows=False)
 
 
 def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
-    """Return the names of the fields that are loaded, None without a header."""
+    """Return the names of the fields of a record, None without a header.
+
+    `header` has the names in the header. `edge` says how header and records differ by one field, None if they do not.
+    """
     if header is None:
         return None
     if edge == "row names":
@@ -157,7 +160,10 @@ def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, .
 
 
 def create_table_facts(name: TableName, columns: Sequence[str], types: Sequence[str] | None = None) -> TableFacts:
-    """Return the facts of a table that --create will make, or of a transform's staging table."""
+    """Return the facts of a table that does not exist yet: one for --create, or a transform's staging table.
+
+    `types` are the names of the columns' types. Without them, all columns are text.
+    """
     typed = zip(columns, types or ["text"] * len(columns), strict=True)
     return TableFacts(
         oid=0,
@@ -177,7 +183,10 @@ def create_table_facts(name: TableName, columns: Sequence[str], types: Sequence[
 
 
 def table_after_creation(target: TargetPlan) -> TableFacts:
-    """Return the facts of the table that the files fill, as it will be when rows are sent."""
+    """Return the facts of the table whose columns the files fill, as it will be when rows are sent.
+
+    That is the target's table, or a transform's staging table.
+    """
     if target.text_columns is not None:
         return create_table_facts(target.table, target.text_columns)
     if target.facts is not None:
@@ -186,19 +195,22 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:
-    """Return the stored size of all objects of the targets, in bytes, None if the size of one is unknown."""
+    """Return the stored (compressed) size of all objects of the targets, in bytes, None if that of one is unknown."""
     return total_size(source for target in targets for source in target.objects)
 
 
 def total_size(sources: Iterable[SourceObject]) -> int | None:
-    """Return the stored size of objects, in bytes, None if the size of one is unknown."""
+    """Return the stored (compressed) size of objects, in bytes, None if the size of one is unknown."""
     sizes = [source.size_bytes for source in sources]
     return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
 
 @slotted
 class SessionPlan:
-    """How many COPY sessions the load starts with, how many `auto` may open, and why."""
+    """How many COPY sessions the load starts with, how many it may have at most, and why.
+
+    It adds sessions only if `is_adaptive` is true (--sessions auto).
+    """
 
     initial: int
     maximum: int
@@ -210,7 +222,7 @@ class SessionPlan:
 
 @slotted
 class RowFacts:
-    """The facts of a load, beside its targets, that decide in which format and how frozen rows are sent."""
+    """The facts of a load, apart from its targets, that decide the format of COPY and whether COPY freezes rows."""
 
     rules: LoadRules
     server: ServerFacts
@@ -222,7 +234,7 @@ class RowFacts:
 
 @slotted
 class LoadPlan:
-    """The plan of the whole load: plan_load makes it of its parts, --plan prints it, and the load runs it unchanged."""
+    """The plan of a whole load. plan_load makes it, --plan prints it, and the load runs it unchanged."""
 
     load_id: str
     job: LoadJob
@@ -247,12 +259,12 @@ class LoadPlan:
     freeze: FreezeChoice = FreezeChoice()
 
     def load_order(self, number: int) -> int:
-        """Return the turn of a target, given its number in the job; both count from 0."""
+        """Return the rank in which a target gets its rows, given its number in the job. Both count from 0."""
         return self.ranks[number] if self.ranks else number
 
     @property
     def created_names(self) -> list[TableName]:
-        """Return the names of the tables that --create asks for, each once."""
+        """Return the names of the tables that the load creates, each once."""
         return list(dict.fromkeys(target.table for target in self.targets if target.create_columns is not None))
 
     @property
@@ -262,7 +274,7 @@ class LoadPlan:
 
     @property
     def needs_more_than_copy(self) -> bool:
-        """Whether more than COPY is needed to fill some table."""
+        """Whether more than COPY into the table is needed for some target (see TargetPlan)."""
         return any(target.needs_more_than_copy for target in self.targets)
 
     @property
@@ -274,13 +286,13 @@ class LoadPlan:
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the stored size of the sources in bytes, None if the size of one is unknown."""
+        """Return the stored (compressed) size of all objects in bytes, None if the size of one is unknown."""
         return stored_size(self.targets)
 
 
 @slotted
 class ForeseenLoad:
-    """What a load would do now: its plan, what its steps would do, and what it would do with each object."""
+    """What a load would do if it began now: its plan, its steps' parts of the plan, and what becomes of each object."""
 
     plan: LoadPlan
     # What the steps before and after the rows will do, by the name of the step.
@@ -291,7 +303,7 @@ class ForeseenLoad:
     notices: tuple[Notice, ...] = ()
 
     def find_part(self, kind: type[_Part]) -> _Part | None:
-        """Return the part of this class, None if no step has planned one."""
+        """Return what a step would do, given the class of this part of the plan, None if no step has such a part."""
         return next((part for part in self.steps.values() if isinstance(part, kind)), None)
 
 
@@ -325,7 +337,7 @@ class Relation:
 
 @slotted
 class VacuumStep:
-    """One command: VACUUM, ANALYZE or both."""
+    """One command for one table or partition: VACUUM, ANALYZE or both."""
 
     relation: Relation
     vacuums: bool
@@ -338,7 +350,7 @@ class VacuumStep:
 
 @slotted
 class VacuumPlan:
-    """The commands in their order."""
+    """The VACUUM and ANALYZE commands after a load, in their order."""
 
     steps: tuple[VacuumStep, ...]
     # The tables that are skipped, and why.
@@ -347,7 +359,7 @@ class VacuumPlan:
 
 @slotted
 class CheckpointDecision:
-    """Whether a CHECKPOINT follows the load, and why."""
+    """Whether a CHECKPOINT follows the load, and why or why not."""
 
     is_due: bool
     reason: str

@@ -111,7 +111,7 @@ ORDER: Final = 1 << CHANGES.index("order")
 
 
 def wider_types(name: str) -> tuple[str, ...]:
-    """Return the types that a column of a type is widened to, the next one first.
+    """Return the types to which a column of type `name` can be widened, the narrowest first.
 
     >>> wider_types("timestamp"), wider_types("uuid")
     (('timestamptz', 'text'), ('text',))
@@ -121,7 +121,9 @@ def wider_types(name: str) -> tuple[str, ...]:
 
 
 def is_grouped(fits: int) -> bool:
-    """Return whether all values are numbers to PostgreSQL, and their points may separate thousands, too.
+    """Return whether all values are numbers for PostgreSQL whose points may also separate thousands, such as 1.234.
+
+    `fits` are the bits of a column, as in `list_notations`.
 
     >>> is_grouped(PLAIN | NOTATIONS["1.234,5"]), is_grouped(PLAIN | NOTATIONS["1.234,5"] | NOTATIONS["1234,5"])
     (True, False)
@@ -130,9 +132,10 @@ def is_grouped(fits: int) -> bool:
 
 
 def list_notations(fits: int) -> tuple[str, ...]:
-    """Return the notation in which all values of a column are written, or several that they do not tell apart.
+    """Return the notation in which all values of a column are written, or several if the values fit each of them.
 
-    `fits` has a bit for each type and notation that takes all values.
+    `fits` has a bit for each type and notation that takes all values of the column. The result is empty if PostgreSQL
+    reads all values without an option (PLAIN), or if they have no notation in common.
 
     >>> list_notations(NOTATIONS["dmy"] | NOTATIONS["mdy"]), list_notations(NOTATIONS["1 234.5"] | NOTATIONS["1 234,5"])
     (('dmy', 'mdy'), ('1 234.5',))
@@ -144,7 +147,9 @@ def list_notations(fits: int) -> tuple[str, ...]:
 
 
 def may_override(notation: str, common: str) -> bool:
-    """Return whether options can name a column for a notation although all columns of numbers have another one.
+    """Return whether options can give a column a notation although other options give all columns of numbers another.
+
+    `notation` is that of the column, `common` that of all columns of numbers.
 
     >>> may_override("1'234,5", "1.234,5"), may_override("1,234.5", "1.234,5"), may_override("dmy", "1.234,5")
     (True, False, True)
@@ -160,7 +165,7 @@ _ZERO_DATE: Final = re.compile(r"0000-00-00([ T]00:00(:00(\.0*)?)?)?")
 
 
 def is_zero_date(value: str) -> bool:
-    """Return whether a value is the date that stands for none, with or without a time.
+    """Return whether a value is 0000-00-00, with or without a time, which MySQL writes for a missing date.
 
     >>> is_zero_date("0000-00-00 00:00:00"), is_zero_date("0000-01-01")
     (True, False)
@@ -170,7 +175,7 @@ def is_zero_date(value: str) -> bool:
 
 @slotted
 class DecidingValue:
-    """A value that decided the type of its column."""
+    """A value in a file that decided the type of its column."""
 
     uri: str
     # The line in the file, None if the value is in the name of a folder.
@@ -182,7 +187,7 @@ class DecidingValue:
 
     @property
     def shown(self) -> str:
-        r"""Return the value as one line of text.
+        r"""Return the value in double quotes, as one line without control characters.
 
         >>> DecidingValue(uri="a.csv", line=2, value="a\n").shown
         '"a\\n"'
@@ -200,9 +205,9 @@ Position = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class ColumnFindings:
-    """The types that a column may have, according to the values that were seen so far."""
+    """The types and notations that a column may have, according to the values that were seen so far."""
 
-    # The types that all values have, as bits.
+    # The types and notations that take all values, as bits.
     fits: int
     # The first value that is not null.
     first: tuple[Position, DecidingValue] | None = None
@@ -214,11 +219,14 @@ class ColumnFindings:
 
     @property
     def word(self) -> tuple[Position, DecidingValue] | None:
-        """Return the first word for null, if the column's other values have a type or a notation without it."""
+        """Return the first value that is a word for null, such as N/A, with its position.
+
+        Return None if there is none, or if the column's other values have no type or notation either.
+        """
         return self.lost.get(NO_WORD) if self.fits & ~(NO_WORD | FLAGS) else None
 
     def add(self, other: ColumnFindings) -> None:
-        """Add what other values of the column allow."""
+        """Add the findings about other values of the same column."""
         self.fits &= other.fits
         if other.first is not None and (self.first is None or other.first[0] < self.first[0]):
             self.first = other.first
@@ -232,10 +240,11 @@ class ColumnFindings:
                 self.plain[notation] = each
 
     def read_plain(self) -> tuple[ColumnFindings, Misfit | None]:
-        """Return the findings with the types that the column has if the notations in `plain` apply to it.
+        """Return the findings after the notations in `plain` are applied, which options give to all columns.
 
-        A notation applies if all values are written in it. If only some are, or if the column has a type without it,
-        also return the first value that is not.
+        A notation is applied if all values are written in it: the column then has the types of the plain values. If
+        only some are, or if the column has a type without the notation, also return the first value that is not written
+        so.
         """
         fits, lost, misfit = self.fits, dict(self.lost), None
         for notation, plain in self.plain.items():
@@ -254,14 +263,17 @@ class ColumnFindings:
         return ColumnFindings(fits=fits, first=self.first, lost=lost), misfit
 
     def has_notated(self, kind: int) -> bool:
-        """Return whether these plain values have a type of `kind`, and not all were written with digits alone."""
+        """Return whether the values have a type of `kind` (bits), and are not all whole numbers, which may be codes."""
         is_coded = self.fits & _WHOLE and (self.first is None or self.first[1].value.strip().isdigit())
         return self.first is not None and bool(self.fits & kind) and not is_coded
 
 
 @slotted
 class Misfit:
-    """The first value of a column that is not written in a notation that options give to all columns."""
+    """The value because of which a column is not read in a notation that an option gives for all columns (*).
+
+    `seen` is the first value of the column that is not written in `notation`, which is one of NOTATIONS.
+    """
 
     notation: str
     seen: DecidingValue
@@ -282,7 +294,7 @@ class ColumnChange:
 
     @property
     def action(self) -> str:
-        """Return what ALTER TABLE does.
+        """Return the action of ALTER TABLE that makes the change.
 
         >>> ColumnChange(column="a", number=3, type_name="bigint", was="integer").action
         'ALTER COLUMN "a" TYPE bigint'
@@ -294,7 +306,7 @@ class ColumnChange:
 
 @slotted
 class TypedColumn:
-    """A column with the type found for it. `decided_by` is the value that decided, None if all values are null."""
+    """A column with the type that was found for it. `decided_by` is the value that decided, None if all are null."""
 
     name: str
     type_name: str
@@ -311,7 +323,7 @@ class TypedColumn:
 
     @property
     def reason(self) -> str:
-        """Return why the column has its type."""
+        """Return why the column has its type: the value that decided it, with its file and line."""
         if self.decided_by is None:
             return "no values"
         is_asked = self.type_name == "text" and self.notations
@@ -319,7 +331,7 @@ class TypedColumn:
 
 
 def identify_type(name: str) -> tuple[int, int]:
-    """Return pg_attribute's atttypid and atttypmod of a column that is created with a type.
+    """Return atttypid and atttypmod in pg_attribute for a column that is created with the type `name`.
 
     >>> identify_type("text"), identify_type("numeric(10,2)[]")
     ((25, -1), (1231, 655366))

@@ -19,6 +19,7 @@ class PlannedObject:
 
     target: TargetPlan
     source: SourceObject
+    # The number of the object in the load, from 0.
     number: int
     # What is committed of the object. Blocks within it are not sent again.
     coverage: Coverage = field(default_factory=Coverage)
@@ -36,15 +37,15 @@ class PlannedObject:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether the object is loaded whatever earlier loads have done with it.
+        """Return whether the object is loaded even if an earlier load has loaded it.
 
-        That holds for a pipe, which has no version, and if the mode needs all objects of the sources, as replace does.
+        This is so for a pipe, which has no version, and if the mode needs all objects of the sources, such as replace.
         """
         return self.target.landing.is_fresh or self.target.landing.deletes or self.source.is_pipe
 
 
 def all_objects(targets: Sequence[TargetPlan]) -> list[PlannedObject]:
-    """Return every object of a plan, numbered in the order of the job, with nothing committed."""
+    """Return every object of a plan's targets, numbered from 0 in the order of the job, as if none were loaded."""
     found = [(index, target, source) for index, target in enumerate(targets) for source in target.objects]
     return [
         PlannedObject(target=target, source=source, number=number, target_index=index)
@@ -55,7 +56,10 @@ def all_objects(targets: Sequence[TargetPlan]) -> list[PlannedObject]:
 def ledger_object(
     source: SourceObject, *, number: int, target_oid: int, target: TableName, unit: LedgerUnit = "bytes"
 ) -> LedgerObject:
-    """Return an object as the ledger records it."""
+    """Return an object as the ledger records it. `number` is its number in the load, `target_oid` the table's OID.
+
+    `unit` is what the ranges of the object count.
+    """
     return LedgerObject(
         number=number,
         target_oid=target_oid,

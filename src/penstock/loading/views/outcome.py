@@ -24,7 +24,7 @@ _SLOWEST_SHOWN = 10
 
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
-    """Return in one line what was loaded. If there are several files, a line for each file follows."""
+    """Return the lines that a load prints at its end: what was loaded, skipped and rejected, and what its steps did."""
     lines = [outcome.headline]
     if outcome.load_id is None:
         if outcome.objects_skipped:
@@ -60,7 +60,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
 
 
 def describe_steps(steps: Mapping[str, StepPart]) -> list[str]:
-    """Return the lines of all parts of a plan or an outcome, with aligned rows."""
+    """Return the lines that describe what steps will do or did. `steps` has their parts by name."""
     lines: list[str] = []
     for part in steps.values():
         for line in part.describe():
@@ -77,10 +77,10 @@ def describe_verdict(diagnoses: Sequence[Diagnosis]) -> list[str]:
 
 
 def describe_rejected(outcome: LoadOutcome) -> list[str]:
-    """Return what a complete load has not loaded.
+    """Return lines that say what a complete load has not loaded.
 
-    There is a line for the load's rejected records, a line for the rejected records of each earlier load of skipped
-    objects, and a line for each object that could not be read.
+    There is a line for each object that could not be read, a line for the load's rejected records, and a line for each
+    earlier load that has rejected records of objects that are skipped now.
     """
     lines = [f"not loaded: {item.uri} cannot be read: {item.reason}" for item in outcome.unreadable]
     if outcome.rejected:
@@ -117,7 +117,7 @@ def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], 
 
 
 def server_object(server: ServerFacts) -> dict[str, object]:
-    """Return the server and the database of a result for --json."""
+    """Return the members "server" and "database" of the JSON object that a command prints with --json."""
     return {"server": server.name, "database": server.database}
 
 
@@ -137,14 +137,14 @@ def _describe_merge(outcome: LoadOutcome) -> list[str]:
 
 
 def outcome_object(outcome: LoadOutcome) -> dict[str, object]:
-    """Return what --json prints of a load."""
+    """Return the JSON object that `penstock load --json` prints at the load's end."""
     fields = asdict(outcome)
     del fields["busy_seconds"]
     return fields
 
 
 def describe_problem(problem: BadRecord) -> str:
-    """Return a bad record in one line.
+    """Return a line with the position of a bad record and the error's message.
 
     >>> from penstock.loading.values.outcome import BadRecord
     >>> print(describe_problem(BadRecord(uri="a.csv", line=7, column="n", message="not a number", sqlstate="22P02")))
@@ -181,7 +181,7 @@ def describe_check(outcome: CheckOutcome) -> str:
 
 
 def check_object(outcome: CheckOutcome) -> dict[str, object]:
-    """Return what --json prints of a check."""
+    """Return the JSON object that `penstock load --check --json` prints."""
     return {"state": "checked", **asdict(outcome)}
 
 
@@ -210,7 +210,10 @@ _FILE_KEYS = (
 
 
 def describe_loads(records: Sequence[LoadRecord], on_server: str = "") -> list[str]:
-    """Return a line for each load, after a heading with the server and database."""
+    """Return the lines of `penstock loads`: a heading, a line for each load, and a line for each unreadable object.
+
+    `on_server` ends the heading, and names the server and the database.
+    """
     if not records:
         return [f"no loads{on_server}"]
     heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "rejected", "MB/s", "by")
@@ -242,7 +245,10 @@ def _describe_unreadable(record: LoadRecord) -> list[str]:
 def describe_load(
     record: LoadRecord, objects: Sequence[ObjectRecord], members: Sequence[MemberRecord] = ()
 ) -> list[str]:
-    """Return lines that describe one load, with a line for each process if there are several, and for each object."""
+    """Return the lines of `penstock loads show` for one load.
+
+    Among them are a line for each object and, if `members` have several clients, a line for each process.
+    """
     took = format_duration(record.seconds)
     staged = sum(item.rows for item in objects if item.is_staged)
     waiting = f"{count_nouns(staged, 'record')} staged, " if staged and record.state == "running" else ""
@@ -296,7 +302,7 @@ def _describe_members(members: Sequence[MemberRecord]) -> list[str]:
 
 
 def describe_missing(missing: Sequence[Missing]) -> list[str]:
-    """Return a line for each table that lacks indexes or keys because a rebuild failed, and a line with the reason."""
+    """Return lines for each table that lacks indexes or keys because a rebuild failed: what it lacks, and why."""
     lines = []
     for each in missing:
         lines.append(f"table {each.table} lacks {', '.join(each.names)} because a rebuild failed: run penstock repair")
@@ -314,19 +320,19 @@ def describe_staging(staging: Sequence[LeftStaging]) -> list[str]:
 
 
 def staging_object(staging: LeftStaging) -> dict[str, object]:
-    """Return what --json prints of a staging table that was left."""
+    """Return the JSON object that --json prints for a staging table that a failed merge has left."""
     return {"load_id": staging.load_id, "table": staging.table, "size_bytes": staging.size_bytes}
 
 
 def describe_pruned(pruned: PrunedLoads) -> list[str]:
-    """Return lines that say what a prune has removed."""
+    """Return the lines of `penstock loads prune`: how many loads were pruned, and which staging tables were dropped."""
     freed = f"{format_bytes(pruned.size_bytes)} of rows removed from the ledger"
     lines = [f"pruned {count_nouns(pruned.loads, 'load')}: {freed}"]
     return lines + [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in pruned.staging]
 
 
 def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = None) -> dict[str, object]:
-    """Return what --json prints of a load."""
+    """Return the JSON object that `penstock loads --json` prints for a load. `objects` become its member "files"."""
     whole = asdict(record)
     job = whole.pop("job")
     fields = {name: whole.pop(name) for name in ("load_id", "state", "is_active")}
@@ -347,7 +353,7 @@ def _rate_of(record: LoadRecord) -> str:
 
 
 def describe_metrics(totals: Sequence[TableTotals], server: ServerFacts) -> list[str]:
-    """Return the lines of a text in the format of OpenMetrics, which Prometheus reads too."""
+    """Return the counts of each table's loads as lines in the format of OpenMetrics, which Prometheus reads too."""
     lines = []
     for field, name, text in _METRICS:
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {text}"]

@@ -63,7 +63,10 @@ def folder_columns(target: TargetPlan) -> dict[str, str]:
 
 
 def unfed_columns(target: TargetPlan) -> dict[str, str]:
-    """Return the table's columns that get no value from the files, each with the value that it gets instead."""
+    """Return the table's columns that get no value from the files, each with what it gets instead.
+
+    That is one of "default", "identity", "generated" and "null".
+    """
     if target.facts is None:
         return {}
     instead = {}
@@ -80,7 +83,7 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
 
 
 def describe_plan(foreseen: ForeseenLoad) -> list[str]:
-    """Return the whole plan as lines of text."""
+    """Return the lines that `penstock load --plan` prints."""
     plan, outlook = foreseen.plan, foreseen.outlook
     server = plan.server
     heads = [
@@ -141,7 +144,7 @@ def _actions(plan: LoadPlan, outlook: LedgerOutlook | None) -> list[Sequence[str
 
 
 def describe_sessions(sessions: SessionPlan) -> str:
-    """Return how many sessions the load uses, and why."""
+    """Return a text that says how many sessions the load uses, and why."""
     count = str(sessions.initial)
     if sessions.is_adaptive:
         count += f", up to {sessions.maximum} by measured throughput"
@@ -149,14 +152,14 @@ def describe_sessions(sessions: SessionPlan) -> str:
 
 
 def describe_freeze(plan: LoadPlan) -> str:
-    """Return the line about COPY FREEZE: why it is used, what is repeated after a fault, and which sessions wait."""
+    """Return the text about COPY FREEZE: why it is used, what a fault repeats, and for which tables readers wait."""
     tables = ", ".join(str(target.table) for target in plan.targets if target.is_truncated_first)
     words = f"COPY FREEZE ({plan.freeze.reason}); after a fault a table begins again"
     return f"{words}; other sessions wait for {tables} until its rows are committed" if tables else words
 
 
 def describe_route(route: RoutePlan) -> str:
-    """Return who reads the objects, and why.
+    """Return a text that says who reads the objects, this process or the server, and why.
 
     >>> from penstock.core.values.mode import RoutePlan
     >>> describe_route(RoutePlan(via="server", reason="as requested", region="eu-west-1"))
@@ -169,7 +172,7 @@ def describe_route(route: RoutePlan) -> str:
 
 
 def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
-    """Return what --json prints of a plan."""
+    """Return the JSON object that `penstock load --plan --json` prints."""
     plan, outlook = foreseen.plan, foreseen.outlook
     return {
         "load_id": plan.load_id,
@@ -276,7 +279,10 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
 
 
 def describe_creation(target: TargetPlan) -> list[str]:
-    """Return the CREATE TABLE of a table with types that were found in the files, and what decided each type."""
+    """Return the lines of the CREATE TABLE statement of a table that the load creates.
+
+    A comment on each column has the value that decided its type.
+    """
     reasons = {column.name: column.reason for column in target.typed}
     columns = list(zip(target.create_columns or (), target.create_types or (), strict=True))
     key = [f"    PRIMARY KEY ({', '.join(map(quote_name, target.created_key))})"] if target.created_key else []

@@ -18,7 +18,10 @@ _ANYWHERE = "0.0.0.0/0"
 
 
 def find_route(calls: Calls, instance: Raw | None) -> S3Route:
-    """Return whether the subnets of an instance have a route to S3. If a call is denied, this is unknown."""
+    """Return which subnets of an instance have a route to S3.
+
+    `instance` is the instance as RDS's API describes it. If a call is denied, the result has the reason instead.
+    """
     group = {} if instance is None else instance.get("DBSubnetGroup", {})
     if instance is None or not group.get("VpcId"):
         return S3Route(reason="AWS does not report the subnets of the instance")
@@ -38,9 +41,10 @@ def find_route(calls: Calls, instance: Raw | None) -> S3Route:
 def judge_route(
     vpc: str, subnets: Sequence[str], tables: Sequence[Raw], endpoints: Sequence[Raw], *, is_public: bool
 ) -> S3Route:
-    """Return which of the subnets have a route to S3, from EC2's route tables and endpoints of their VPC.
+    """Return which of the subnets have a route to S3.
 
-    An internet gateway is a route only for an instance with a public address.
+    `tables` and `endpoints` are the route tables and the endpoints of VPC `vpc`, as EC2's API describes them.
+    `is_public` is whether the instance has a public address: only then an internet gateway is a route.
     """
     ours = [each for each in endpoints if each.get("ServiceName", "").endswith(".s3")]
     usable = {each["VpcEndpointId"]: each for each in ours if each.get("State", "").lower() == "available"}
@@ -109,9 +113,9 @@ _ACTIONS = {"s3:GetBucketEncryption": "s3:GetEncryptionConfiguration"}
 
 
 class RdsS3Import:
-    """AWS's part of an import from S3 into the server of an endpoint. Methods raise AwsError.
+    """Makes the calls to AWS that prepare a server for importing from S3. Methods raise AwsError.
 
-    `host` is an endpoint, or a name that DNS resolves to one.
+    `host` is the server's endpoint, or a name that DNS resolves to it.
     """
 
     def __init__(
@@ -154,11 +158,11 @@ class RdsS3Import:
         )
 
     def read_tags(self, owner: Owner) -> dict[str, str]:
-        """Return the tags of the instance or cluster."""
+        """Return the tags of the instance or cluster, by key."""
         return _tags(self._act("rds", "list_tags_for_resource", ResourceName=owner.arn).get("TagList", []))
 
     def find_role(self, name: str) -> RoleFacts | None:
-        """Return a role with its policies, None if it does not exist."""
+        """Return the IAM role with this name and its policies, None if it does not exist."""
         answer = self._find("iam", "get_role", RoleName=name)
         if answer is None:
             return None
@@ -177,7 +181,7 @@ class RdsS3Import:
         )
 
     def find_policy(self, arn: str) -> PolicyFacts | None:
-        """Return a policy with its default version, None if it does not exist."""
+        """Return the IAM policy with this ARN and the document of its default version, None if it does not exist."""
         answer = self._find("iam", "get_policy", PolicyArn=arn)
         if answer is None:
             return None
@@ -194,9 +198,10 @@ class RdsS3Import:
         )
 
     def find_key(self, bucket: str) -> BucketKey:
-        """Return the KMS key with which objects of a bucket are encrypted by default.
+        """Return the user's KMS key with which objects of a bucket are encrypted by default.
 
-        AWS's own key aws/s3 needs no permission. If the key cannot be read, the result has the reason.
+        The result has no key if the bucket has none, or AWS's own key aws/s3, which needs no permission. If the key
+        cannot be read, the result has the reason.
         """
         try:
             answer = self._act("s3", "get_bucket_encryption", Bucket=bucket)
@@ -216,11 +221,11 @@ class RdsS3Import:
         return BucketKey(arn=None if key.get("KeyManager") == "AWS" else key["Arn"])
 
     def find_route(self) -> S3Route:
-        """Return whether the instance's subnets have a route to S3."""
+        """Return which subnets of the server's instance have a route to S3."""
         return find_route(self._calls, locate_endpoint(self._calls, self._endpoint).instance)
 
     def call(self, call: Call) -> None:
-        """Make a call. Adding a role is retried for a minute, because IAM's changes take time to reach RDS."""
+        """Make a call to AWS. Adding a role is retried for a minute, because IAM's changes take time to reach RDS."""
         began_s = self._clock()
         while True:
             try:
@@ -236,7 +241,7 @@ class RdsS3Import:
                 return
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to AWS."""
         self._clients.close()
 
     def _find(self, service: str, operation: str, **parameters: Any) -> Raw | None:

@@ -57,14 +57,14 @@ from penstock.rds.s3_import.values import (
 
 
 def look_at_extension(connection: Connection) -> ExtensionFacts:
-    """Return the state of aws_s3 in the session's database. Raises ServerError."""
+    """Return whether extension aws_s3 is available and installed in the session's database. Raises ServerError."""
     with translate_errors("looking for extension aws_s3"):
         (found,) = fetch_rows(connection, "rds/aws_extension", ExtensionFacts)
     return found
 
 
 def find_database(connection: Connection, oid: int) -> str | None:
-    """Return the name of a database, or None if it was dropped. Raises ServerError."""
+    """Return the name of the database with this OID, None if it was dropped. Raises ServerError."""
     with translate_errors("looking for a database"):
         query = "SELECT d.datname::text FROM pg_catalog.pg_database AS d WHERE d.oid = %s::bigint::oid"
         row = connection.execute(query, [oid]).fetchone()
@@ -72,7 +72,7 @@ def find_database(connection: Connection, oid: int) -> str | None:
 
 
 def run_extension_statement(connection: Connection, text: str) -> None:
-    """Create or drop the extension. Raises ServerError, TargetError.
+    """Run a statement that creates or drops the extension. Raises ServerError, TargetError.
 
     Creating it needs rds_superuser, and dropping it needs ownership.
     """
@@ -89,28 +89,28 @@ class Aws(Protocol):
     """The calls to AWS that the setup of an import from S3 needs. Methods raise AwsError."""
 
     def read_owner(self) -> Owner:
-        """Return the present state of the instance or cluster that the server belongs to."""
+        """Return the cluster of the server, or its instance if it is not in a cluster, as it is now."""
 
     def read_tags(self, owner: Owner) -> dict[str, str]:
-        """Return the owner's tags."""
+        """Return the tags of the instance or cluster, by key."""
 
     def find_role(self, name: str) -> RoleFacts | None:
-        """Return a role, None if it does not exist."""
+        """Return the IAM role with this name, None if it does not exist."""
 
     def find_policy(self, arn: str) -> PolicyFacts | None:
-        """Return a policy, None if it does not exist."""
+        """Return the IAM policy with this ARN, None if it does not exist."""
 
     def find_key(self, bucket: str) -> BucketKey:
-        """Return the KMS key of a bucket."""
+        """Return the user's KMS key with which objects of a bucket are encrypted by default."""
 
     def find_route(self) -> S3Route:
-        """Return whether the server has a route to S3."""
+        """Return which subnets of the server's instance have a route to S3."""
 
     def call(self, call: Call) -> None:
-        """Make a call."""
+        """Make a call to AWS."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Close all connections to AWS."""
 
 
 @dataclass(slots=True)
@@ -184,14 +184,14 @@ class S3ImportSetup:
             raise
 
     def close(self) -> None:
-        """End the session and close connections."""
+        """End the session, and close the connections to AWS."""
         self._control.close()
         self.aws.close()
 
     # ---------------------------------------------------------------- prepare
 
     def plan(self, place: S3Prefix) -> S3ImportReport:
-        """Return the commands that do what `prepare` would do. Nothing is changed."""
+        """Return the commands that do what `prepare` would do for a bucket and prefix. Nothing is changed."""
         wanted = self._decide(place)
         steps = list(wanted.steps)
         if not wanted.is_recorded:
@@ -199,7 +199,7 @@ class S3ImportSetup:
         return self._report(place, commands=self._compose(steps), notes=wanted.notes, route=self.aws.find_route())
 
     def prepare(self, place: S3Prefix) -> S3ImportReport:
-        """Take the steps that are missing. If no step is missing, change nothing."""
+        """Create what is missing so that the server may import from a bucket and prefix. Return what was done."""
         with self._context.lock(SERVER):
             wanted = self._decide(place)
             if not wanted.is_recorded:
@@ -244,7 +244,7 @@ class S3ImportSetup:
     # ---------------------------------------------------------------- undo
 
     def plan_undo(self, place: S3Prefix) -> S3ImportReport:
-        """Return the commands that do what `undo` would do. Nothing is changed."""
+        """Return the commands that do what `undo` would do for a bucket and prefix. Nothing is changed."""
         holder_id, store = name_holder(self._owner, place), self._context.store
         others = [hold for hold in store.read_holds() if hold.holder_id != holder_id]
         changes = [each for each in self._find_undone(place) if not any(hold.wants(each) for hold in others)]
@@ -256,7 +256,7 @@ class S3ImportSetup:
         return self._report(place, commands=self._compose(steps), notes=tuple(find_left(found, changes)))
 
     def undo(self, place: S3Prefix) -> S3ImportReport:
-        """Remove what `prepare` made for a place, unless another place needs it."""
+        """Remove what `prepare` made for a bucket and prefix, unless another prefix needs it. Return what was done."""
         holder_id = name_holder(self._owner, place)
         with self._context.lock(SERVER):
             changes = self._find_undone(place)
@@ -367,9 +367,9 @@ def _add(error: PenstockError, fact: str) -> None:
 
 
 class S3Import(Kind):
-    """The role, policies and extensions of imports from S3, as a Kind of change.
+    """The role, the policies and the extension of imports from S3, as a Kind of change that a repair can undo.
 
-    `look` returns what exists of some changes in AWS and in databases. `run` takes steps.
+    `look` returns which objects of given changes exist in AWS and in databases. `run` carries out steps.
     """
 
     def __init__(self, look: Callable[[Sequence[Change]], Found], run: Callable[[Sequence[Step]], None]) -> None:

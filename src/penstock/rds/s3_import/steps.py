@@ -44,17 +44,17 @@ _SPECIAL = re.compile(r"[*?$]")
 
 
 def name_role(owner: Owner) -> str:
-    """Return the name of the owner's role, which is the same for every place."""
+    """Return the name of the IAM role of an instance or cluster. All its buckets and prefixes have the same role."""
     return _name(owner, digest(owner.resource_id))
 
 
 def name_policy(owner: Owner, place: S3Prefix) -> str:
-    """Return the name of the policy for a place."""
+    """Return the name of the IAM policy that lets an instance or cluster read a bucket and prefix."""
     return _name(owner, name_holder(owner, place))
 
 
 def name_holder(owner: Owner, place: S3Prefix) -> str:
-    """Return the id by which the journal records that the server may import from a place."""
+    """Return the id by which the journal records that an instance or cluster may import from a bucket and prefix."""
     return digest(owner.resource_id, place.bucket, place.prefix)
 
 
@@ -64,7 +64,7 @@ def _name(owner: Owner, code: str) -> str:
 
 
 def compose_trust(owner: Owner) -> dict[str, Any]:
-    """Return the document that lets RDS assume the role for this instance or cluster only."""
+    """Return the trust policy that lets RDS assume the role for this instance or cluster only, as a mapping."""
     only_it = {"aws:SourceAccount": owner.account, "aws:SourceArn": owner.arn}
     return _document(
         {
@@ -77,7 +77,11 @@ def compose_trust(owner: Owner) -> dict[str, Any]:
 
 
 def compose_policy(owner: Owner, place: S3Prefix, key_arn: str | None) -> dict[str, Any]:
-    """Return the document that lets a role read the objects of a place, and decrypt them with the bucket's key."""
+    """Return the IAM policy that lets a role read a bucket and prefix, as a mapping.
+
+    `key_arn` is the ARN of the bucket's KMS key, which the policy lets the role use for decryption; None if it has
+    none.
+    """
     bucket = f"arn:{owner.partition}:s3:::{place.bucket}"
     prefix = _SPECIAL.sub(lambda found: f"${{{found[0]}}}", place.prefix)
     listed: dict[str, Any] = {
@@ -99,12 +103,12 @@ def compose_policy(owner: Owner, place: S3Prefix, key_arn: str | None) -> dict[s
 
 
 def without_key(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of `compose_policy` without the statement for the bucket's key."""
+    """Return a policy of `compose_policy` without its statement for the bucket's key."""
     return _document(*(each for each in document.get("Statement", ()) if each.get("Sid") != _KMS))
 
 
 def write_document(document: Mapping[str, Any]) -> str:
-    """Return a document as JSON in ASCII. IAM accepts only Latin-1."""
+    """Return a policy as JSON in ASCII, because IAM accepts only Latin-1."""
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -137,7 +141,10 @@ def untag_call(owner: Owner, keys: Sequence[str]) -> Call:
 
 
 def find_changes(found: Found, place: S3Prefix, holder_id: str) -> list[Change]:
-    """Return what must be recorded in the journal before the steps of `plan_steps` are taken."""
+    """Return the records that the journal must have before the steps of `plan_steps` are taken.
+
+    `holder_id` is the id of the hold that keeps these changes.
+    """
     changes = [
         server_change(POLICY, name_policy(found.owner, place), {}, holder_id),
         server_change(ROLE, name_role(found.owner), {}, holder_id),
@@ -151,7 +158,10 @@ def find_changes(found: Found, place: S3Prefix, holder_id: str) -> list[Change]:
 
 
 def plan_steps(found: Found, place: S3Prefix, key: BucketKey) -> list[Step]:
-    """Return the steps that are missing, in order. Raises AwsError or TargetError if something prevents them."""
+    """Return the steps that are missing, in order, so that the server may import from a bucket and prefix.
+
+    `found` is what exists, and `key` the bucket's key. Raises AwsError or TargetError if something prevents the steps.
+    """
     owner = found.owner
     role_name, policy_name = name_role(owner), name_policy(owner, place)
     role_arn, policy_arn = owner.role_arn(role_name), owner.policy_arn(policy_name)
@@ -186,7 +196,10 @@ def plan_steps(found: Found, place: S3Prefix, key: BucketKey) -> list[Step]:
 
 
 def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
-    """Return the steps that undo those changes that were made, in reverse order. Raises AwsError, TargetError."""
+    """Return the steps that undo recorded changes, as far as they were made, in reverse order.
+
+    `found` is what exists. Raises AwsError or TargetError if something prevents the steps.
+    """
     owner = found.owner
     names = {kind: {each.name for each in changes if each.kind == kind} for kind in (ROLE, POLICY, EXTENSION)}
     policies = [each for each in found.policies if each.name in names[POLICY] and _is_ours(owner, each.owner_tag)]
@@ -220,7 +233,7 @@ def plan_undo(found: Found, changes: Sequence[Change]) -> list[Step]:
 
 
 def list_made(found: Found) -> list[str]:
-    """Return the names of the things that an earlier run of penstock has created."""
+    """Return the names of the policies and the role that penstock has created, by their tags."""
     owner = found.owner
     made = [f"policy {each.name}" for each in found.policies if _is_ours(owner, each.owner_tag)]
     if found.role is not None and _is_ours(owner, found.role.owner_tag):
@@ -231,9 +244,9 @@ def list_made(found: Found) -> list[str]:
 
 
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
-    """Return the policies and the role that penstock did not create, although they have the names that it would use.
+    """Return a sentence for each policy or role that has a recorded name, but that penstock did not create.
 
-    `plan_undo` does not remove them.
+    `plan_undo` does not remove these.
     """
     names = {each.name for each in changes}
     facts = [("policy", each) for each in found.policies] + ([] if found.role is None else [("role", found.role)])

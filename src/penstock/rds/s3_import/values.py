@@ -32,7 +32,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @slotted
 class S3Prefix:
-    """A bucket, and the beginning of the keys in it that may be read."""
+    """A bucket, and how the keys begin that the server may read. An empty prefix stands for all keys."""
 
     bucket: str
     prefix: str = ""
@@ -42,7 +42,7 @@ class S3Prefix:
 
 
 def parse_place(bucket: str, prefix: str | None) -> S3Prefix:
-    """Return the place that --bucket and --prefix name. Raises UsageError if S3 allows no such name."""
+    """Return the bucket and prefix that --bucket and --prefix name. Raises UsageError if S3 allows no such names."""
     if _BUCKET.fullmatch(bucket) is None:
         raise UsageError(
             f'"{bucket}" is not the name of a bucket',
@@ -58,7 +58,7 @@ def parse_place(bucket: str, prefix: str | None) -> S3Prefix:
 
 @slotted
 class Owner:
-    """The instance, or the cluster, that gets the role."""
+    """The instance, or the cluster, that gets the IAM role."""
 
     kind: Literal["instance", "cluster"]
     identifier: str
@@ -71,26 +71,26 @@ class Owner:
 
     @property
     def partition(self) -> str:
-        """Return the partition of AWS, such as aws or aws-cn."""
+        """Return the AWS partition of the owner, such as aws or aws-cn."""
         return self.arn.split(":")[1]
 
     @property
     def account(self) -> str:
-        """Return the number of the AWS account."""
+        """Return the number of the owner's AWS account."""
         return self.arn.split(":")[4]
 
     def role_arn(self, name: str) -> str:
-        """Return the ARN of a role of this account."""
+        """Return the ARN that an IAM role with this name has in the owner's account."""
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
 
     def policy_arn(self, name: str) -> str:
-        """Return the ARN of a policy of this account."""
+        """Return the ARN that an IAM policy with this name has in the owner's account."""
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
 
 @slotted
 class RoleFacts:
-    """An IAM role."""
+    """An IAM role that exists, with its policies."""
 
     name: str
     arn: str
@@ -105,7 +105,7 @@ class RoleFacts:
 
 @slotted
 class PolicyFacts:
-    """An IAM policy."""
+    """An IAM policy that exists, with its document."""
 
     name: str
     arn: str
@@ -118,7 +118,7 @@ class PolicyFacts:
 
 @slotted
 class BucketKey:
-    """The KMS key of a bucket."""
+    """The user's KMS key with which objects of a bucket are encrypted by default, if there is one."""
 
     # The key's ARN. None if the bucket has no key of the user's own, or if that is not known.
     arn: str | None = None
@@ -128,7 +128,7 @@ class BucketKey:
 
 @slotted
 class ExtensionFacts:
-    """The row that aws_extension.sql returns: extension aws_s3 in a database, and aws_commons, which it needs."""
+    """The row of aws_extension.sql: extension aws_s3 in a database, and aws_commons, which it needs."""
 
     database_oid: int
     database: str
@@ -153,7 +153,7 @@ class Found:
 
 @slotted
 class Call:
-    """A call of AWS's API: botocore's names of service, method and parameters."""
+    """A step of the setup: a call of AWS's API, by botocore's names of service, method and parameters."""
 
     service: str
     operation: str
@@ -164,7 +164,7 @@ class Call:
 
 @slotted
 class SetupStatement:
-    """A statement in a database of the server."""
+    """A step of the setup: a statement in a database of the server."""
 
     database: str
     text: str
@@ -174,7 +174,7 @@ class SetupStatement:
 
 @slotted
 class Wait:
-    """Waits until a role of the owner is active, or until it is removed from the owner."""
+    """A step of the setup: wait until a role of the owner is active, or until it is removed from the owner."""
 
     owner: Owner
     role_arn: str
@@ -186,7 +186,7 @@ Step = Call | SetupStatement | Wait
 
 @slotted
 class S3Route:
-    """Whether the subnets of an instance have a route to S3."""
+    """Which subnets of an instance have a route to S3."""
 
     vpc: str = ""
     # The routes to S3 that were found.
@@ -201,7 +201,7 @@ class S3Route:
 
 @slotted
 class S3ImportReport:
-    """What was done to prepare an import. With --plan, the commands that would prepare it."""
+    """What was done so that a server may import, or undone. A plan has the commands that would do so."""
 
     place: S3Prefix
     owner: Owner
@@ -216,12 +216,15 @@ class S3ImportReport:
 
 
 def digest(*words: str) -> str:
-    """Return a digest of words, as 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits that depend on the words and their order, from SHA-256."""
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def compose_command(step: Step, *, owner: Owner, server: str, profile: str | None = None) -> str:
-    """Return the command that does what a step does, quoted for a shell. `server` is the connection, as for psql."""
+    """Return the `aws` or `psql` command that does what a step does, quoted for a shell.
+
+    `server` is the connection string for psql, without a database. `profile` is a profile of the AWS configuration.
+    """
     if isinstance(step, SetupStatement):
         return shlex.join(["psql", f"{server} dbname={_quote_value(step.database)}", "-c", step.text])
     if isinstance(step, Wait):

@@ -25,7 +25,10 @@ _OPEN = 0o027
 
 
 def refuse_server(facts: SettingsFacts) -> None:
-    """Raise TargetError if penstock does not place temporary work on this server, or if the role is not a superuser."""
+    """Raise TargetError if the role or this server does not allow a tablespace for temporary files to be created.
+
+    The server must not be a standby or managed by a service or a tool, and the role must be a superuser.
+    """
     if facts.is_in_recovery:
         raise TargetError(
             "cannot place temporary work on a standby",
@@ -57,10 +60,11 @@ def refuse_server(facts: SettingsFacts) -> None:
 def refuse_directory(
     path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None, *, allows_same_device: bool
 ) -> None:
-    """Raise TargetError if the directory cannot hold a tablespace for temporary work.
+    """Raise TargetError if the directory cannot hold a tablespace for temporary files.
 
-    `found` is None if the server runs on another machine, or if this process cannot see the data directory. In this
-    case only the path is checked.
+    `place` has the server's facts. `found` has those of the directory, None if the server runs on another machine or if
+    this process cannot see the data directory; then only the path is checked. With `allows_same_device`, the directory
+    may be on the disk that has the data.
     """
     if "'" in str(path):
         raise TargetError(
@@ -115,10 +119,10 @@ def refuse_directory(
 
 
 def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why users other than root and the server's account may replace files below these directories, or None.
+    """Return why users other than root and the server's account may replace files below these directories.
 
-    A sticky directory such as /tmp is not safe either: if a reboot empties it, any user may create a directory of the
-    same name first.
+    Return None if they may not. `server_uid` is the user id of the server's account. A sticky directory such as /tmp is
+    not safe either: if a reboot empties it, any user may create a directory of the same name first.
     """
     for part in parts:
         if part.is_link:
@@ -131,9 +135,9 @@ def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
-    """Return why these directories are open to other users, or None.
+    """Return why other users than the server's account may use these directories, None if they may not.
 
-    They must belong to the server's account and have mode 0750 or stricter.
+    The directories must belong to the server's account and have mode 0750 or stricter.
     """
     for part in parts:
         if part.owner_uid != server_uid:
@@ -144,7 +148,10 @@ def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
 
 
 def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None) -> list[str]:
-    """Return what the user should know before temporary work is placed in the directory, a sentence each."""
+    """Return sentences that the user should read before temporary files are placed in the directory.
+
+    `found` has the facts of the directory, None if they could not be read.
+    """
     remarks = []
     if found is None:
         remarks.append(

@@ -15,7 +15,7 @@ _NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @slotted
 class PartFacts:
-    """A directory on the path to another directory. If it is a symbolic link, these are the facts of the link."""
+    """The owner and mode of a directory on the path to another one. Those of a symbolic link are the link's own."""
 
     path: str
     is_link: bool
@@ -25,7 +25,7 @@ class PartFacts:
 
 @slotted
 class DirectoryFacts:
-    """The facts of a directory. A fact that this process may not see is None."""
+    """The facts that decide whether a directory can hold a tablespace. A fact that this process may not see is None."""
 
     is_directory: bool
     # The user id of the data directory's owner.
@@ -42,9 +42,9 @@ class DirectoryFacts:
 
 
 def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
-    """Return what this process can see of a directory.
+    """Return the facts of a directory, as far as this process can see them.
 
-    Returns None if it cannot see the data directory, for example because the server runs on another machine.
+    Return None if it cannot see the data directory, for example because the server runs on another machine.
     """
     try:
         server_uid = data_directory.stat().st_uid
@@ -71,7 +71,7 @@ def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
 
 
 def look_at_parts(directory: Path) -> tuple[PartFacts, ...]:
-    """Return the directories from the root to this one, up to the first that is missing or cannot be seen.
+    """Return the facts of each directory from the root to this one, up to the first that is missing or cannot be seen.
 
     Symbolic links are not followed.
     """
@@ -86,10 +86,10 @@ def look_at_parts(directory: Path) -> tuple[PartFacts, ...]:
 
 
 def create_folders(location: Path, version_folder: str, *, uid: int, gid: int) -> None:
-    """Create a tablespace's directory and the version's folder in it, if they do not exist.
+    """Create a tablespace's directory, and in it the one that PostgreSQL names after its version, if they do not exist.
 
-    Only directories that this call creates are given to `uid` and `gid`. Symbolic links are not followed. Raises
-    OSError, also if the parent of the tablespace's directory does not exist.
+    Directories that this call creates are given to the owner `uid` and the group `gid`. Symbolic links are not
+    followed. Raises OSError, also if the parent of the tablespace's directory does not exist.
     """
     with ExitStack() as stack:
         opened = os.open("/", _NO_LINKS)

@@ -48,10 +48,11 @@ _SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_se
 
 
 def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
-    """Return why temporary work of a new session does not go to a placement's tablespace, or None if it does.
+    """Return why a new session's temporary files do not go to a placement's tablespace, None if they do.
 
-    The session is in the scope's database, or takes the scope's role with SET ROLE, because penstock cannot log in as
-    that role. `control` lists all files, which needs pg_monitor. Raises ServerError, TargetError.
+    `oid` is that of the tablespace. A new session runs a sort that spills, and creates a temporary table. This session
+    is in the scope's database, or takes the scope's role by SET ROLE, because penstock cannot log in as that role.
+    `control` is a session that lists the tablespace's files, which needs pg_monitor. Raises ServerError, TargetError.
     """
     scope = placement.scope
     other = connect.in_database(scope.name) if scope.kind == "database" and scope.name else connect
@@ -100,17 +101,20 @@ _RELOAD = "SELECT pg_catalog.pg_reload_conf()"
 
 
 class TempPlace(Kind):
-    """The temp place of a server, as a Kind of change. The record of the change does not say which statements have run.
+    """The tablespace for temporary files, its GRANT and the setting temp_tablespaces, as a Kind of change.
 
-    `plan` reads from the server whether the tablespace exists and what temp_tablespaces is set to. GRANT is always run
-    again.
+    The journal's record does not say which statements have run. `plan` reads from the server whether the tablespace
+    exists and what temp_tablespaces is set to. GRANT is always run again.
     """
 
     def handles(self, change: Change) -> bool:
         return change.kind == TEMP_PLACE
 
     def plan(self, connection: Connection, placement: Placement) -> list[str]:
-        """Return the statements still to be run. Raises TargetError if somebody else has changed the setting."""
+        """Return the statements of a placement that are still to be run.
+
+        Raises TargetError if somebody else has changed temp_tablespaces.
+        """
         statements = [grant_statement(placement.granted)]
         if find_tablespace(connection) is None:
             statements.insert(0, create_statement(placement.location))
@@ -126,9 +130,9 @@ class TempPlace(Kind):
         return [*statements, *([_RELOAD] if placement.scope.kind == "server" else [])]
 
     def apply(self, context: Context, placement: Placement) -> PlaceReport:
-        """Run the missing statements, and check that temporary work uses the tablespace.
+        """Run the statements of a placement that are still to be run, and return them.
 
-        Raises TargetError, ServerError.
+        Raises TargetError if temporary files then do not go to its tablespace, and ServerError.
         """
         connection = context.connection
         statements = self.plan(connection, placement)
@@ -159,16 +163,17 @@ class TempPlace(Kind):
 
 
 def make_change(placement: Placement, holder_id: str) -> Change:
-    """Return the record of a temp place."""
+    """Return the journal's record of a placement. `holder_id` is the id of the hold that keeps it."""
     record = asdict(placement)
     del record["owner"], record["is_placed"]
     return server_change(TEMP_PLACE, TABLESPACE, record, holder_id)
 
 
 def read_placement(connection: Connection, change: Change, *, is_placed: bool = False) -> Placement:
-    """Return the placement that a record describes.
+    """Return the placement that a record of the journal describes.
 
-    Raises TargetError if the record was not written by a superuser, because its values become parts of statements.
+    `is_placed` is whether it was completed. Raises TargetError if the record was not written by a superuser, because
+    its values become parts of statements.
     """
     if not is_superuser(connection, change.owner):
         raise TargetError(
@@ -190,7 +195,7 @@ def read_placement(connection: Connection, change: Change, *, is_placed: bool = 
 
 @slotted
 class RemovalFacts:
-    """What the server has of a temp place that is to be removed: tablespace, setting, and what is in the tablespace."""
+    """What exists of a placement that is to be removed: the tablespace, the setting, and what is in the tablespace."""
 
     # The tablespace, None if it is not at the location where it was created.
     tablespace: TablespaceRow | None
@@ -229,7 +234,7 @@ def _find_readable(context: Context, oid: int) -> list[Occupant]:
 
 
 def plan_removal(placement: Placement, found: RemovalFacts) -> PlaceReport:
-    """Return the statements that remove a placement, and what stays because somebody has changed it since."""
+    """Return the statements that remove a placement, and sentences about what stays because somebody has changed it."""
     statements: list[str] = []
     left: list[str] = []
     if found.elsewhere is not None:

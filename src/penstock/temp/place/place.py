@@ -70,8 +70,8 @@ def check_placement(
 ) -> CheckReport:
     """Return what is wrong with a placement. Create its directory again if it is missing and this process may do so.
 
-    `is_local` is true if the server runs on this machine. If it is false, this process cannot examine directories and
-    disks. Raises ServerError, TargetError.
+    `control` is a session in database SERVER_DATABASE. `is_local` is whether the server runs on this machine; otherwise
+    this process cannot examine directories and disks. Raises ServerError, TargetError.
     """
     place = read_place(control)
     found = find_tablespace(control)
@@ -211,7 +211,7 @@ def _mend(location: str, place: PlaceRow) -> bool:
 
 @slotted
 class PlaceRequest:
-    """What the user asks for: the directory, the scope, the roles, and whether the disk may be that of the data."""
+    """What the user asks for: in which directory, for which scope and for which roles temporary files are placed."""
 
     directory: str
     scope: Scope
@@ -221,11 +221,12 @@ class PlaceRequest:
 
 
 class PlaceKeeper:
-    """Creates, checks and removes the placement of temporary work of one server.
+    """Creates, checks and removes a server's placement of temporary files.
 
-    The keeper has a session, which `close` ends. `tell` is called with each statement before it runs, and with remarks
-    for the user. Methods raise TargetError if temporary work cannot be placed or removed. They also raise UsageError
-    and ServerError.
+    A placement is a tablespace for temporary files, with temp_tablespaces set to it. The object has a session, which
+    `close` ends. `tell` is called with each statement before it runs, and with remarks for the user. Methods raise
+    TargetError if temporary files cannot be placed, or the placement cannot be removed. They also raise UsageError and
+    ServerError.
     """
 
     def __init__(self, connect: ConnectionFactory, *, tell: Callable[[str], None]) -> None:
@@ -279,10 +280,10 @@ class PlaceKeeper:
         return PlaceReport(placement=placement, statements=tuple(self._kind.plan(self._control, placement)))
 
     def place(self, request: PlaceRequest) -> PlaceReport:
-        """Place temporary work. Prove that a sort that spills and a temporary table use the tablespace.
+        """Place temporary files, and prove that a sort and a temporary table use the tablespace.
 
-        If that fails, everything is undone. Until the proof has succeeded, the hold ends with this session. After that,
-        the hold stands until the placement is removed.
+        Return the statements that were run. If the proof fails, everything is undone. Until it has succeeded, a repair
+        undoes what a crash of this process leaves. After that, the placement stays until `remove` is called.
         """
         with self._context.lock(SERVER):
             found = self._find()
@@ -379,11 +380,11 @@ class PlaceKeeper:
     # ---------------------------------------------------------------- remove
 
     def remove(self) -> PlaceReport:
-        """Undo the placement, except what somebody else has changed since. The report names these changes.
+        """Undo the placement, and return the statements run.
 
-        Raises TargetError, before anything is changed, if a permanent object is in the tablespace. Also raises
-        TargetError if sessions use the tablespace. In this case the setting has been restored, so that these sessions
-        stop using it.
+        What somebody else has changed since stays, and is in the report. Raises TargetError, before anything is
+        changed, if a permanent object is in the tablespace. Also raises TargetError if sessions use the tablespace. In
+        this case the setting has been restored, so that these sessions stop using it.
         """
         refuse(check_standby(read_facts(self._control).is_in_recovery, "remove a placement"))
         with self._context.lock(SERVER):

@@ -17,7 +17,7 @@ DROP = f"DROP TABLESPACE {TABLESPACE}"
 
 @slotted
 class PlaceRow:
-    """The row of place.sql: what decides whether temporary work can be placed on this server."""
+    """The row of place.sql: facts of the server that decide where temporary files can be placed."""
 
     data_directory: str | None
     version_folder: str
@@ -38,7 +38,7 @@ class TablespaceRow:
 
 @slotted
 class OccupantRow:
-    """A row of occupants.sql: an object of one database in the tablespace."""
+    """A row of occupants.sql: an object of one database that is in the tablespace."""
 
     # The kind of the object, as ALTER names it.
     kind: str
@@ -47,19 +47,19 @@ class OccupantRow:
 
 
 def read_place(connection: Connection) -> PlaceRow:
-    """Return what decides where on a server temporary work may be placed. Raises ServerError."""
+    """Return the facts of the server that decide where temporary files can be placed. Raises ServerError."""
     with translate_errors("reading what decides about temporary work"):
         return fetch_rows(connection, "temp/place", PlaceRow)[0]
 
 
 def find_tablespace(connection: Connection) -> TablespaceRow | None:
-    """Return the tablespace for temporary work, None if it does not exist. Raises ServerError."""
+    """Return penstock's tablespace for temporary files, None if it does not exist. Raises ServerError."""
     with translate_errors("reading tablespaces"):
         return next(iter(fetch_rows(connection, "temp/tablespace", TablespaceRow, name=TABLESPACE)), None)
 
 
 def find_name_at(connection: Connection, location: str) -> str | None:
-    """Return the name of the tablespace in a directory, or None. Raises ServerError."""
+    """Return the name of the tablespace whose directory is `location`, None if there is none. Raises ServerError."""
     with translate_errors("reading tablespaces"):
         row = connection.execute(
             "SELECT t.spcname FROM pg_catalog.pg_tablespace AS t WHERE pg_catalog.pg_tablespace_location(t.oid) = %s",
@@ -76,7 +76,7 @@ def is_superuser(connection: Connection, role: str) -> bool:
 
 
 def create_statement(location: str) -> str:
-    """Return the statement that creates the tablespace."""
+    """Return the statement that creates penstock's tablespace for temporary files in a directory."""
     statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
     return statement.format(sql.Identifier(TABLESPACE), sql.Literal(location)).as_string(None)
 
@@ -88,13 +88,17 @@ def grant_statement(roles: Sequence[str]) -> str:
 
 
 def run_statement(connection: Connection, text: str) -> None:
-    """Run a statement composed here, outside a transaction. Raises ServerError, TargetError."""
+    """Run a statement that this module has composed, outside a transaction. Raises ServerError, TargetError."""
     with translate_errors(f"running {text}"):
         connection.execute(text.encode())
 
 
 def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
-    """Return the objects of all databases in a tablespace. Needs CONNECT on each database. Raises ServerError."""
+    """Return the objects of all databases in the tablespace with this OID, and the databases whose default it is.
+
+    A database that accepts no connections has an entry instead of its objects. `control` is a session that lists the
+    databases. Needs CONNECT on each database. Raises ServerError.
+    """
     with translate_errors("looking for what lies in a tablespace"):
         databases = run_query(control, "temp/databases_in", oid=oid).fetchall()
     found: list[Occupant] = []
@@ -118,13 +122,19 @@ def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) ->
 
 
 def find_spilling(connection: Connection, oid: int) -> list[Occupant]:
-    """Return the sessions that have temporary files in a tablespace now. Needs pg_monitor. Raises ServerError."""
+    """Return an entry for each session that has temporary files in the tablespace with this OID now.
+
+    Needs pg_monitor. Raises ServerError.
+    """
     with translate_errors("looking for temporary files"):
         return [Occupant(what=name) for name in fetch_names(connection, "temp/spilling", oid=oid)]
 
 
 def folder_exists(connection: Connection, path: str) -> bool:
-    """Return whether the server sees a directory. Needs pg_stat_file, which superusers have. Raises ServerError."""
+    """Return whether the server sees a directory at this path. Needs pg_stat_file, which superusers have.
+
+    Raises ServerError.
+    """
     with translate_errors(f"looking for {path}"):
         row = connection.execute("SELECT s.isdir FROM pg_catalog.pg_stat_file(%s, true) AS s", [path]).fetchone()
     return row == (True,)
@@ -152,7 +162,7 @@ def scope_exists(connection: Connection, scope: Scope) -> bool:
 
 
 def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None:
-    """Return the tablespaces that temp_tablespaces of a scope names, or None if the scope has no setting of its own.
+    """Return the names of the tablespaces in temp_tablespaces of a scope, None if the scope has no setting of its own.
 
     The server's setting is read from pg_file_settings, which needs a superuser. Raises ServerError, TargetError.
     """
@@ -164,9 +174,9 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
 
 
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
-    """Return the databases, roles, and roles in databases that name a tablespace in their temp_tablespaces.
+    """Return for whom ALTER ROLE or ALTER DATABASE has set temp_tablespaces to a list that names a tablespace.
 
-    Raises ServerError.
+    Each string is in words for a message: "role r", "database d" or "role r in database d". Raises ServerError.
     """
     with translate_errors(f"looking for settings of {SETTING}"):
         rows = run_query(connection, "temp/stored_settings", setting=SETTING).fetchall()

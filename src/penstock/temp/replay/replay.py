@@ -33,12 +33,14 @@ def replay_statements(
     allows_superuser: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplayResult:
-    """Return how long statements take with temporary work in pg_default, and in a second tablespace.
+    """Return how long statements take with their temporary files in pg_default, and in a second tablespace.
 
-    The order of the tablespaces in each round is drawn with `seed`. `place` is the second tablespace; None means the
-    role's own temp_tablespaces. If `against` is given, the statements run on both servers, each with the
-    temp_tablespaces in effect on that server. Raises UsageError if both tablespaces are the same or if a statement does
-    more than read. Raises TargetError, ServerError.
+    The statements are those of file `sql`, or the `top` that spill most. `place` is the second tablespace, by default
+    the role's temp_tablespaces. With `against`, they run on both servers, each with its own temp_tablespaces. Each runs
+    in as many sessions at once as each of `concurrencies` says, after the statements of file `setup`. `seed` draws the
+    order of the tablespaces in each round. A statement is cancelled after `timeout_s` seconds. `say` is called with the
+    progress. Raises UsageError if both tablespaces are the same or if a statement does more than read. Raises
+    SourceError, TargetError, ServerError.
     """
     skipped: list[Skipped] = []
     if sql is not None:

@@ -48,7 +48,7 @@ class DirectoryRow:
 
 @slotted
 class Explained:
-    """What one run of a statement took: its seconds, and the temporary files of its plan."""
+    """The time and the plan of one run of a statement."""
 
     # The statement's time in seconds, as its session measured it.
     elapsed_s: float
@@ -70,7 +70,10 @@ class ReplayFacts:
 
 
 class ReplaySession:
-    """A session that replays. Its search_path and other settings are the user's own. Methods raise PenstockError."""
+    """A session that runs the statements to compare. It has the user's own search_path and settings.
+
+    Methods raise PenstockError.
+    """
 
     def __init__(self, factory: ConnectionFactory, *, timeout_s: float) -> None:
         self._connection = factory.connect(label="replay")
@@ -87,7 +90,10 @@ class ReplaySession:
                 self._connection.execute(statement.encode(), binary=True)
 
     def explain(self, statement: str, *, tablespace: str, work_mem_bytes: int | None = None) -> Explained:
-        """Run a statement with its temporary work in a tablespace. Its rows are not sent to the client."""
+        """Run a statement under EXPLAIN ANALYZE, with temp_tablespaces set to `tablespace`. Return its time and plan.
+
+        Its rows are not sent to the client. `work_mem_bytes` is the work_mem, by default the session's.
+        """
         with translate_errors("running a statement"), rolled_back(self._connection):
             self._connection.execute("SET TRANSACTION READ ONLY")
             self._set("temp_tablespaces", tablespace)
@@ -115,7 +121,10 @@ class ReplaySession:
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
-    """Raise TargetError if a tablespace of a value for temp_tablespaces is missing or not granted to the role."""
+    """Raise TargetError if a tablespace in the value of temp_tablespaces is missing or not granted to the role.
+
+    The session's temp_tablespaces are set to the value.
+    """
     with translate_errors("checking where temporary work is to go"):
         connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
 
@@ -137,10 +146,11 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
 
 
 def find_top_statements(connection: Connection, count: int) -> tuple[list[str], list[Skipped]]:
-    """Return this database's statements that spilled most, and as skipped those with a text hidden from this role.
+    """Return the texts of the `count` statements of this database that spilled most.
 
-    Needs pg_stat_statements, and pg_read_all_stats for statements of other roles. Raises TargetError without the
-    extension, ServerError.
+    Also return those that were skipped. These are statements whose text is hidden from this role. Needs
+    pg_stat_statements, and pg_read_all_stats for statements of other roles. Raises TargetError without the extension,
+    ServerError.
     """
     with translate_errors("reading pg_stat_statements"):
         schema = find_statements_schema(connection)
@@ -164,9 +174,9 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
 
 
 def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
-    """Return calls and total_exec_time in milliseconds of this database's statements, by their text.
+    """Return the calls and the total_exec_time in milliseconds of each statement of this database, by its text.
 
-    Returns None without pg_stat_statements. Raises ServerError.
+    Return None without pg_stat_statements. Raises ServerError.
     """
     with translate_errors("reading pg_stat_statements"):
         schema = find_statements_schema(connection)
@@ -191,7 +201,7 @@ _PROCESSES = 3
 
 @slotted
 class Place:
-    """The tablespaces of one server to which a replay sends temporary work."""
+    """The tablespaces of one server to which temporary files of the statements go."""
 
     # The names of the tablespaces.
     names: tuple[str, ...]
@@ -223,9 +233,10 @@ class ReplayRequest:
 
 
 def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
-    """Return the Place of a tablespace; None stands for the role's present temp_tablespaces.
+    """Return the given tablespace of a server, None for the role's present temp_tablespaces, with the server's facts.
 
-    Raises TargetError for a superuser, and for a name that the server refuses. Raises ServerError.
+    Raises TargetError for a superuser unless `allows_superuser` is true, and for a name that the server refuses. Raises
+    ServerError.
     """
     with factory.connect(label="replay") as connection:
         factory.refuse_pooler("replay statements")
@@ -265,10 +276,11 @@ def replay(
     skipped: Sequence[Skipped] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplayResult:
-    """Replay each statement with each number of sessions. If a statement fails, its comparison records the failure.
+    """Run each statement with each number of sessions in both places, and return the comparisons.
 
-    Ctrl-C ends the replay. The result then has what was measured so far, and `is_interrupted` is set. Raises
-    ServerError if sessions cannot be opened and nothing has been measured yet.
+    If a statement fails, its comparison has the message. Ctrl-C ends the replay: the result then has what was measured
+    so far, and `is_interrupted` is true. `say` is called with the progress. Raises ServerError if sessions cannot be
+    opened and nothing has been measured yet.
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
@@ -304,7 +316,7 @@ def replay(
 
 
 def find_shared(first: Device | None, second: Device | None) -> str | None:
-    """Return the device that both places are on, or None if they are on different or unknown devices."""
+    """Return the name of the device that has both places, None if they are on different or unknown devices."""
     if first is None or second is None:
         return None
     is_one = first.name == second.name or bool({*first.disks} & {*second.disks})
@@ -337,7 +349,7 @@ class _Comparing:
         self._stack.close()
 
     def compare(self, number: int, statement: str) -> Comparison:
-        """Run the statement once at each place to warm up, then in all rounds, and return the comparison of the rounds.
+        """Run the statement once in each place to warm up, then in all rounds, and return the comparison of the rounds.
 
         `number` is the statement's position in the request, from 1. If a run fails, no other follows, and the
         comparison has the error's message and the runs so far.
@@ -357,7 +369,10 @@ class _Comparing:
     def conclude(
         self, number: int, statement: str, *, trial: Trial | None = None, failure: str | None = None
     ) -> Comparison:
-        """Return the comparison of the runs so far."""
+        """Return the comparison of the runs so far.
+
+        `failure` is the message of the error that ended them, if one did.
+        """
         return Comparison(
             number=number,
             statement=statement,

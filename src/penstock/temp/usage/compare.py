@@ -44,10 +44,11 @@ _COUNTED = (
 
 
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
-    """Return what was done between two readings: the `top` statements by temporary bytes, and rates of each database.
+    """Return what temporary files and tables were written between two readings.
 
-    A counter that was reset in between counts from its reset. If both readings are the same, statements are counted
-    since their last reset, and the report has no rates, because such totals do not show the present rate.
+    The report has the `top` statements by bytes, and the rates of each database. A counter that was reset in between
+    counts from its reset. If `before` is `after`, statements count from the reset of their statistics, and the report
+    has no rates.
     """
     report = UsageReport(
         elapsed_s=None,
@@ -170,7 +171,7 @@ _CSV_MESSAGE, _CSV_QUERY = 13, 19
 
 
 def find_logged(log: LogEnd, *, top: int) -> tuple[LoggedFiles, ...]:
-    """Return the `top` statements with the most bytes in temporary files, as log_temp_files has logged them.
+    """Return the `top` statements whose temporary files, as log_temp_files has logged them, have the most bytes.
 
     Statements that differ only in literals count as one.
     """
@@ -233,8 +234,17 @@ _NODES = {
 }
 
 
-def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
-    """Return what a statement uses temporary files for, and the remedy."""
+# One session is not told to take more than this part of the memory, or this many MiB if it is not known. Several
+# sessions may run the statement, and each has several such areas.
+_MOST_OF_MEMORY = 16
+_MOST_WORK_MEM_MB = 256
+
+
+def find_use_case(use: StatementUse, plan: Plan, *, memory_bytes: int | None = None) -> UseCase:
+    """Return what a statement uses temporary files for, by its plan, and the cheapest remedy.
+
+    `memory_bytes` is the memory of the server's machine, None if it is not known.
+    """
     names = list(dict.fromkeys(_read_plan(plan)))
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
@@ -242,7 +252,7 @@ def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
     # An index could provide the order of columns. A key with a parenthesis is an expression and may be an aggregate,
     # which no index provides. In this case no index is suggested.
     keys = [] if any("(" in key for key in keys) else keys
-    return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
+    return UseCase(names=tuple(names), remedy=_remedy(use, names, keys, memory_bytes))
 
 
 def _read_plan(plan: Plan) -> Iterator[str]:
@@ -257,11 +267,18 @@ def _read_plan(plan: Plan) -> Iterator[str]:
             yield _NODES[kind]
 
 
-def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
+def _remedy(use: StatementUse, names: list[str], keys: list[str], memory_bytes: int | None) -> str:
     if names == ["temporary table"]:
         return "temp_buffers for the session, before its first temporary table; or fewer columns in the table"
     each_bytes = use.temp_written_bytes // max(1, use.calls)
     needed_mb = max(1, round(each_bytes * MEMORY_FACTOR / MIB))
+    most_mb = _MOST_WORK_MEM_MB if memory_bytes is None else int(memory_bytes / _MOST_OF_MEMORY / MIB)
+    if needed_mb > most_mb:
+        of = "" if memory_bytes is None else f", a {_MOST_OF_MEMORY}th of the memory"
+        return (
+            f"it spills {format_bytes(each_bytes)} each time, and not to spill takes about {needed_mb} MB, more than "
+            f"one session should take ({most_mb} MB{of}): give it less to sort, or place temporary work on a fast disk"
+        )
     memory = (
         f"SET LOCAL work_mem = '{needed_mb}MB' in its transaction: it spills {format_bytes(each_bytes)} each time, and "
         "every session that runs it takes that memory, each parallel worker too"

@@ -25,6 +25,7 @@ from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.connect.texts import receive_any_text
 from penstock.core.errors import AwsError, PenstockError
 from penstock.core.host.disks import find_device, measure_disk, read_counters
+from penstock.core.host.machine import read_machine
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.temp_place import parse_setting
@@ -49,6 +50,7 @@ from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device
+    from penstock.core.values.server import ServerFacts
     from penstock.rds.values import LocalStorageMetrics
 
 _MOST_BYTES = 16 * MIB
@@ -60,10 +62,10 @@ def _formats(connection: Connection) -> list[LogFormat]:
 
 
 def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None:
-    """Return the last 16 MiB of the current log, or None and a reason in `missing` if it cannot be used.
+    """Return the last 16 MiB of the server's current log.
 
-    Needs a superuser, or EXECUTE on pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint,
-    bigint). Raises ServerError.
+    If that cannot be used, return None and add the reason to `missing`. Needs a superuser, or EXECUTE on
+    pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint, bigint). Raises ServerError.
     """
     with translate_errors("reading the server's log"):
         row = connection.execute("SELECT pg_catalog.current_setting('log_temp_files')").fetchone()
@@ -107,10 +109,11 @@ def strip_explain(query: str) -> str:
 
 
 def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
-    """Return the generic plan of a statement, or None if it cannot be planned.
+    """Return the generic plan of a statement as EXPLAIN's JSON has it, None if the statement cannot be planned.
 
-    The text is prepared in a read-only transaction that is rolled back. PREPARE accepts only one statement. Planning
-    evaluates immutable functions with the rights of the current role. Raises ServerError if the connection is lost.
+    The text of pg_stat_statements is prepared in a read-only transaction that is rolled back. PREPARE accepts only one
+    statement. Planning evaluates immutable functions with the rights of the current role. Raises ServerError if the
+    connection is lost.
     """
     try:
         with translate_errors("planning a statement"), rolled_back(connection):
@@ -150,7 +153,7 @@ EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
 
 def find_statements_schema(connection: Connection) -> str | None:
-    """Return the schema of pg_stat_statements, or None if this database lacks it. Raises psycopg.Error."""
+    """Return the schema of the extension pg_stat_statements, None if this database lacks it. Raises psycopg.Error."""
     row = connection.execute(
         "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
         " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
@@ -162,7 +165,7 @@ _REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION
 
 
 def read_usage(connection: Connection) -> UsageReading:
-    """Return a server's present statistics of temporary work. Raises ServerError."""
+    """Return the present counters of temporary files and tables of a server. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
         temp_tablespaces, block_bytes, is_monitor = run_query(connection, "temp/session").fetchall()[0]
@@ -239,7 +242,10 @@ DATA = "pg_default"
 def find_routes(
     settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str
 ) -> list[TempTablespaces]:
-    """Return the tablespaces that each role's temporary work uses, and the names that PostgreSQL ignores silently."""
+    """Return the tablespaces to which temporary files go: of this session, and of each role or database with a setting.
+
+    Each also has the names that PostgreSQL ignores silently. `session` is temp_tablespaces of this session.
+    """
     known = {each.name for each in tablespaces}
     routes = [_route("this session", session, known, ())]
     for row in settings:
@@ -258,7 +264,10 @@ def _route(whose: str, value: str, known: set[str], denied: Sequence[str]) -> Te
 
 
 def look_at_devices(tablespaces: Sequence[TablespaceUse]) -> list[DeviceNow]:
-    """Return the device of each tablespace of a server on this machine, with its present counters."""
+    """Return the device of each tablespace, with its present counters. The server must run on this machine.
+
+    Tablespaces whose device is not known are missing.
+    """
     found = list(_find(tablespaces))
     data = next((device for name, _, device in found if name == DATA), None)
     now = []
@@ -294,13 +303,12 @@ def temp_usage(
     host: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval.
+    """Return what temporary files and tables a server writes within an interval, and which statements write them.
 
-    If the interval is 0, return what statements did since their statistics were reset.
-
-    Changes nothing. Statements need pg_stat_statements. Statements of other roles, and files on disk, need pg_monitor.
-    Devices are read if the server is on this machine. If `host` (an endpoint of RDS) is given, CloudWatch is asked for
-    the metrics of local storage. Raises ServerError.
+    The report has the `top` statements. If the interval is 0, they count from the reset of their statistics. Changes
+    nothing. Statements need pg_stat_statements. Statements of other roles, and files on disk, need pg_monitor. Devices
+    are read if the server is on this machine. If `host` is given, an endpoint of RDS, CloudWatch is asked for the
+    metrics of local storage. `say` is called before the wait. Raises ServerError.
     """
     with closing(to.connect(label="usage")) as connection:
         facts = read_server_facts(connection)
@@ -312,7 +320,8 @@ def temp_usage(
             time.sleep(interval_s)
             after = _read(connection, is_local=facts.is_local)
         report = compare_readings(before, after, top=top)
-        explained = tuple(_explain(connection, each, facts.user, facts.database) for each in report.statements)
+        memory = read_machine().memory_bytes if facts.is_local else None
+        explained = tuple(_explain(connection, each, facts, memory) for each in report.statements)
         missing: list[str] = []
         log = read_log_end(connection, missing=missing)
         cache = ask_tiered_cache(connection) if facts.is_aurora else None
@@ -344,19 +353,19 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
     )
 
 
-def _explain(connection: Connection, use: StatementUse, user: str, database: str) -> StatementUse:
+def _explain(connection: Connection, use: StatementUse, facts: ServerFacts, memory_bytes: int | None) -> StatementUse:
     """Return a statement with the reason why it spills, according to its plan, or why it was not planned.
 
     Only this role's own statements are planned, because planning runs immutable functions with this role's rights.
     """
     query = strip_explain(use.query)
-    if use.role != user:
+    if use.role != facts.user:
         return replace(use, unplanned="it is another role's")
-    if use.database != database:
+    if use.database != facts.database:
         return replace(use, unplanned="it is another database's")
     if not begins_to_read(query):
         return replace(use, unplanned="it is not one that only reads")
     plan = explain_kept(connection, query)
     if plan is None:
         return replace(use, unplanned="the server cannot plan its text")
-    return replace(use, use_case=find_use_case(use, plan))
+    return replace(use, use_case=find_use_case(use, plan, memory_bytes=memory_bytes))

@@ -26,7 +26,7 @@ class UseCase:
 
 @slotted
 class SettingRow:
-    """A row that settings.sql returns."""
+    """A row of settings.sql: temp_tablespaces as it is set for a database, a role, or a role in a database."""
 
     database: str | None
     role: str | None
@@ -37,7 +37,7 @@ class SettingRow:
 
 @slotted
 class TempTablespaces:
-    """The tablespaces of one scope's temporary work."""
+    """The tablespaces to which the temporary files of some sessions go."""
 
     # The scope, in words for users.
     whose: str
@@ -48,7 +48,7 @@ class TempTablespaces:
 
 @slotted
 class DeviceNow:
-    """The device of a tablespace now."""
+    """The device that has a tablespace, with its counters at the time of a reading."""
 
     tablespace: str
     device: str
@@ -61,7 +61,7 @@ class DeviceNow:
 
 @slotted
 class TablespaceDevice:
-    """The device of a tablespace between two readings."""
+    """The device that has a tablespace, with its rates between two readings."""
 
     tablespace: str
     device: str
@@ -75,7 +75,7 @@ class TablespaceDevice:
 
 @slotted
 class StatementUse:
-    """A statement of pg_stat_statements. Times are None if the extension's version does not count them."""
+    """A row of pg_stat_statements. Times are in milliseconds, None if the extension's version does not count them."""
 
     database: str | None
     role: str | None
@@ -101,13 +101,13 @@ class StatementUse:
 
     @property
     def temporary_bytes(self) -> int:
-        """The bytes read and written by spills and in temporary tables."""
+        """The bytes that were read and written in temporary files and temporary tables."""
         return self.temp_read_bytes + self.temp_written_bytes + self.local_read_bytes + self.local_written_bytes
 
 
 @slotted
 class DatabaseUse:
-    """A row that databases.sql returns: spills of a database since its counters were reset."""
+    """A row of databases.sql: the temporary files of a database since its counters were reset."""
 
     name: str
     temp_files: int
@@ -117,7 +117,7 @@ class DatabaseUse:
 
 @slotted
 class TablespaceUse:
-    """A row that tablespaces_now.sql or tablespaces_named.sql returns: a tablespace now."""
+    """A row of tablespaces_now.sql or tablespaces_named.sql: what a tablespace has now."""
 
     name: str
     directory: str | None
@@ -130,7 +130,7 @@ class TablespaceUse:
 
 @slotted
 class IndexBuild:
-    """A row that index_builds.sql returns: an index build. Name and size are None if it is in another database."""
+    """A row of index_builds.sql: a running index build. Name and size are None if it is in another database."""
 
     pid: int
     database: str
@@ -150,7 +150,7 @@ class LogEnd:
 
 @slotted
 class LoggedFiles:
-    """Temporary files of one statement in the log. The log lists a file when the file is deleted."""
+    """The temporary files of one statement that the log lists. The server logs a file when it deletes the file."""
 
     # The text of the statement without literals.
     statement: str
@@ -161,7 +161,10 @@ class LoggedFiles:
 
 @slotted
 class UsageReading:
-    """What a server reports at one moment."""
+    """What a server reports of temporary files and tables at one time.
+
+    `at_s` is that time, in seconds of this host's monotonic clock.
+    """
 
     at_s: float
     temp_tablespaces: str
@@ -179,7 +182,7 @@ class UsageReading:
 
 @slotted
 class DatabaseRate:
-    """What a database spilled between two readings."""
+    """How many temporary files and bytes a database wrote per second between two readings."""
 
     name: str
     files_per_s: float
@@ -188,7 +191,7 @@ class DatabaseRate:
 
 @slotted
 class UsageReport:
-    """Temporary work of a server."""
+    """What temporary files and tables a server writes, where to, and for which statements."""
 
     # The time between two readings. None if there is one reading: the report then counts from the reset of the
     # statistics and has no rates.

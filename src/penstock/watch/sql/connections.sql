@@ -8,6 +8,12 @@ SELECT pg_catalog.jsonb_build_object(
            'user', a.usename,
            'connections', pg_catalog.count(*),
            'idle', pg_catalog.count(*) FILTER (WHERE a.state = 'idle'),
+           -- Clients on the server's machine use its processors.
+           'local_of_all', pg_catalog.sum(
+               pg_catalog.count(*) FILTER (
+                   WHERE a.client_addr IS NULL OR a.client_addr <<= '127.0.0.0/8' OR a.client_addr = '::1'
+               )
+           ) OVER (),
            'of_all', pg_catalog.sum(pg_catalog.count(*)) OVER (),
            'idle_of_all', CASE
                WHEN pg_catalog.bool_and(pg_catalog.bool_and(a.backend_type IS NOT NULL)) OVER ()

@@ -16,11 +16,18 @@ SELECT pg_catalog.jsonb_build_object(
            -- Blocks of the table that were read or found in shared buffers.
            'heap_blks', pg_catalog.pg_stat_get_blocks_fetched(c.oid),
            'n_tup_ins', t.n_tup_ins,
+           'n_tup_changed', t.n_tup_ins + t.n_tup_upd + t.n_tup_del,
            'n_live_tup', t.n_live_tup,
            'n_dead_tup', t.n_dead_tup,
            'n_mod_since_analyze', t.n_mod_since_analyze,
            'relpages', c.relpages,
            'has_index', c.relhasindex,
+           -- A row's header and its line pointer take 28 bytes.
+           'row_bytes', 28 + (
+               SELECT pg_catalog.sum(s.avg_width)
+                 FROM pg_catalog.pg_stats AS s
+                WHERE s.schemaname = t.schemaname AND s.tablename = t.relname
+           ),
            'vacuumed_s', pg_catalog.date_part(
                'epoch', pg_catalog.clock_timestamp() - GREATEST(t.last_vacuum, t.last_autovacuum)
            ),

@@ -3,7 +3,7 @@
 -- psql -f write_costs.sql
 --
 -- `scans` are those of the referenced table's index. `cost` is the largest procost of functions that are not built in,
--- of the trigger or of the expressions. The fifty tables with the most inserted rows are read.
+-- of the trigger or of the expressions. Keys of texts and the like take longer to compare. The fifty tables with the most inserted rows are read.
 WITH filled AS (
     SELECT t.relid,
            t.schemaname,
@@ -21,7 +21,7 @@ costs AS (
            k.confrelid::regclass::text AS of,
            pg_catalog.pg_stat_get_numscans(k.conindid) AS scans,
            NULL::float8 AS cost,
-           NULL::int AS pages
+           false AS is_text
       FROM pg_catalog.pg_constraint AS k
      WHERE k.contype = 'f'
     UNION ALL
@@ -32,7 +32,7 @@ costs AS (
            p.proname,
            NULL,
            p.procost,
-           NULL
+           false
       FROM pg_catalog.pg_trigger AS g
       JOIN pg_catalog.pg_proc AS p ON p.oid = g.tgfoid
      WHERE NOT g.tgisinternal
@@ -57,7 +57,11 @@ costs AS (
                    1
                )
            END,
-           c.relpages
+           EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_attribute AS t
+                WHERE t.attrelid = i.indexrelid AND t.attlen = -1
+           )
       FROM pg_catalog.pg_index AS i
       JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_catalog.pg_am AS a ON a.oid = c.relam

@@ -61,7 +61,7 @@ SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "
 
 @slotted
 class BulkLoadStep:
-    """One load of the article. The steps have the article's order."""
+    """One load of the published article, by one method on one volume. Steps have the article's order."""
 
     name: str
     load: Load
@@ -81,7 +81,7 @@ class BulkLoadStep:
 
     @property
     def is_one_file(self) -> bool:
-        """Return whether only title.principals is loaded."""
+        """Return whether the step loads only title.principals, and not all seven files."""
         return self.load == "one psql" or self.is_import or self.is_settled
 
     @property
@@ -195,7 +195,7 @@ PRINCIPALS = "title.principals"
 
 @slotted
 class BulkLoadExperiment:
-    """The size of the experiment."""
+    """How many rows are loaded, and how often each step runs."""
 
     # The share of IMDb's data that is loaded. 1 is all 186 million rows.
     imdb_scale: float
@@ -235,7 +235,7 @@ _ONE_SESSION = 1.5
 
 @slotted
 class BulkLoadMachine:
-    """The article's machine, scaled down to this machine and these files."""
+    """The memory, disk and rates of the article's server, scaled to this machine's cores and to the files' size."""
 
     # The factor for rates.
     rate_scale: float
@@ -247,7 +247,10 @@ class BulkLoadMachine:
 
     @property
     def unlimited(self) -> str:
-        """Return a volume of the same size without limits. It is used while nothing is measured."""
+        """Return a volume of the same size without limits, as `lab up --volume` takes it.
+
+        It is used while nothing is measured.
+        """
         return f"gp3:{self.disk_gib}GiB:1000000:100000"
 
     @property
@@ -256,7 +259,10 @@ class BulkLoadMachine:
         return -(-self.disk_bytes // GIB)
 
     def limits(self, volume: str) -> VolumeLimits:
-        """Return the limits of one of the article's volumes and of its instance, scaled. Raises UsageError."""
+        """Return the scaled limits of one of the article's volumes and of its instance.
+
+        `volume` is named as `lab up --volume` takes it. Raises UsageError.
+        """
         throttle = parse_volume(volume).throttle
         if throttle is None:
             raise UsageError(f'"{volume}" has no limits to scale', hint="Name a volume with IOPS.")
@@ -267,7 +273,10 @@ class BulkLoadMachine:
         )
 
     def volume(self, volume: str) -> str:
-        """Return one of the article's volumes, scaled, as `lab up --volume` takes it. Raises UsageError."""
+        """Return one of the article's volumes with scaled limits. Both are as `lab up --volume` takes them.
+
+        Raises UsageError.
+        """
         limits = self.limits(volume)
         assert limits.bytes_per_s is not None
         assert limits.instance_bytes_per_s is not None
@@ -276,9 +285,10 @@ class BulkLoadMachine:
 
 
 def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> BulkLoadMachine:
-    """Return the article's machine scaled to this number of cores and to these files.
+    """Return the article's machine, scaled to this machine and these files.
 
-    The memory is at most what this machine has.
+    Rates are scaled to `cpu_count` cores, and memory and disk to the size of the files. The memory is at most
+    `machine_bytes`, which is this machine's.
     """
     principals = next(file for file in files if file.table == PRINCIPALS)
     data_scale = principals.size_bytes / PRINCIPALS_BYTES
@@ -293,7 +303,7 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> B
 
 
 def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
-    """Return all steps on their own volumes, or steps on `volumes`, which are named as `lab up --volume` takes them.
+    """Return all steps, each on its own volume. With `volumes`, return steps on these, as `lab up --volume` takes them.
 
     With `volumes`, a step on each of them loads one file with one psql. The steps that load seven files are all on the
     last of them. Raises UsageError if a volume is malformed.
@@ -341,7 +351,7 @@ class BulkLoadRun:
 
 @slotted
 class Recovery:
-    """A recovery after the server was killed at the end of a load."""
+    """The crash recovery of a server that was killed at the end of a load."""
 
     # The WAL since the last checkpoint.
     wal_bytes: int
@@ -365,7 +375,7 @@ class StepRuns:
 
     @property
     def seconds(self) -> float:
-        """Return the median time."""
+        """Return the median time of a run in seconds."""
         return statistics.median(run.seconds for run in self.runs)
 
 
@@ -380,9 +390,10 @@ NAMED_BY = {
 
 
 def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str, ...]:
-    """Return the resources that limited a run, by the counters of the device and the processors, the most used first.
+    """Return which of CPU, IOPS, throughput and "one session" limited a run, the most used first.
 
-    A single session is a bottleneck if it computes, or waits for its client, for most of its time.
+    This is found from the counters of the device and the processors. A single session is a bottleneck if it computes,
+    or waits for its client, for most of its time.
 
     >>> run = BulkLoadRun(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97)
     >>> find_bottlenecks(run, None)
@@ -400,7 +411,7 @@ def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str
 
 
 def judge(run: BulkLoadRun, limits: VolumeLimits | None) -> bool | None:
-    """Return whether the diagnosis names a resource that limited the run by the counters. None if no resource did."""
+    """Return whether penstock's first diagnosis names one of the run's bottlenecks. None if the run has none."""
     found = find_bottlenecks(run, limits)
     return any(run.code in NAMED_BY[name] for name in found) if found else None
 

@@ -98,12 +98,15 @@ LOAD_METHODS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
 
 
 def choose_files(files: Sequence[DataFile], *, is_one: bool) -> tuple[DataFile, ...]:
-    """Return the files that a step loads."""
+    """Return the files that a step loads: title.principals if `is_one` is true, otherwise all."""
     return tuple(file for file in files if not is_one or file.table == PRINCIPALS)
 
 
 def make_tables(setting: LoadTask) -> None:
-    """Create empty tables in place of those of the last run, and write that run's dirty pages. Raises TargetError."""
+    """Create empty tables in place of those of the last run, and write a checkpoint.
+
+    Raises TargetError, ServerError.
+    """
     with setting.connect.connect(label="bench") as connection:
         make_staging(connection, setting.schema, staging_tables(setting.files))
         checkpoint(connection)
@@ -119,7 +122,8 @@ def measure(
 ) -> BulkLoadRun:
     """Create the tables, load them and call `after` within the context `limited`, and then count the rows.
 
-    The seconds are those of the load alone. Raises PenstockError, and LabError if rows are missing.
+    Return the load's time, waits and rates, as a sampler found them. The time is that of the load alone. Raises
+    PenstockError, and LabError if rows are missing.
     """
     make_tables(setting)
     application = "psql" if "psql" in load else "penstock"
@@ -200,7 +204,7 @@ DEMO_DATABASE = "penstock_demo"
 
 @slotted
 class BulkLoadTargetResult:
-    """One topology or server, and its steps in order."""
+    """The results of all steps, in their order, on one topology or server."""
 
     name: str
     postgresql: str
@@ -210,7 +214,7 @@ class BulkLoadTargetResult:
 
 @slotted
 class BulkLoadResult:
-    """All measurements, and the machine."""
+    """All measurements, with the machine and the files on which they were made."""
 
     rounds: int
     machine: Machine
@@ -225,7 +229,7 @@ class BulkLoadResult:
 
 @slotted
 class Target:
-    """A server to measure."""
+    """A server to measure, with the steps to run on it."""
 
     name: str
     setting: LoadTask
@@ -244,10 +248,10 @@ def measure_bulk_load(
     open_target: Callable[[tuple[DataFile, ...]], AbstractContextManager[Target]] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> BulkLoadResult:
-    """Run the steps on topologies, which are created and removed here, and on the target that `open_target` opens.
+    """Run the steps on topologies, which are created and removed here, and on the server that `open_target` opens.
 
-    `files_from` is a directory with IMDb's own files. If it is None, files with the same shape are written. Raises
-    LabError, TargetError, SourceError, ServerError.
+    `files_from` is a directory with IMDb's own files. If it is None, files with the same shape are written. `say` is
+    called with the progress. Raises LabError, TargetError, SourceError, ServerError.
     """
     machine = read_machine()
     with ExitStack() as stack:
@@ -277,7 +281,7 @@ def measure_bulk_load(
 
 @contextmanager
 def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iterator[Target]:
-    """Provide the embedded server, unchanged, for the steps with seven files.
+    """Provide the embedded server, with its own settings, for the steps with seven files.
 
     The tables are in a new database, which is kept at the end. It has no tables of the user and no ledger of another
     version. Raises TargetError, ServerError.

@@ -58,7 +58,7 @@ SETTLED_HEADING = ("until nothing is left to be written", "seconds", "of psql's"
 
 
 def describe_rounds(result: BulkLoadResult) -> str:
-    """Return how many rounds ran, in words."""
+    """Return how many rounds ran, as words."""
     return "1 round" if result.rounds == 1 else f"medians of {result.rounds} interleaved rounds"
 
 
@@ -86,7 +86,7 @@ def _published_multiple(each: StepRuns, first: StepRuns) -> str:
 
 
 def load_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
-    """Return the rows below LOAD_HEADING. Each row is of the run with the median time."""
+    """Return the rows below LOAD_HEADING. Each row has the figures of the step's run with the median time."""
     return [_load_row(each) for each in target.steps]
 
 
@@ -214,7 +214,7 @@ def _published_lines(target: BulkLoadTargetResult) -> list[Line]:
 
 
 def as_object(result: BulkLoadResult) -> dict[str, object]:
-    """Return a result as an object for JSON."""
+    """Return what --json prints of a result."""
     fields = asdict(result)
     fields["targets"] = [
         {

@@ -46,7 +46,7 @@ ADVISED_OVER_BEST = 1.07
 
 @slotted
 class Sweep:
-    """The size of the experiment."""
+    """How many rows are inserted, in which batch sizes, how often, and for how long at most."""
 
     # How many rows each run inserts. A run inserts fewer if it would take longer than the limit.
     rows: int
@@ -92,7 +92,7 @@ QUICK = Sweep(
 
 @slotted
 class Size:
-    """One batch size."""
+    """One batch size, and how many rows a run with it inserts."""
 
     rows_per_commit: int
     # How many rows a run inserts.
@@ -107,20 +107,20 @@ class Size:
 
     @property
     def commits(self) -> int:
-        """Return how many of a run's commits contain rows."""
+        """Return how many commits a run makes. Commits without rows do not count."""
         return -(-self.rows // self.rows_per_commit)
 
     def to_total(self, seconds: float) -> float:
-        """Scale a run's seconds to all rows."""
+        """Return the seconds that a run would take for `total_rows`, given its own seconds."""
         return seconds * self.total_rows / self.rows
 
 
 @slotted
 class SizeResult:
-    """The runs of one batch size in order.
+    """The runs with one batch size, in their order.
 
-    Median and spread include all runs, with and without the sampler, because the runs differ by more than the sampler
-    costs.
+    The median and the spread include all runs, with and without the sampler, because the runs differ by more than the
+    sampler costs.
     """
 
     size: Size
@@ -141,12 +141,12 @@ class SizeResult:
 
     @property
     def median_s(self) -> float:
-        """Return the median of the seconds scaled to all rows."""
+        """Return the median of `totals_s`: the runs' seconds, scaled to all rows."""
         return statistics.median(self.totals_s)
 
     @property
     def shares(self) -> tuple[float, float, float] | None:
-        """Return the shares of samples on CPU, writing WAL, and waiting for a commit, or None without samples."""
+        """Return the shares of samples on CPU, writing WAL, and waiting for a commit, 0 to 1. None without samples."""
         total = sum(count for _, count in self.waits)
         if total == 0:
             return None
@@ -156,10 +156,10 @@ class SizeResult:
 
 
 def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ...]:
-    """Return the sizes to run.
+    """Return the batch sizes to run, each with the number of rows that its runs insert.
 
-    A size has fewer rows than the sweep if all rows would take longer than the sweep's limit. A row takes `row_s`, and
-    a commit `commit_s`.
+    A run inserts fewer rows than the sweep's if all would take longer than the sweep's limit, given that a row takes
+    `row_s` seconds and a commit `commit_s`.
 
     >>> plan_sizes(QUICK, row_s=1e-5, commit_s=1e-3)[-1]
     Size(rows_per_commit=1, rows=297, total_rows=100000)
@@ -173,9 +173,9 @@ def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ..
 
 
 def multiples(results: Sequence[SizeResult], *, base: int | None = None) -> list[float | None]:
-    """Return each median as a multiple of the median at `base` rows per commit, by default the largest batch.
+    """Return the median time of each batch size as a multiple of that with `base` rows per commit.
 
-    An element is None if `base` did not run.
+    By default the base is the largest batch. All elements are None if `base` did not run.
     """
     medians_s = {result.size.rows_per_commit: result.median_s for result in results}
     base_s = medians_s.get(max(medians_s) if base is None else base)
@@ -204,6 +204,6 @@ def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
 
 
 def advise(results: Sequence[SizeResult]) -> int:
-    """Return the smallest batch size that takes at most ADVISED_OVER_BEST times as long as the fastest one."""
+    """Return the smallest batch size in rows that takes at most ADVISED_OVER_BEST times as long as the fastest."""
     best_s = min(result.median_s for result in results)
     return min(result.size.rows_per_commit for result in results if result.median_s <= best_s * ADVISED_OVER_BEST)

@@ -59,13 +59,13 @@ _CANCEL_TIMEOUT_S = 10
 
 @slotted
 class DatabaseCounters:
-    """The row that database_counters.sql returns."""
+    """The row of database_counters.sql: commits and inserted rows of the database."""
 
     xact_commit: int
     tup_inserted: int
 
     def since(self, before: DatabaseCounters) -> DatabaseCounters:
-        """Return the difference to an earlier reading."""
+        """Return by how much the counters have grown since an earlier reading."""
         return DatabaseCounters(
             xact_commit=self.xact_commit - before.xact_commit, tup_inserted=self.tup_inserted - before.tup_inserted
         )
@@ -73,7 +73,7 @@ class DatabaseCounters:
 
 @slotted
 class CallResult:
-    """One timed call of my_insert, and its effects."""
+    """The time of one call of procedure my_insert, and the rows and commits that it made."""
 
     # The backend that ran the call.
     pid: int
@@ -87,7 +87,7 @@ class CallResult:
 
 
 class CommitExperiment:
-    """The table and procedure of the experiment on one server; `experiment` creates it."""
+    """The table and the procedure of the experiment on one server. The function `experiment` creates them."""
 
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
@@ -98,13 +98,17 @@ class CommitExperiment:
         return read_server_facts(self._control)
 
     def watch_background(self, seconds: float) -> DatabaseCounters:
-        """Return what other sessions commit and insert in `seconds`. Raises ServerError."""
+        """Return how many commits and rows other sessions make in `seconds`. Raises ServerError."""
         before = self._read_counters()
         time.sleep(seconds)
         return self._read_counters().since(before)
 
     def call(self, *, rows: int, rows_per_commit: int, clock: Callable[[], float] = time.perf_counter) -> CallResult:
-        """Empty the table, insert `rows` with a commit every `rows_per_commit`, and count. Raises ServerError."""
+        """Empty the table, and insert `rows` with a commit after every `rows_per_commit`.
+
+        Return the time of the call by `clock`, which returns seconds, and what the table and the counters show. Raises
+        ServerError.
+        """
         with translate_errors("emptying the table of the experiment"):
             self._control.execute(f"TRUNCATE {SCHEMA}.demo".encode())
             self._control.execute(f"VACUUM {SCHEMA}.demo".encode())
@@ -152,7 +156,10 @@ class CommitExperiment:
 
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
-    """Create the experiment in its own schema, and drop it in every case. See own_schema for rights and errors."""
+    """Create the experiment's table and procedure in their own schema, and drop the schema in every case.
+
+    `own_schema` has the rights needed and the errors raised.
+    """
     with own_schema(factory, purpose="measure commits", setup=MY_INSERT) as control:
         yield CommitExperiment(factory, control)
 
@@ -170,7 +177,7 @@ _SAMPLE_INTERVAL_S = 0.1
 
 @slotted
 class Check:
-    """The article's check: compares what pg_stat_database counted with the rows and commits that were made."""
+    """The article's check: the rows and commits that were made, and those that pg_stat_database counted."""
 
     # How many rows were inserted.
     rows: int
@@ -183,7 +190,7 @@ class Check:
 
 @slotted
 class CommitsTargetResult:
-    """One topology or endpoint."""
+    """The results of one topology or server."""
 
     name: str
     postgresql: str
@@ -194,7 +201,7 @@ class CommitsTargetResult:
 
 @slotted
 class CommitsResult:
-    """All measurements, and the machine that they were made on."""
+    """All measurements, with the machine on which they were made."""
 
     rows: int
     machine: Machine
@@ -230,7 +237,7 @@ class _CommitsTarget:
     after_run: Callable[[], None]
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
-        """Insert `rows` with one timed call of my_insert, and return the result.
+        """Insert `rows` by one timed call of my_insert, and return its time, rows and commits.
 
         Raises ServerError, also if the number of rows or commits is wrong.
         """
@@ -240,9 +247,9 @@ class _CommitsTarget:
         return result
 
     def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _SizeRuns) -> None:
-        """Time one call with the sampler.
+        """Insert `rows` as `call` does while the sampler runs.
 
-        Add the call, its samples by wait event, and the busy processors to the runs.
+        The time of the call, its samples by wait event, and the busy processors are added to `runs`.
         """
         with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
@@ -262,11 +269,11 @@ def measure_commits(
     to: ConnectionFactory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CommitsResult:
-    """Run the sweep on topologies, which are created and removed here, and on `to`.
+    """Run the sweep on topologies, which are created and removed here, and on the server `to`.
 
     If `volume` is given, the servers of each topology have their data on such a volume. Topology quorum has none,
-    because it stands for Aurora, which has no EBS. Raises LabError, TargetError, and ServerError, also if a run's
-    number of rows or commits is wrong.
+    because it stands for Aurora, which has no EBS. `say` is called with the progress. Raises LabError, TargetError, and
+    ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
         targets = [stack.enter_context(_topology(shape, volume, say)) for shape in shapes]

@@ -50,7 +50,10 @@ HEADING = (
 
 
 def rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
-    """Return a target's rows below HEADING. Figures that are scaled up from fewer rows are marked."""
+    """Return the rows of the table below HEADING for one topology or server.
+
+    Figures scaled up from fewer rows are marked.
+    """
     of_largest, of_base = multiples(target.sizes), multiples(target.sizes, base=BASE)
     return [
         (
@@ -86,7 +89,7 @@ def overview(result: CommitsResult, *, base: int | None = None) -> list[tuple[st
 
 
 def describe_rounds(result: CommitsResult) -> str:
-    """Return how many rounds ran, in words."""
+    """Return how many rounds ran, as words."""
     if result.rounds == 1:
         return "1 round"
     is_bare = any(run.bare_s is not None for target in result.targets for run in target.sizes)
@@ -161,7 +164,7 @@ def _published_line() -> Line:
 
 
 def as_object(result: CommitsResult) -> dict[str, object]:
-    """Return a result as an object for JSON."""
+    """Return what --json prints of a result."""
     fields = asdict(result)
     fields["rounds"] = result.rounds
     fields["targets"] = [

@@ -70,7 +70,7 @@ Side = Literal["volume", "local"]
 
 @slotted
 class ReadsExperiment:
-    """The size of the experiment."""
+    """How many rows the tables have, and in how many sessions and rounds the queries run."""
 
     # How many rows each table has.
     rows: int
@@ -81,9 +81,9 @@ class ReadsExperiment:
 
     @property
     def first_sides(self) -> tuple[Side, ...]:
-        """Return the side with which each round begins.
+        """Return for each round where temporary files are first: on the "volume" or on the "local" disk.
 
-        The sides alternate, because the writes that the first side leaves unfinished slow down the second.
+        They alternate, because the writes that the first leaves unfinished slow down the second.
         """
         return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
@@ -106,7 +106,7 @@ _LEAST_SPACE_BYTES = 6 * GIB
 
 @slotted
 class ReadsMachine:
-    """The article's machine, scaled down: its server's memory, and its volume's rates and size."""
+    """The memory of the article's server, and the rates and size of its volume, scaled to this machine."""
 
     memory_bytes: int
     iops: int
@@ -121,7 +121,7 @@ class ReadsMachine:
 
 @slotted
 class Query:
-    """One of the three queries."""
+    """One of the article's three queries."""
 
     name: str
     table: str
@@ -130,7 +130,7 @@ class Query:
 
 
 def scale(experiment: ReadsExperiment, *, cpu_count: int) -> ReadsMachine:
-    """Return the article's machine scaled to the experiment's rows and this number of cores.
+    """Return the article's machine, with memory scaled to the experiment's rows, and rates to `cpu_count` cores.
 
     >>> scale(FULL, cpu_count=2).iops
     625
@@ -145,7 +145,7 @@ def scale(experiment: ReadsExperiment, *, cpu_count: int) -> ReadsMachine:
 
 
 def queries(experiment: ReadsExperiment, *, schema: str) -> tuple[Query, ...]:
-    """Return the three queries on the tables of `schema`, a name that needs no quotes."""
+    """Return the article's three queries on the tables of `schema`, a name that needs no quotes."""
     return tuple(
         Query(name=name, table=table, sql=text.format(schema=schema, limit=round(limit * experiment.rows / ROWS)))
         for name, table, text, limit in QUERIES
@@ -154,7 +154,7 @@ def queries(experiment: ReadsExperiment, *, schema: str) -> tuple[Query, ...]:
 
 @slotted
 class QueryDeviceUse:
-    """The I/O of a device during a query, as the mean over the rounds."""
+    """The bytes and the load of a device during one run of a query, as means over the rounds."""
 
     read_bytes: float
     write_bytes: float
@@ -165,7 +165,7 @@ class QueryDeviceUse:
 
 @slotted
 class QueryRuns:
-    """What was measured of one query that several sessions ran at once, in rounds, with temporary files on two disks.
+    """The times of one query in several sessions, with temporary files on the volume and on the local disk.
 
     The use of a device is None if this process cannot see the server's devices.
     """
@@ -190,14 +190,17 @@ class QueryRuns:
 
 @slotted
 class ReadsStep:
-    """All queries at one number of sessions."""
+    """The runs of all queries in one number of sessions."""
 
     sessions: int
     runs: tuple[QueryRuns, ...]
 
     @property
     def spilling(self) -> tuple[QueryRuns, ...]:
-        """Return the queries that write temporary files. The place of such files does not matter to other queries."""
+        """Return the runs of those queries that write temporary files.
+
+        For others it does not matter where such files are.
+        """
         return tuple(run for run in self.runs if run.temp_bytes)
 
     @property
@@ -212,12 +215,12 @@ class ReadsStep:
 
     @property
     def speed_up(self) -> float | None:
-        """Return how many times as fast the queries are on local disk as on the volume, or None if no query spills."""
+        """Return the typical time on the volume as a multiple of that on the local disk. None if no query spills."""
         return speed_up(self.volume_s, self.local_s) if self.spilling else None
 
     @property
     def temp_bytes(self) -> int:
-        """Return how many bytes of temporary files one round writes."""
+        """Return how many bytes of temporary files all queries write in one round."""
         return sum(run.temp_bytes for run in self.runs)
 
     def use(self, device: Literal["volume", "local", "below"]) -> QueryDeviceUse | None:
@@ -240,9 +243,9 @@ class ReadsStep:
 
 
 def typical_s(seconds: Sequence[float]) -> float:
-    """Return the mean of two medians: of the even rounds and of the odd ones, which begin with different sides.
+    """Return the mean of two medians: of the even rounds and of the odd ones, which begin with different disks.
 
-    The side that runs first in a round is slower. Both orders count equally, even if one order has a round more.
+    The disk that comes first in a round is slower. Both orders count equally, even if one has a round more.
 
     >>> typical_s([9.0, 1.0, 7.0, 3.0])
     5.0
@@ -253,12 +256,12 @@ def typical_s(seconds: Sequence[float]) -> float:
 
 
 def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
-    """Return how many times as fast the queries are on the local disk as on the volume, by the typical seconds."""
+    """Return the typical time of rounds on the volume as a multiple of that of rounds on the local disk."""
     return typical_s(volume_s) / typical_s(local_s)
 
 
 def is_difference(volume_s: Sequence[float], local_s: Sequence[float]) -> bool:
-    """Return whether the sides differ: their ranges, from the lowest to the highest round, do not overlap.
+    """Return whether the ranges of times on the volume and on the local disk, over all rounds, do not overlap.
 
     >>> is_difference([2.0, 3.0], [1.0, 1.5]), is_difference([2.0, 3.0], [1.0, 2.5])
     (True, False)
@@ -267,7 +270,7 @@ def is_difference(volume_s: Sequence[float], local_s: Sequence[float]) -> bool:
 
 
 def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest speed-up that two rounds, one of each side, would give.
+    """Return the lowest and the highest speed-up that a round on the volume and one on the local disk give.
 
     >>> speed_up_range([2.0, 3.0], [1.0, 1.5])
     (1.333..., 3.0)
@@ -276,7 +279,7 @@ def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple
 
 
 def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> QueryDeviceUse | None:
-    """Return a device's mean use over pairs of readings before and after a run, or None without pairs."""
+    """Return a device's mean use over runs, from its counters before and after each run. None without runs."""
     if not pairs:
         return None
     means = [rates(before, after) for before, after in pairs]
@@ -289,7 +292,9 @@ def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> QueryDev
 
 
 def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
-    """Return the article's temporary bytes at that number of sessions, scaled to `rows`; None if it did not measure it.
+    """Return how many bytes of temporary files the article's queries wrote, scaled to `rows`.
+
+    Return None if the article did not measure this number of sessions.
 
     >>> published_temp_bytes(4, rows=1_000_000)
     10900000000.0
@@ -299,7 +304,9 @@ def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
 
 
 def published_speed_up(sessions: float) -> float | None:
-    """Return the article's speed-up, or None if the article did not measure that number of sessions.
+    """Return the article's time on the volume as a multiple of that on the local disk.
+
+    Return None if the article did not measure this number of sessions.
 
     >>> published_speed_up(16)
     2.06875
@@ -309,7 +316,7 @@ def published_speed_up(sessions: float) -> float | None:
 
 
 def as_loaded(sessions: float, *, cpu_count: int) -> float:
-    """Return how many sessions load the article's vCPUs as much as `sessions` load `cpu_count` cores.
+    """Return in how many sessions each of the article's vCPUs had the work that each of `cpu_count` cores has here.
 
     >>> as_loaded(2, cpu_count=2)
     16.0

@@ -53,7 +53,7 @@ _START_TIMEOUT_S = 60
 
 @slotted
 class SpillRun:
-    """One query in concurrent sessions. Bytes and workers are summed over all sessions."""
+    """One run of a query in several sessions at once. Bytes and workers are summed over all sessions."""
 
     # The time from the start of the first session's query to the end of the last session's query.
     elapsed_s: float
@@ -63,7 +63,7 @@ class SpillRun:
 
 
 class SpillExperiment:
-    """The tables of the experiment on one server. `spill_experiment` creates it."""
+    """The tables of the experiment on one server. The function `spill_experiment` creates them."""
 
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
@@ -96,7 +96,10 @@ class SpillExperiment:
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
     def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
-        """Run the query in all sessions at the same time, spilling to a tablespace. Raises ServerError."""
+        """Run a query in `sessions` sessions at the same time, with temporary files in a tablespace.
+
+        Return time and bytes. Raises ServerError.
+        """
         start = threading.Barrier(sessions + 1)
         with ExitStack() as stack:
             opened = [stack.enter_context(self._factory.connect(label="bench")) for _ in range(sessions)]
@@ -125,7 +128,10 @@ class SpillExperiment:
 
 @contextmanager
 def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
-    """Create the tables of `setup` in their own schema, and drop it in every case. See own_schema for the errors."""
+    """Run the statements of `setup`, which create tables, in their own schema, and drop the schema in every case.
+
+    `own_schema` has the rights needed and the errors raised.
+    """
     with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
         yield SpillExperiment(factory, control)
 
@@ -148,7 +154,7 @@ _LOCAL = "local_storage"
 
 @slotted
 class ReadsTargetResult:
-    """One topology or a pair of endpoints."""
+    """The results of one topology, or of one or two servers of the user."""
 
     name: str
     postgresql: str
@@ -159,7 +165,7 @@ class ReadsTargetResult:
 
 @slotted
 class ReadsResult:
-    """All measurements, and the machine."""
+    """All measurements, with the machine on which they were made."""
 
     experiment: ReadsExperiment
     machine: Machine
@@ -178,7 +184,7 @@ class _ReadsTarget:
     local_devices: tuple[Device, ...] = ()
 
     def devices(self, side: Side) -> dict[str, Device]:
-        """Return the devices whose counters are read while temporary files are on a side."""
+        """Return the devices, by name, whose counters are read while temporary files are on the given disk."""
         if side == "volume":
             return {} if self.volume_device is None else {"volume": self.volume_device}
         first, *below = self.local_devices or (None,)
@@ -305,7 +311,10 @@ class _QueryMeasurements:
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
     def add(self, target: _ReadsTarget, query: Query, sessions: int, *, first: Side) -> None:
-        """Run the query on both sides. Before each run, read as much of the table into the cache as fits."""
+        """Run the query with temporary files on one disk and then on the other, beginning with `first`.
+
+        Before each run, as much of the table as fits is read into the cache.
+        """
         other: Side = "local" if first == "volume" else "volume"
         for side in (first, other):
             server, tablespace = target.sides[side]
@@ -319,7 +328,7 @@ class _QueryMeasurements:
                     self._counters.setdefault(name, []).append((counters, later))
 
     def conclude(self, name: str) -> QueryRuns:
-        """Return the result of all runs of one query."""
+        """Return the times and the use of devices of all runs of the query. `name` is the query's name."""
         last = self._runs["volume"][-1]
         return QueryRuns(
             query=name,

@@ -229,7 +229,7 @@ def _published_line() -> Line:
 
 
 def as_object(result: ReadsResult) -> dict[str, object]:
-    """Return a result as an object for JSON."""
+    """Return what --json prints of a result."""
     fields = asdict(result)
     fields["experiment"]["first_sides"] = result.experiment.first_sides
     fields["targets"] = [

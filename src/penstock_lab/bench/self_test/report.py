@@ -35,7 +35,7 @@ _NAMED_LAST = ("permission denied for ", "must be owner of ")
 
 @slotted
 class StepResult:
-    """The result of one step."""
+    """Whether one step of the self-test succeeded, how long it took, and why it did not succeed."""
 
     name: str
     state: Literal["ok", "failed", "skipped"]
@@ -51,7 +51,7 @@ def hide_names(message: str, names: Iterable[str], *, sqlstate: str | None = Non
     """Return a message in which plain words are kept, and dots replace everything else.
 
     A plain word has only the letters A to Z, hyphens and apostrophes. It is not in quotes, and not part of a name.
-    `names` are those of the server, the role and this machine. Returns None if `sqlstate` is of class P0, because users
+    `names` are those of the server, the role and this machine. Return None if `sqlstate` is of class P0, because users
     write these messages.
 
     >>> hide_names('role "ann" of db.example.com may not use table 7, shop', ["shop"])
@@ -73,7 +73,7 @@ def _keep(word: str, hidden: set[str]) -> str:
 
 
 def describe_server(examined: Mapping[str, Any]) -> dict[str, object]:
-    """Return the part of the result of `penstock doctor --json` that the report contains."""
+    """Return the part of what `penstock doctor --json` prints that the report contains."""
     facts = examined["facts"]
     return {
         "version_num": facts["server"]["version_num"],
@@ -97,9 +97,10 @@ def make_report(
     options: Iterable[str],
     is_whole: bool,
 ) -> dict[str, object]:
-    """Return the report. `options` are the names of the options that were given, without their values.
+    """Return the report as the object that is written in JSON.
 
-    If `is_whole` is false, the test was interrupted.
+    `options` are the names of the options that were given, without their values. If `is_whole` is false, the test was
+    interrupted.
     """
     has_failed = any(step.state == "failed" for step in steps)
     return {

@@ -98,7 +98,7 @@ class SelfTestFindings:
 
 @slotted
 class SelfTest:
-    """The connections, options and files that the steps use."""
+    """The connections, options and files that the steps of a self-test use."""
 
     connect: ConnectionFactory
     # A session that finds the tables of the schema by their names.
@@ -112,11 +112,14 @@ class SelfTest:
     found: SelfTestFindings
 
     def start(self, *words: str) -> Child:
-        """Start a command with --json."""
+        """Start a penstock command with --json, and return the running program. `words` are its arguments."""
         return Child([sys.executable, "-m", "penstock", *words, "--json"])
 
     def run(self, *words: str, codes: Sequence[int] = (0,)) -> Any:
-        """Run a command, and return the last object that it prints. Raises StepFailed, LabError."""
+        """Run a penstock command with --json, and return the last object that it prints.
+
+        Raises StepFailed if its exit code is not one of `codes`, and LabError if it takes too long.
+        """
         with self.start(*words) as child:
             code, out = child.wait(timeout_s=_PATIENCE_S)
         try:
@@ -132,27 +135,30 @@ class SelfTest:
 
     @property
     def with_ledger(self) -> tuple[str, ...]:
-        """Return the options that name the server and the ledger in the schema."""
+        """Return the options that name the server, and the ledger in the self-test's schema."""
         return (*self.reach, "--ledger-schema", SCHEMA)
 
     def load_words(self, source: Path | str, table: str) -> tuple[str, ...]:
-        """Return the command that loads a file into a table of the schema, and keeps no recording."""
+        """Return the arguments of a penstock command that loads a file into a table of the self-test's schema."""
         return ("load", str(source), "--into", f'{SCHEMA}."{table}"', "--no-record", *self.with_ledger)
 
     def load(self, source: Path | str, table: str, *options: str) -> Any:
-        """Load a file into a table of the schema, and return the outcome. The same command resumes a load."""
+        """Load a file into a table of the self-test's schema, and return what the command prints in JSON.
+
+        If the load was cut short before, it is resumed.
+        """
         return self.run(*self.load_words(source, table), *options)
 
     def first(self) -> Path:
-        """Write the first file."""
+        """Write the first file to load, and return its path."""
         return _write(self.folder / "first.csv", range(_RECORDS), "first")
 
     def second(self) -> Path:
-        """Write the second file."""
+        """Write the second file to load, some of whose ids are in the first one too, and return its path."""
         return _write(self.folder / "second.csv", range(_OVERLAP, _OVERLAP + _RECORDS), "second")
 
     def expect_rows(self, table: str, expected: tuple[int, int]) -> None:
-        """Raise StepFailed if a table's number of rows, or of rows of the second file, is not as expected."""
+        """Raise StepFailed unless a table has `expected` rows in all, and so many of them from the second file."""
         query = sql.SQL("SELECT count(*), count(*) FILTER (WHERE note = 'second') FROM {}")
         _expect("rows", fetch_one(self.control, query.format(sql.Identifier(SCHEMA, table))), expected)
 

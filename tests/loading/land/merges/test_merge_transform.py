@@ -11,7 +11,7 @@ from penstock.core.catalogue.staging import make_landing_table
 from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.job import Transform
 from penstock.core.values.table import TableName
-from penstock.loading.land.merge import check_transform, find_position, place_table, run_transform, to_original
+from penstock.loading.land.merge import check_transform, locate_character, place_table, run_transform, to_original
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -171,4 +171,4 @@ def test_places_lead_back_to_the_file(table: str) -> None:
     for word in ("a\n", " x", " y", "WHERE b"):
         original = to_original(placed.index(word), table=table, found=found)
         assert original == text.index(word)
-    assert find_position(text, to_original(placed.rindex(table), table=table, found=found)) == (3, 2)
+    assert locate_character(text, to_original(placed.rindex(table), table=table, found=found)) == (3, 2)

@@ -48,12 +48,12 @@ _PROGRAMS: Final[dict[Compression, str]] = {
 
 
 class OtherContent(SourceError):
-    """A file begins like something that is neither delimited text nor JSON Lines, such as HTML."""
+    """A file is neither delimited text nor JSON Lines, but has other content, such as HTML."""
 
 
 @slotted
 class Content:
-    """The content of a text that is not delimited, and how to load it."""
+    """A kind of content that is not delimited text, and how to load it."""
 
     # The name of the content, which completes "the file is".
     name: str
@@ -107,10 +107,10 @@ _SQL: Final = Content(name="SQL", advice="If it was written for PostgreSQL, run 
 
 
 def recognize(head: bytes, *, is_whole: bool) -> Content | None:
-    """Return the content of a sample that does not look like delimited text, or None.
+    """Return what a sample contains if it does not look like delimited text, otherwise None.
 
     `is_whole` says whether the sample is the whole file. A text that begins with a brace or a bracket never counts as
-    delimited, because fragments of JSON could then be stored.
+    delimited, because parts of JSON could then be stored.
     """
     text = head.lstrip()
     if text[:1] == b"{":
@@ -123,7 +123,7 @@ def recognize(head: bytes, *, is_whole: bool) -> Content | None:
 def check_is_delimited(
     head: bytes, *, is_whole: bool, uri: str, options: DialectOptions, compression: Compression = "none"
 ) -> None:
-    """Raise OtherContent if a sample does not begin like delimited text, and the options do not give a format."""
+    """Raise OtherContent if a sample does not look like delimited text, and no option gives a format."""
     if options.format is None and (found := recognize(head, is_whole=is_whole)) is not None:
         hint = describe_conversion(found, uri=uri, compression=compression)
         if not found.is_certain:
@@ -133,7 +133,7 @@ def check_is_delimited(
 
 
 def describe_conversion(found: Content, *, uri: str, compression: Compression) -> str:
-    """Return what to do with a file that is not delimited text."""
+    """Return the advice how to load a file with this content, with the command that converts the file."""
     if found.command is None:
         return found.advice
     if uri == "stdin":

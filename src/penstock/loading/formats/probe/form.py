@@ -29,9 +29,10 @@ _LINE_ENDS: Final = "\r\n"
 
 
 def complete_options(options: DialectOptions, *, format_name: TextFormat, delimiter: str) -> Dialect:
-    """Return the dialect that the options give, with COPY's defaults for options that are not given.
+    """Return the dialect with a format and a delimiter that were found.
 
-    Raises UsageError if an option cannot be used with the format and the delimiter that were found.
+    Options that are given are part of it. For the others, it has COPY's defaults. Raises UsageError if an option cannot
+    be used with this format or delimiter.
     """
     quote, escape = options.quote, options.escape
     if format_name == "csv":
@@ -52,7 +53,7 @@ def complete_options(options: DialectOptions, *, format_name: TextFormat, delimi
 
 
 def validate_options(options: DialectOptions) -> None:
-    """Raise UsageError for given options that COPY would refuse, or that the format does not have."""
+    """Raise UsageError for given options that COPY would refuse, or that their format does not have."""
     if options.format == "jsonl":
         # jsonl.py checks these options, also if the format is not given but found.
         return
@@ -193,7 +194,11 @@ class _Trial:
 
 
 def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
-    """Return the format, delimiter and quotes of a sample. What no option gives is found from its first 32 KiB."""
+    """Return the format, delimiter and quotes of a sample, and why they were chosen.
+
+    What no option gives is found from the first 32 KiB of the sample. `column_count` is the number of the table's
+    columns, None if the table is to be created.
+    """
     sample, is_whole = head[:_TRIAL_BYTES], is_whole and len(head) <= _TRIAL_BYTES
     wanted = options.text_format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
@@ -218,7 +223,10 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
 
 
 def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions | Dialect) -> Form:
-    """Return how to cut records and fields with a delimiter: by the quotes of `options`, or those that COPY assumes."""
+    """Return what cuts text of a format into records and fields.
+
+    The quote and the escape of csv are those of `options`, or COPY's defaults.
+    """
     if form_format != "csv":
         return Form(format=form_format, delimiter=delimiter.encode())
     quote = DEFAULT_QUOTE if options.quote is None else options.quote
@@ -227,7 +235,7 @@ def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions |
 
 
 def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
-    r"""Yield the offset of each backslash and the character after it, except fields that are \N or \. alone."""
+    r"""Yield the offset of each backslash, and the character after it. Fields that are just \N or \. are left out."""
     for match in _find_backslashes(sample, delimiter):
         if match[1]:
             yield match.start(), match[1]
@@ -242,7 +250,7 @@ def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[byte
 
 
 def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    r"""Return whether the sample has a field that is \N or \., or \\ within a field.
+    r"""Return whether a sample is certainly COPY's format text: a field is \N or \., or a field has \\ inside.
 
     A field that begins with \\ proves nothing: it may be a UNC path.
     """
@@ -254,7 +262,7 @@ def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
 
 
 def follows_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
-    """Return whether the sample has backslashes, apart from null fields, and all are as COPY TO writes them."""
+    """Return whether a sample has backslashes, and COPY TO could have written all of them. Null fields do not count."""
     escaped = [character for _, character in find_escapes(sample, delimiter)]
     return bool(escaped) and all(character in COPY_ESCAPES for character in escaped)
 
@@ -312,9 +320,10 @@ def _try_form(
 
 
 def count_title_lines(texts: Sequence[bytes], form: Form) -> int:
-    """Return how many first records have fewer than half as many fields as each of the others, such as titles.
+    """Return how many records at the beginning are titles, which have fewer fields than all other records.
 
-    If one of them is blank, the first ones may also have one field, and the others two.
+    A title has fewer than half as many fields as each of the others, which have the same number. If one of the first
+    records is blank, it is enough that titles have one field, and the others two.
     """
     counts = [form.count_fields(text) for text in texts]
     usual = next((count for count, text in zip(reversed(counts), reversed(texts), strict=True) if text), 1)
@@ -345,7 +354,7 @@ def _explain(form: Form, evidence: str) -> str:
 
 
 def split_record(record: bytes, dialect: Dialect) -> list[str | None]:
-    """Return one record's fields, unquoted and unescaped; null is None. `record` has no line end.
+    """Return the fields of a record, without quotes and escapes. A null is None. `record` has no line end.
 
     Raises DataError for a quoted field that does not end, and for bytes that are invalid in the encoding.
     """
@@ -361,7 +370,7 @@ def split_record(record: bytes, dialect: Dialect) -> list[str | None]:
 
 
 def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) -> list[str]:
-    """Return the names of a header record. Raises DataError, which names the file and line."""
+    """Return the names in a header record. Raises DataError, which names the file and the line."""
     try:
         return [name or "" for name in split_record(record, replace(dialect, nulls=()))]
     except DataError as exc:
@@ -370,9 +379,9 @@ def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) ->
 
 
 def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line: int = 1) -> list[str] | None:
-    """Return the names in a sample's first record, or None if the sample does not contain all of it.
+    """Return the names in a sample's first record, None if the sample does not contain the whole record.
 
-    Raises DataError.
+    Raises DataError, which names the file and the line.
     """
     records = make_form(dialect.format, dialect.delimiter, dialect).cut(head, is_whole=is_whole).whole
     return split_header(records[0].text, dialect, uri=uri, line=line) if records else None

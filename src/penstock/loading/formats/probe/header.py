@@ -53,7 +53,7 @@ _READING_CHARACTERS: Final = 30
 
 @slotted
 class Suggestion:
-    """An encoding that a text may have, and how a part of the text reads in it."""
+    """An encoding that a text may have, and a part of the text as it reads in that encoding."""
 
     encoding: str
     reading: str
@@ -62,7 +62,7 @@ class Suggestion:
 def suggest_encodings(head: bytes, *, at: int) -> tuple[Suggestion, ...]:
     """Return the encodings in which a text that is not UTF-8 has plausible words, the most plausible first.
 
-    The byte at `at` is the first one that is not valid UTF-8.
+    There are at most three. `at` is the offset of the first byte that is not valid UTF-8.
     """
     if wide := guess_utf16(head):
         codec = "utf-16-le" if wide == "UTF16LE" else "utf-16-be"
@@ -158,9 +158,10 @@ def judge_header(
     *,
     spelled: Sequence[str | None],
 ) -> HeaderVerdict:
-    """Return whether a first record with these `fields` is a header. `rows` are the fields of some later records.
+    """Return whether a file's first record is a header (see HeaderVerdict).
 
-    `spelled` are the fields as names of the table's columns.
+    `fields` are the fields of that record, and `rows` those of up to 100 later records. `spelled` are the fields as
+    --names spells names of columns. `table_columns` are the columns of the table, None if it is to be created.
 
     A field looks like a value if it is a number, a date, a time or a null. The verdict is
 
@@ -171,8 +172,8 @@ def judge_header(
     - certain, if most values of some column are numbers, dates, booleans or nulls, but its first field is not;
     - certain, if one field is a column of the table and no field is empty.
 
-    Otherwise all records consist of words, see `_judge_words`. An empty first field above row numbers, as R and pandas
-    write it, counts as a name.
+    Otherwise all records consist of words, and `_judge_words` decides. An empty first field above row numbers, as R and
+    pandas write it, counts as a name.
     """
     known = 0 if table_columns is None else _count_known((*fields, *spelled), table_columns)
     if known > 1 or (known and 2 * known >= len(fields)):
@@ -218,7 +219,7 @@ def _are_row_numbers(rows: Sequence[Sequence[str | None]]) -> bool:
 
 
 def are_row_names(rows: Sequence[Sequence[str | None]]) -> bool:
-    """Return whether the first fields could be row names as R writes them: none is empty, and all are different."""
+    """Return whether the first field of each record could be a row name that R wrote: none is empty, and all differ."""
     names = [row[0] for row in rows if row]
     return all(names) and 1 < len(names) == len(set(names))
 
@@ -294,11 +295,11 @@ def check_is_utf8(
     locate: Callable[[int], tuple[int, int]],
     convert: Callable[[str], str] | None = None,
 ) -> None:
-    """Raise DataError if the sample is not valid UTF-8. A last character that the sample's end cuts off is accepted.
+    """Raise DataError if a sample is not valid UTF-8. An incomplete character at the end of the sample is no error.
 
-    If `rejects` is true, the load rejects bad records, so a few invalid lines, or a file that is mostly UTF-8, are
-    accepted here. `locate` returns the line and the column of an offset. `convert` returns the command that converts
-    the file from an encoding; without it, --encoding names the encoding.
+    If `rejects` is true, the load rejects bad records. Then it is also no error if only a few lines are invalid or most
+    characters are valid. `locate` returns the line and the column of an offset. `convert` returns the command that
+    converts the file from an encoding, for the hint. Without `convert`, the hint names --encoding.
     """
     try:
         head.decode()

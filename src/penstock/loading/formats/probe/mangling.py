@@ -51,9 +51,9 @@ _BLANK: Final = Content(
 def find_misfit(
     head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int, ends_empty: bool = False
 ) -> tuple[_native.Record, int] | None:
-    """Return a sample's first record with a wrong number of fields, and that number. None if all records fit.
+    """Return a sample's first record with a wrong number of fields, and that number. None if all whole records fit.
 
-    With `ends_empty` a record may have one more field, which is blank.
+    `field_count` is the right number. With `ends_empty`, a record may have one more field if that one is blank.
     """
     form = make_form(dialect.format, dialect.delimiter, dialect)
     for record in form.cut(head, is_whole=is_whole).whole[int(dialect.has_header) :]:
@@ -88,9 +88,9 @@ def escapes_quotes(record: bytes, delimiter: bytes) -> bool:
 def explain_misfit(
     record: bytes, dialect: Dialect, *, field_count: int, uri: str, compression: Compression = "none"
 ) -> str | None:
-    """Return what to do about a record with another number of fields, None if the record does not show the cause.
+    """Return what to do about a record with another number of fields than expected, None if its cause is not clear.
 
-    `record` has no line end. `uri` and `compression` are the file's.
+    `record` has no line end. `field_count` is the expected number. `uri` and `compression` are those of the file.
     """
     if dialect.format == "jsonl":
         return None
@@ -140,7 +140,7 @@ _COMPARED_RECORDS: Final = 100
 
 @slotted
 class RecordSample:
-    """A sample, cut into records by the dialect it will be loaded with."""
+    """A sample of a file, cut into records by the dialect that was found."""
 
     head: bytes
     is_whole: bool
@@ -150,11 +150,11 @@ class RecordSample:
 
     @property
     def texts(self) -> list[bytes]:
-        """Return the first whole records."""
+        """Return the first 100 whole records, each without its line end."""
         return [record.text for record in self.records.whole[:_COMPARED_RECORDS]]
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """Return the line and the column (the field), both from 1, of a byte."""
+        """Return the line and the field, both counted from 1, that contain the byte at an offset of the sample."""
         pieces = self.records.pieces
         index = max(0, bisect_right(pieces, offset, key=lambda record: record.start) - 1)
         if not pieces:
@@ -164,7 +164,7 @@ class RecordSample:
         return pieces[index].line + before.count(newline), self.form.count_fields(before)
 
     def is_quoted(self, offset: int) -> bool:
-        """Return whether a byte is within the quotes of a field."""
+        """Return whether the byte at an offset of the sample is within the quotes of a field."""
         if self.form.quote is None:
             return False
         index = bisect_right(self.records.pieces, offset, key=lambda record: record.start) - 1
@@ -178,13 +178,20 @@ class RecordSample:
     def notice(
         self, code: WarningCode, offset: int, message: str, hint: str, options: Mapping[str, Any] | None = None
     ) -> Notice:
-        """Return a notice about one byte."""
+        """Return a warning about the byte at an offset of the sample, with its line and field.
+
+        `options` are options of the load that would change how the byte is read.
+        """
         line, column = self.locate(offset)
         return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint, options=options)
 
 
 def find_mangling(sample: RecordSample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
-    """Return a notice for each kind of value that the dialect would change, at its first line and column."""
+    """Return a warning for each kind of value that is read otherwise than it was probably meant.
+
+    Each names the line and the field of the first such value. `bom` is the encoding of the byte-order mark that was
+    skipped, None without one.
+    """
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
     found.append(_literal_null(sample, dialect.nulls))
@@ -287,7 +294,10 @@ def _control_bytes(sample: RecordSample, encoding: str) -> Notice | None:
 
 
 def explain_controls(encoding: str, page: str) -> tuple[str, str]:
-    """Return the message and the hint for bytes that an encoding of ISO 8859 reads as control characters."""
+    """Return the message and the hint of a warning: an encoding of ISO 8859 has control characters at 0x80 to 0x9F.
+
+    `page` is the Windows code page that may be meant.
+    """
     hint = f"Use --encoding {page} if they are letters or signs, such as \u20ac or \u201c \u201d."
     return f"bytes from 0x80 to 0x9f are control characters in {encoding}", hint
 
@@ -304,7 +314,7 @@ def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
 
 
 def find_null_words(nulls: Sequence[str], format_name: TextFormat) -> list[str]:
-    """Return the words that other programs write for null and that a dialect reads as text."""
+    """Return the words that other programs write for null, and that a dialect with these null strings reads as text."""
     return [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or format_name == "csv")]
 
 
@@ -330,7 +340,10 @@ def _kept_blanks(sample: RecordSample) -> Notice | None:
 
 
 def has_blanks(sample: RecordSample) -> bool:
-    """Return whether all fields, except the first of each record, begin with a blank, including empty fields."""
+    """Return whether each field, except the first of each record, begins with a blank.
+
+    The result is false if one of these fields is empty.
+    """
     delimiter = sample.form.delimiter
     parts = [part for text in sample.texts for part in text.split(delimiter)[1:]]
     return delimiter != b" " and len(parts) >= _ALIKE and all(part.startswith(b" ") for part in parts)
@@ -374,11 +387,11 @@ def _find_quoted(sample: RecordSample, quote: str, message: str, hint: str) -> N
 
 
 def find_rival(sample: RecordSample, *, is_new: bool) -> Notice | None:
-    """Return a notice of another character that could be the delimiter of all records, if nothing is quoted.
+    """Return a warning that another character may be the delimiter, None if there is no such character.
 
-    For a new table, this is a character that divides the records, if they would otherwise be a single column. For an
-    existing table, it is a character that gives the same number of fields and occurs in several fields of each record.
-    The colons of a time are in one field only.
+    For a new table, this is a character in all records, if these would otherwise be a single column. For an existing
+    table, it is a character that gives the same number of fields and occurs in several fields of each record: the
+    colons of a time are in one field only. If the sample has quotes, the result is None.
     """
     texts = sample.texts
     delimiter = sample.form.delimiter

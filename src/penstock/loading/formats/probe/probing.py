@@ -41,7 +41,7 @@ _COMPARED_RECORDS: Final = 100
 
 @slotted
 class ProbeResult:
-    """The dialect of a file, its header, and the warnings that its first block gives."""
+    """What a sample of a file shows: the dialect, the header, and warnings."""
 
     dialect: Dialect
     # The column names, None if the file has no header.
@@ -70,15 +70,15 @@ def probe_dialect(
     rejects: bool = False,
     compression: Compression = "none",
 ) -> ProbeResult:
-    """Find the dialect of a file from its first block. Only what `options` do not give is probed.
+    """Find the dialect and the header of a file from its first block. What `options` give is not probed.
 
     `head` is decompressed, has no byte-order mark, and is in UTF-8 if its encoding is not ASCII-safe. `is_whole` says
     whether `head` is the whole file. `table_columns` is None if the table is yet to be created. `bom` is the encoding
     of the byte-order mark that was skipped. `first_line` is the line of the file on which `head` begins. `rejects` says
-    whether the load rejects bad records. `compression` is the file's, which a hint names.
+    whether the load rejects bad records. `compression` is that of the file; a hint names it.
 
     Raises UsageError for options that COPY refuses. Raises DataError if the file is not UTF-8 and no encoding is given,
-    or if its header cannot be read. Raises SourceError for what is not delimited text, unless a format is given.
+    or if its header cannot be read. Raises OtherContent if the file is not delimited text and no format is given.
     """
     validate_options(options)
     check_is_delimited(head, is_whole=is_whole, uri=uri, options=options, compression=compression)
@@ -122,7 +122,7 @@ def probe_dialect(
 def read_header(
     sample: RecordSample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
-    """Return the names in the first record (None if it is not a header), and the verdict on the record.
+    """Return the names in the first record, None if it is not a header, and how certain that is (see HeaderVerdict).
 
     Raises DataError if `options` say that the file has a header, and the sample does not contain all of the header.
     """
@@ -152,7 +152,7 @@ def _read_rows(sample: RecordSample, dialect: Dialect, *, after: int) -> list[li
 
 
 def separator_notice(uri: str, line: int) -> Notice:
-    """Return the warning that a line such as sep=; is skipped."""
+    """Return the warning that line `line` of a file, such as sep=; is skipped."""
     message = "a line such as sep=; is skipped: it names the delimiter for Excel"
     return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
@@ -223,7 +223,10 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "
 
 @slotted
 class Contradiction:
-    """A line that two dialects read in different ways, where neither dialect is certain."""
+    """A line that the dialects of two objects read in different ways, where neither dialect is certain.
+
+    One is the dialect of the target's first object, the other was found for the object that has the line.
+    """
 
     line: int
     text: str
@@ -245,12 +248,12 @@ def find_contradiction(
     table_columns: Sequence[str] | None,
     column_count: int,
 ) -> Contradiction | None:
-    """Return the first line where an object's first block contradicts the first object's dialect, or None.
+    """Return the first line that an object's own dialect and that of the first object read differently, or None.
 
-    `header` is the header of the first object. `table_columns` are the columns that this object's header may name, None
-    if this header must be the same as `header`. `column_count` is the number of fields of the first object. Parts of
-    the dialect that `options` give are not checked. A block that no dialect can read is not checked either, because the
-    load will report the error.
+    `head` is the object's first block. `dialect`, `header` and `column_count`, the number of fields, are those of the
+    first object. `table_columns` are the columns that this object's header may name. If they are None, this header must
+    be the same as `header`. Parts of the dialect that `options` give are not checked. A block that no dialect can read
+    is not checked either, because the load will report the error.
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
@@ -278,7 +281,11 @@ def find_contradiction(
 def refuse_unclear_escapes(
     head: bytes, *, is_whole: bool, dialect: Dialect, options: DialectOptions, uri: str, first_line: int = 1
 ) -> None:
-    """Raise DataError if backslashes may be COPY's escapes or data, and neither the options nor the block decide."""
+    """Raise DataError if the backslashes in a file may be COPY's escapes or data, and would be read differently.
+
+    `head` is the file's first block. Nothing is raised if `options` give the format, or if the block shows what the
+    backslashes are.
+    """
     delimiter = dialect.delimiter.encode()
     if options.format is not None or dialect.format == "csv":
         return

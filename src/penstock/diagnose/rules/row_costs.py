@@ -1,0 +1,243 @@
+"""The rule for COPY and INSERT that compute for keys, triggers and indexes of the table that they fill."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from penstock.core.values.names import spell_name, spell_part
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number
+from penstock.diagnose.rules.statements import Tallies, names
+from penstock.diagnose.values import CHOICES
+from penstock.watch.holders import read_int
+from penstock.watch.rates import Increase
+from penstock.watch.waits import CPU, ActivityTally, Moment, name_statement
+
+if TYPE_CHECKING:
+    from penstock.core.values.accounts import LoadConditions
+    from penstock.core.values.device import CounterRow
+    from penstock.core.values.diagnosis import Diagnosis
+    from penstock.watch.risks import RiskMeter
+    from penstock.watch.values import Sample
+
+# What a row costs, in microseconds of a processor: stored without indexes, for each page of an index that it reads (of
+# numbers, and of texts, which take longer to compare), and for each row that a foreign key looks up. A page that is not
+# in shared buffers counts as ten. What a statement takes is divided among its rows. Measured on 18.4.
+_ROW_US = 1.2
+_PAGE_US = 0.35
+_TEXT_US = 1.0
+_READ_PAGES = 10
+_STATEMENT_US = 100.0
+_LOOK_UP_US = 8.0
+
+# A key or an index may cost so many times the estimate, with the WAL that is written for it.
+_UNCERTAIN = 1.5
+
+# A cost is named if it is at least this part of what a row takes.
+_LEAST_PART = 0.15
+_FEWEST_ROWS = 1000
+# Statements that mostly wait have other limits.
+_MOSTLY = 0.5
+_SHOWN = 4
+
+_STORES = re.compile(r"\s*(?:copy\s(?!\s*\().*\sfrom\s|insert\s+into\s)", re.IGNORECASE | re.DOTALL)
+# Rows that are read from tables have costs of their own, which nothing tells from those of functions.
+_READS = re.compile(
+    r"\bselect\b.*\bfrom\s+(?!\s*(?:pg_catalog\.)?(?:generate_series|unnest|json\w*)\s*\()", re.IGNORECASE | re.DOTALL
+)
+
+_PLAIN = frozenset(("btree", "hash", "brin"))
+
+
+_Key: TypeAlias = tuple[object, ...]
+
+
+# The choice of a load that spares each kind of cost.
+_CHOICES = {"foreign key": "rebuild_keys", "trigger": "disable_triggers", "index": "rebuild"}
+
+
+class _Cost(NamedTuple):
+    """What each row pays for a key, a trigger or an index."""
+
+    row: CounterRow
+    # In microseconds of a processor, estimated from counters.
+    us: float
+    # How large its part is of the time that counters do not explain, against others: what functions take.
+    weight: float
+
+    @property
+    def kind(self) -> str:
+        return str(self.row.get("kind"))
+
+    @property
+    def name(self) -> str:
+        return spell_part(self.row.get("name"))
+
+
+class RowCosts:
+    """Uses the catalogue's keys, triggers and indexes (write_costs.sql), and the pages of each index that were read."""
+
+    def __init__(self, seen: RiskMeter) -> None:
+        self._seen = seen
+        self._tallies = Tallies()
+        # How long each statement was without a wait, and the processor time of its backends, which is known only on the
+        # server's machine.
+        self._computing_s: dict[str, float] = {}
+        self._used_s: dict[str, float] = {}
+        self._before_s: dict[int, float] = {}
+        self._rows: dict[_Key, Increase] = {}
+        self._pages: dict[_Key, Increase] = {}
+        self._scans: dict[_Key, Increase] = {}
+        # The table that each session fills by COPY, at the last reading.
+        self._filled: dict[object, object] = {}
+        self._is_read = {"write_costs": False, "pg_statio_user_indexes": False}
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Add a sample."""
+        for row in sample.counters.get("pg_statio_user_indexes", ()):
+            schema = row.get("schemaname")
+            pages = _READ_PAGES * read_int(row, "idx_blks_read") + read_int(row, "idx_blks_hit")
+            self._count(self._pages, (schema, row.get("indexrelname")), pages, "pg_statio_user_indexes")
+            self._count(self._rows, (schema, row.get("relname")), row.get("n_tup_changed"), "pg_statio_user_indexes")
+        if (rows := sample.counters.get("pg_stat_progress_copy")) is not None:
+            self._filled = {row.get("pid"): row.get("relname") for row in rows if row.get("command") == "COPY FROM"}
+        for row in sample.counters.get("write_costs", ()):
+            key = (row.get("schemaname"), row.get("relname"), row.get("name"))
+            self._count(self._scans, key, row.get("scans"), "write_costs")
+            self._count(
+                self._rows, (row.get("schemaname"), row.get("relname"), ""), row.get("n_tup_ins"), "write_costs"
+            )
+        for view in self._is_read:
+            self._is_read[view] = self._is_read[view] or view in sample.counters
+        for moment in moments:
+            stores = self._name_copy(moment)
+            if _STORES.match(stores.session.query or ""):
+                self._tallies.add(stores)
+                statement = name_statement(stores.session)
+                if moment.wait == CPU.lower():
+                    self._computing_s[statement] = self._computing_s.get(statement, 0.0) + moment.weight_s
+                if (cpu_s := moment.session.cpu_s) is not None:
+                    used_s = max(0.0, cpu_s - self._before_s.get(moment.session.pid, cpu_s))
+                    self._used_s[statement] = self._used_s.get(statement, 0.0) + used_s
+        self._before_s |= {each.pid: each.cpu_s for each in sample.sessions if each.cpu_s is not None}
+
+    def _name_copy(self, moment: Moment) -> Moment:
+        """Return a moment whose statement names the table that its session fills by COPY, if the server shows that.
+
+        The text of the session may be cut off before COPY, or begin with other statements.
+        """
+        if (table := self._filled.get(moment.session.pid)) is None or _STORES.match(moment.session.query or ""):
+            return moment
+        return moment._replace(session=replace(moment.session, query=f"COPY {table} FROM STDIN"))
+
+    def _count(self, counters: dict[_Key, Increase], key: _Key, value: object, view: str) -> None:
+        if key not in counters:
+            counters[key] = Increase()
+            # What a later reading shows first has begun at 0.
+            if self._is_read[view]:
+                counters[key].see(0)
+        counters[key].see(value)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis of the statement that takes most of the time, if it is that of a key, trigger or index."""
+        for statement, part in sorted(self._tallies.by_statement.items(), key=lambda item: -item[1].seconds):
+            computes = self._computing_s.get(statement, 0.0) >= _MOSTLY * part.seconds
+            if computes and case.share(part) >= LEAST_SHARE:
+                for costs in self._tables(statement):
+                    if (found := self._conclude(case, statement, part, costs)) is not None:
+                        return [found]
+        return []
+
+    def _tables(self, statement: str) -> Iterator[list[CounterRow]]:
+        """Yield the costs of each table that a statement names."""
+        tables: dict[tuple[object, object], list[CounterRow]] = {}
+        for row in self._seen.rows("write_costs"):
+            if names(statement, row):
+                tables.setdefault((row.get("schemaname"), row.get("relname")), []).append(row)
+        yield from tables.values()
+
+    def _conclude(
+        self, case: Case, statement: str, part: ActivityTally, rows: Sequence[CounterRow]
+    ) -> Diagnosis | None:
+        schema, table = rows[0].get("schemaname"), rows[0].get("relname")
+        counters = (self._rows.get((schema, table, "")), self._rows.get((schema, table)))
+        count = max((each.total for each in counters if each is not None), default=0)
+        if count < _FEWEST_ROWS:
+            return None
+        # On a busy machine, a session without a wait may wait for a processor.
+        row_us = 1e6 * (self._used_s.get(statement) or self._computing_s[statement]) / count
+        row_us -= _STATEMENT_US / (case.rates.rows_per_commit or math.inf)
+        costs = _share_rest([self._measure(row, count) for row in rows], row_us, reads=bool(_READS.search(statement)))
+        first = costs[0]
+        if row_us <= _ROW_US or first.us < _LEAST_PART * row_us:
+            return None
+        evidence = [number("of a processor for each row", row_us, "µs")]
+        evidence += [number(f"of this, by counters, {each.kind} {each.name}", each.us, "µs") for each in costs[:_SHOWN]]
+        rest = "; ".join(f"{each.kind} {each.name}" for each in costs[1:_SHOWN] if each.us >= _LEAST_PART * row_us)
+        words = {
+            "table": spell_name(schema, table),
+            "what": _describe(first),
+            "how": _advise(first, spell_name(schema, table), case.setting),
+            "rest": f"After it: {rest}." if rest else "",
+        }
+        found = case.conclude("row-costs", part, evidence, among=None, **words)
+        return bounded(found, min(1 - _ROW_US / row_us, _UNCERTAIN * first.us / row_us))
+
+    def _measure(self, row: CounterRow, count: int) -> _Cost:
+        schema, table, name = row.get("schemaname"), row.get("relname"), row.get("name")
+        if row.get("kind") == "foreign key":
+            scans = self._scans.get((schema, table, name))
+            return _Cost(row, _LOOK_UP_US * min(1.0, scans.total / count if scans is not None else 0.0), 0.0)
+        if row.get("kind") == "trigger":
+            return _Cost(row, 0.0, 1.0)
+        pages = self._pages.get((schema, name))
+        us = (_TEXT_US if row.get("is_text") else _PAGE_US) * (pages.total / count if pages is not None else 0.0)
+        weight = read_int(row, "cost") / 100 + (0.0 if row.get("of") in _PLAIN else 0.2)
+        return _Cost(row, us, weight)
+
+
+def _share_rest(costs: Sequence[_Cost], row_us: float, *, reads: bool) -> list[_Cost]:
+    """Return the costs, the largest first. What counters do not explain is shared by those that call functions."""
+    rest = max(0.0, row_us - _ROW_US - sum(each.us for each in costs))
+    weights = sum(each.weight for each in costs)
+    if weights and not reads:
+        costs = [each._replace(us=each.us + rest * each.weight / weights) for each in costs]
+    elif rest and not reads:
+        # A busy machine makes everything slower.
+        known = sum(each.us for each in costs) + _ROW_US
+        costs = [each._replace(us=each.us * row_us / known) for each in costs]
+    return sorted(costs, key=lambda each: -each.us)
+
+
+def _describe(cost: _Cost) -> str:
+    what = {
+        "foreign key": f"foreign key {cost.name}, which looks up a row of {cost.row.get('of')}",
+        "trigger": f"trigger {cost.name}, which calls {cost.row.get('of')}",
+    }
+    is_expression = " on an expression" if cost.row.get("cost") is not None else ""
+    return what.get(cost.kind, f"index {cost.name} ({cost.row.get('of')}{is_expression})")
+
+
+def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
+    """Return how to spare a cost. `setting` is a penstock load's, or None for another workload."""
+    if setting is not None and (choice := _CHOICES[cost.kind]) in setting.choices:
+        return f"If the load's rows do not need {cost.kind} {cost.name} while they are stored: {CHOICES[choice]}."
+    if cost.kind == "foreign key":
+        return (
+            f"For a load of many rows: ALTER TABLE {table} DROP CONSTRAINT {cost.name}, and add it again afterwards, "
+            "which checks all rows at once; both lock out writers. More sessions pay the same for each row."
+        )
+    if cost.kind == "trigger":
+        return (
+            f"Have the function of trigger {cost.name} do less, or, for a load whose rows do not need it: ALTER TABLE "
+            f"{table} DISABLE TRIGGER {cost.name}, and enable it afterwards; both lock out writers. A trigger for each "
+            "statement, with a transition table, is called once."
+        )
+    gin = " (of GIN, fastupdate = on puts the work off)" if cost.row.get("of") == "gin" else ""
+    return (
+        f"If no query needs index {cost.name}, drop it. For a load of many rows, drop it first and create it "
+        f"afterwards, which sorts all rows at once{gin}. More sessions pay the same for each row."
+    )
