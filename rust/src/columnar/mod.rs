@@ -6,6 +6,7 @@
 
 pub mod binary;
 mod cells;
+mod delta;
 mod encrypted;
 pub mod file;
 mod ipc;

@@ -20,6 +20,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 
+use super::delta::has_plausible_lengths;
 use super::encrypted::is_encrypted;
 use super::file::{Batches, Column, Part, Reader};
 use super::kind::{find_kind, name_type, Kind, Leaf};
@@ -268,7 +269,8 @@ impl RowGroups for OneGroup {
         let chunk = Chunk { source: self.source.clone(), end, buffer, read: Mutex::new((start, Bytes::new())) };
         let pages = SerializedPageReader::new(Arc::new(chunk), column, self.rows(), None)?;
         let left = column.num_values().max(0).unsigned_abs();
-        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left })))))
+        let levels = [column.column_descr().max_rep_level(), column.column_descr().max_def_level()];
+        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left, levels })))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -298,6 +300,7 @@ struct CheckedPages {
     pages: SerializedPageReader<Chunk>,
     /// How many values the chunk may still have.
     left: u64,
+    levels: [i16; 2],
 }
 
 impl CheckedPages {
@@ -308,6 +311,9 @@ impl CheckedPages {
                 return Err(ParquetError::General("a dictionary has fewer values than it says".into()));
             }
             None | Some(Page::DictionaryPage { .. }) => {}
+            Some(page) if !has_plausible_lengths(page, self.levels) => {
+                return Err(ParquetError::General("a page has damaged lengths".into()));
+            }
             Some(page) => {
                 let left = self.left.checked_sub(u64::from(page.num_values()));
                 self.left = left.ok_or_else(|| ParquetError::General("a page has too many values".into()))?;
