@@ -42,8 +42,10 @@ if TYPE_CHECKING:
 
 # Sampled so often, a recording of a few seconds has enough samples to be sure.
 _INTERVAL_S = 0.1
-_RECORDED_S = 7.0
-_AFTER_S = 5.0
+_RECORDED_S = 6.0
+_AFTER_S = 4.0
+# Sessions report their counters once a second.
+_ARRIVAL_S = 1.0
 
 _SETTINGS = {
     "shared_buffers": "128MB",
@@ -180,6 +182,9 @@ class Result:
     # The largest wait by own queries, with its share, and the gain: the part of the time that the remedy has saved.
     wait: str
     gain: float | None
+    # The transactions a second with the planting, and after its remedy.
+    before_per_s: float
+    after_per_s: float | None
 
 
 def run_case(case: Case, installation: Installation, folder: Path) -> tuple[Result, Findings]:
@@ -230,6 +235,8 @@ def _judge(case: Case, found: Findings, waits: Counter[str], before: float, afte
         missing=tuple(missing),
         wait=most,
         gain=gain,
+        before_per_s=before,
+        after_per_s=after,
     )
 
 
@@ -243,8 +250,8 @@ def _record(case: Case, place: Place, path: Path) -> tuple[Recording, Counter[st
             with sampling_beside(sampler, interval_s=_INTERVAL_S) as samples:
                 waits: Counter[str] = Counter()
                 per_s = _count_per_s(place.conninfo, _RECORDED_S, waits)
-            # The sampler is in the same database.
-            per_s -= len(samples) / _RECORDED_S
+            # The sampler is in the same database, and reads while the counters arrive too.
+            per_s -= samples[-1].own_commits / (_RECORDED_S + _ARRIVAL_S)
     finally:
         sampler.close()
     with Recorder(path, sampler.header) as recorder:
@@ -263,10 +270,9 @@ def _count_per_s(conninfo: str, seconds: float, waits: Counter[str] | None = Non
             time.sleep(0.15)
             if waits is not None:
                 waits.update(dict(watcher.execute(_WAITS.encode()).fetchall()))
-        # Sessions report their counters once a second.
-        time.sleep(1.0)
+        time.sleep(_ARRIVAL_S)
         (last,) = own.execute(_COMMITS).fetchone() or (0,)
-    return float(last - first - 1) / (seconds + 1.0)
+    return float(last - first - 1) / (seconds + _ARRIVAL_S)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.commits.view import describe_commits
 from penstock.diagnose.batches import report_commits
-from support.made_samples import database, sample, session
+from support.made_samples import HEADER, database, sample, session
 
 if TYPE_CHECKING:
     from penstock.watch.values import Sample
@@ -156,3 +157,25 @@ def test_commits_of_hidden_sessions_are_attributed_to_nobody() -> None:
     assert committer.waiting == 0.5
     assert (committer.commits_per_s, committer.commit_s, committer.enough_rows) == (None, None, None)
     assert not report_commits(run(*_HALF)).hides_sessions
+
+
+@pytest.mark.parametrize(("rows", "is_range"), [(1, True), (100, False)])
+def test_batches_are_foretold_as_a_range_from_commits_of_few_rows(rows: int, *, is_range: bool) -> None:
+    """At least the commits alone: what a statement takes for itself is not its row's."""
+    samples = [
+        sample(
+            second,
+            session("IPC:SyncRep" if second % 2 else None),
+            xid=second * _COMMITS_PER_S,
+            wal=second * 1000,
+            counters=database(second * _COMMITS_PER_S, second * _COMMITS_PER_S * rows),
+        )
+        for second in range(60)
+    ]
+    report = report_commits(samples)
+    shown = describe_commits(HEADER, report, None)
+    (line,) = [each for each in shown if each.split()[:1] == ["1,000"]]
+    assert (" to " in line) == is_range
+    if is_range:
+        (committer,) = report.committers
+        assert f"{1000 * committer.commit_s:,.1f} to " in line

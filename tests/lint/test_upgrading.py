@@ -6,6 +6,7 @@ import re
 
 import penstock
 from penstock.cli.output import EXIT_CODES, JSON_FORMAT
+from penstock.ledger.schema import VERSION
 from penstock.loading.plan.identity import JOB_FORMAT
 from penstock.watch.values import FORMAT
 from support.repository import read_document
@@ -23,6 +24,7 @@ def test_exit_codes_of_the_page_are_those_of_the_code() -> None:
 def test_formats_of_the_page_are_those_of_the_code() -> None:
     """In the table, and where an object of --json and a recording are described."""
     assert _NUMBERS["objects of `--json`"] == str(JSON_FORMAT)
+    assert _NUMBERS["[the ledger](#the-ledger)"] == str(VERSION)
     assert _NUMBERS["jobs in the ledger"] == str(JOB_FORMAT)
     assert _NUMBERS["recordings"] == FORMAT
     assert f'begins with `"format": {JSON_FORMAT}`' in _PAGE

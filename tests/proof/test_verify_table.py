@@ -168,6 +168,16 @@ def test_row_that_a_later_upsert_has_updated_is_compared_with_it(database: str, 
         loads.execute("UPDATE t SET b = 'x', c = 'w' WHERE a = 45")
 
 
+def test_rows_that_an_insert_new_has_stored_are_compared_too(loads: Loads, tmp_path: Path) -> None:
+    """Of such a load by itself only the keys are, if it has kept rows of others."""
+    fill_keyed(loads, tmp_path, ["1,v", "2,v"])
+    load(loads, mode_target(write_csv(tmp_path / "n.csv", ["2,w", "3,w"]), "insert-new", key=("a",)))
+    outcome = verify(loads, "t")
+    assert (outcome.expected, outcome.compared, outcome.is_verified) == (4, 4, True)
+    loads.execute("UPDATE t SET b = 'z' WHERE a = 3")
+    assert (verify(loads, "t").problems, verify(loads, "t").is_verified) == ((), False)
+
+
 def test_file_that_was_corrected_by_an_upsert_is_verified_by_its_newest_version(loads: Loads, tmp_path: Path) -> None:
     """If no row of a former version can be left; else counts agree, and nothing is verified."""
     path = fill_keyed(loads, tmp_path, ["1,v", "2,v"])

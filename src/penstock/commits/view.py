@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_count, format_duration
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from penstock.watch.values import RecordingHeader
 
 _ROWS = 1_000_000
+# From commits of fewer rows than this, larger batches are foretold as a range.
+_FEW_ROWS = 10
 _STATEMENT_WIDTH = 90
 _STATEMENTS = 3
 
@@ -109,5 +112,9 @@ def _tabulate(committer: Committer) -> list[str]:
         assert seconds is not None
         assert committer.commit_s is not None
         waiting = _ROWS / batch * committer.commit_s / seconds
-        rows.append((format_count(batch), f"{seconds:,.1f}", f"{waiting:.1%}", "<- now" if batch == now else ""))
+        # What a statement of few rows takes for itself is counted as its rows'. Larger batches save some of that.
+        least = math.ceil(_ROWS / batch) * committer.commit_s
+        is_range = now < _FEW_ROWS and batch > now
+        shown = f"{least:,.1f} to {seconds:,.1f}" if is_range else f"{seconds:,.1f}"
+        rows.append((format_count(batch), shown, f"{waiting:.1%}", "<- now" if batch == now else ""))
     return line_up(rows, align=">>><", indent="  ")

@@ -49,7 +49,7 @@ _MOSTLY = 0.5
 # These diagnoses of a statement explain why it reads or computes much. Unlike the causes above, they are reported
 # together with "data-io".
 _LACKS = (
-    *("foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
+    *("xmin-held", "foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
     *("statement-spills", "sequential-scan", "row-costs"),
 )
 _EXPLAINS = {
@@ -74,9 +74,9 @@ _EFFECTS = {
 # Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess.
 _LEAST_ACTIVE = 0.05
 _FEW_ACTIVE = 0.5
-_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", "xmin-held", *_LACKS})
+_BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", *_LACKS})
 
-# Diagnoses that name no limit. They are reported last, and only beside another diagnosis.
+# Diagnoses that name no limit. They are reported last, and only beside another diagnosis, unless they have a bound.
 REMARKS = frozenset({"other-programs", "waits-disagree-with-cpu"})
 
 
@@ -152,7 +152,7 @@ class Examination:
         for cause in [each for each in found if each.code in _EFFECTS]:
             effects = _EFFECTS[cause.code]
             found = [each for each in found if each.code not in effects or cause.share < _least_cause(each)]
-        if all(each.code in REMARKS for each in found):
+        if all(each.code in REMARKS and each.bound is None for each in found):
             found = []
         return Findings(
             diagnoses=rank(found),
@@ -187,8 +187,8 @@ def rank(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     causes = [each for each in found if each.code in _EXPLAINS]
 
     def key(each: Diagnosis) -> tuple[bool, bool, float, bool]:
-        explaining = (cause.rank for cause in causes if each.code in _EXPLAINS[cause.code])
-        explained = [rank for rank in explaining if rank >= _MOSTLY * each.rank]
+        explaining = [cause for cause in causes if each.code in _EXPLAINS[cause.code]]
+        explained = [cause.rank for cause in explaining if cause.share >= _MOSTLY * each.share]
         is_full = each.code == "temp-disk-full"
         return not is_full, each.code in REMARKS, -min([each.rank, *explained]), bool(explained)
 

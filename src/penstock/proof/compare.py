@@ -164,8 +164,8 @@ class TableComparison:
             merged = parts[0].chosen if self._target.landing.updates else None
             self._later.change(_SENT, columns, merged=merged, key=key)
             if self._later.counts_rows:
-                sent = sql.SQL("({}) AS s").format(parts[0].chosen)
-                self._later.count_rows(sent, rows_of(self._table), (*columns, *self._others))
+                everything = [each.name for each in facts.columns if not each.is_generated]
+                self._later.note_rows(parts[0].chosen, everything)
             if self._later.are_several and not self._has_key():
                 self._later.note_hashes(parts[0].chosen, parts[0].columns)
             missing = extra = 0

@@ -8,7 +8,7 @@ compared. A file that a later load has loaded anew is not read for the earlier l
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, LiteralString, Self
 
 from psycopg import sql
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # The column of sent records that says whether a later load has updated their row.
 UPDATED_COLUMN = "penstock_updated"
+
+# The number in penstock_hashes of records in all columns of the table.
+_WHOLE_ROWS = -1
 
 
 def hash_of(columns: sql.Composed) -> sql.Composed:
@@ -57,10 +60,10 @@ class LaterLoads:
         self.counted: dict[int, int] = {}
         # The columns in which records are compared that no key tells apart, each with its number in penstock_hashes.
         self._keyless: dict[tuple[str, ...], int] = {}
-        # The rows of the table that are records of files, if they are counted.
-        self.compared_rows = 0
-        # The id of a later load that has updated rows, and whose records are not known: earlier loads may lack records.
-        self.obstacle: str | None = None
+        # The columns of the table, if its rows are counted.
+        self._columns: tuple[str, ...] = ()
+        # Whether a later load has updated rows, and its records are not known: earlier loads may lack records.
+        self.has_obstacle = False
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +73,12 @@ class LaterLoads:
 
     def open(self) -> Connection:
         """Return the session whose temporary tables have the records of later upserts. Raises ServerError."""
-        if self._connection is None or (self._connection.closed and not self._upserts):
+        if self._connection is None or self._connection.closed:
+            # The temporary tables are gone with a session that was lost.
+            self.has_obstacle = self.has_obstacle or bool(self._upserts)
+            self._upserts.clear()
+            self._keyless.clear()
+            self._columns = ()
             self._connection = self._closing.enter_context(self._connect.connect(label="verify"))
         return self._connection
 
@@ -121,6 +129,24 @@ class LaterLoads:
                         is_same,
                     )
                 )
+        self._join_last()
+
+    def _join_last(self) -> None:
+        """Add the records of the last upsert to those of the one after it, if both have the same key and columns.
+
+        Then the number of updates does not grow with that of the loads.
+        """
+        if len(self._upserts) < 2:
+            return
+        newer, last = self._upserts[-2:]
+        if (newer.key.names, newer.columns) != (last.key.names, last.columns):
+            return
+        one, other = table_identifier(newer.records), table_identifier(last.records)
+        known = sql.SQL(" OR ").join(filter(None, [same_key(last.key, "r", "u"), same_lack(last.key, "r", "u")]))
+        move = sql.SQL("INSERT INTO {} SELECT * FROM {} AS r WHERE NOT EXISTS (SELECT FROM {} AS u WHERE {})")
+        self.open().execute(move.format(one, other, one, known))
+        self.open().execute(sql.SQL("DROP TABLE {}").format(other))
+        self._upserts.pop()
 
     def _keep(self, merged: sql.Composed, key: Key, columns: Sequence[str]) -> _Upsert:
         table = TableName(schema="pg_temp", name=f"penstock_upsert_{len(self._upserts)}")
@@ -129,39 +155,50 @@ class LaterLoads:
         return _Upsert(records=table, key=key, columns=tuple(columns))
 
     def note_hashes(self, sent: sql.Composed, columns: Sequence[str]) -> None:
-        """Keep the hashes of records that no key tells apart from those of other loads. `sent` is a query of them."""
-        if not self._keyless:
-            self.open().execute("CREATE TABLE pg_temp.penstock_hashes (number int, hash bytea)")
-        number = self._keyless.setdefault(tuple(columns), len(self._keyless))
+        """Keep the hashes of records that no key tells apart from those of other loads. `sent` is a query of them.
+
+        Raises psycopg.Error.
+        """
+        self._insert_hashes(sent, columns, number=self._keyless.setdefault(tuple(columns), len(self._keyless)))
+
+    def note_rows(self, sent: sql.Composed, columns: Sequence[str]) -> None:
+        """Keep the hashes of records in all `columns` of the table, but of those whose rows a later load has updated.
+
+        Raises psycopg.Error.
+        """
+        self._columns = tuple(columns)
+        own = sql.SQL("SELECT * FROM ({}) AS r WHERE NOT {}").format(sent, sql.Identifier(UPDATED_COLUMN))
+        self._insert_hashes(own, columns, number=_WHOLE_ROWS)
+
+    def _insert_hashes(self, sent: sql.Composed, columns: Sequence[str], *, number: int) -> None:
+        self.open().execute("CREATE TABLE IF NOT EXISTS pg_temp.penstock_hashes (number int, hash bytea)")
         insert = sql.SQL("INSERT INTO pg_temp.penstock_hashes SELECT {}, {} FROM ({}) AS c")
         self.open().execute(insert.format(sql.Literal(number), hash_of(list_identifiers(columns)), sent))
 
     def count_doubled(self, rows: sql.Composed) -> int:
-        """Return how many records of all loads together have no row of their own. `rows` is what follows FROM."""
+        """Return how many records of all loads together have no row of their own. `rows` is what follows FROM.
+
+        Raises psycopg.Error.
+        """
+        of_each = "coalesce(sum(greatest(s.number - coalesce(t.number, 0), 0)), 0)"
+        return sum(self._count(of_each, rows, columns, number) for columns, number in self._keyless.items())
+
+    def count_rows(self, rows: sql.Composed) -> int:
+        """Return how many rows are records of the loads, each of one record. `rows` is what follows FROM.
+
+        Raises psycopg.Error.
+        """
+        return self._count("coalesce(sum(least(s.number, coalesce(t.number, 0))), 0)", rows, self._columns, _WHOLE_ROWS)
+
+    def _count(self, counted: LiteralString, rows: sql.Composed, columns: Sequence[str], number: int) -> int:
+        if not columns:
+            return 0
         query = sql.SQL(
-            "SELECT coalesce(sum(greatest(s.number - coalesce(t.number, 0), 0)), 0)::int8"
+            "SELECT {counted}::int8"
             " FROM (SELECT h.hash, count(*) AS number FROM pg_temp.penstock_hashes AS h WHERE h.number = {number}"
             " GROUP BY 1) AS s"
             " LEFT JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
+        ).format(
+            counted=sql.SQL(counted), number=sql.Literal(number), hash=hash_of(list_identifiers(columns)), rows=rows
         )
-        return sum(
-            fetch_one(
-                self.open(),
-                query.format(number=sql.Literal(number), hash=hash_of(list_identifiers(columns)), rows=rows),
-            )[0]
-            for columns, number in self._keyless.items()
-        )
-
-    def count_rows(self, sent: sql.Composed, rows: sql.Composed, columns: Sequence[str]) -> None:
-        """Add the number of rows that are equal to a record of a load in `columns` to `compared_rows`.
-
-        `sent` and `rows` are the SQL that follows FROM in a query of the records and of the table's rows. Records whose
-        rows a later load has updated do not count, because these rows were counted for the later load.
-        """
-        hashes = hash_of(list_identifiers(columns))
-        query = sql.SQL(
-            "SELECT coalesce(sum(least(s.number, t.number)), 0)::int8"
-            " FROM (SELECT {hash} AS hash, count(*) AS number FROM {sent} WHERE NOT {flag} GROUP BY 1) AS s"
-            " JOIN (SELECT {hash} AS hash, count(*) AS number FROM {rows} AS t GROUP BY 1) AS t USING (hash)"
-        ).format(hash=hashes, sent=sent, rows=rows, flag=sql.Identifier(UPDATED_COLUMN))
-        self.compared_rows += fetch_one(self.open(), query)[0]
+        return int(fetch_one(self.open(), query)[0])

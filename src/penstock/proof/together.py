@@ -47,7 +47,7 @@ def verify_table(
     staying = [load for load, _ in loads if load.load_id not in removed]
     verified: list[VerifyOutcome] = []
     problems: list[Notice] = []
-    counts_rows = values and any(load.has_versions for load in staying)
+    counts_rows = values and any(load.has_versions or (found.existing and found.inserted) for load, found in loads)
     with LaterLoads(connect, are_several=len(staying) > 1, counts_rows=counts_rows) as later:
         verify = partial(verify_before, later, connect, ledger_schema=ledger_schema, values=values, only=table.oid)
         for load in reversed(staying):
@@ -66,9 +66,10 @@ def verify_table(
                     verified.insert(0, done)
             problems = [*found, *problems]
             if load.updates and not (done is not None and done.has_all_records):
-                later.obstacle = load.load_id
-        if values and not problems and later.obstacle is None:
+                later.has_obstacle = True
+        if values and not problems and not later.has_obstacle:
             problems += _find_doubled(later, table)
+        compared = _count_compared(later, table) if counts_rows and not problems else None
     tables = [found for each in verified for found in each.tables]
     expected = count_expected(tables) if len(verified) == len(staying) else None
     if expected is not None and tables[0].rows != expected:
@@ -82,7 +83,7 @@ def verify_table(
         removed=removed,
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
-        compared=later.compared_rows if counts_rows else None,
+        compared=compared,
         problems=tuple(problems),
     )
 
@@ -93,6 +94,11 @@ def _find_doubled(later: LaterLoads, table: VerifiedTable) -> Iterator[Notice]:
     if doubled:
         message = f"lacks {count_nouns(doubled, 'row')}, because records of several loads are equal to one row"
         yield differs(str(table.table), message)
+
+
+def _count_compared(later: LaterLoads, table: VerifiedTable) -> int:
+    with seeing_all_rows(later.open(), table, "comparing"):
+        return later.count_rows(rows_of(table))
 
 
 def _find_loads(connection: Connection, schema: str, name: TableName) -> list[tuple[FillingLoad, VerifiedTable]]:

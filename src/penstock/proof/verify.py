@@ -146,7 +146,7 @@ def verify_before(
         server=server.name,
         database=server.database,
         tables=tuple(tables),
-        has_values=values and later.obstacle is None,
+        has_values=values and not later.has_obstacle,
         renewed=tuple(each.uri for each in renewed),
         problems=tuple(problems),
     )
@@ -314,7 +314,7 @@ def _compare_all(
         own = [each for each in objects if each.number in table.objects]
         compared.append(result)
         # A record that is missing may have been updated by a load whose records are not known.
-        problems += [*check_records(own, comparison.records), *([] if later.obstacle else wrong)]
+        problems += [*check_records(own, comparison.records), *([] if later.has_obstacle else wrong)]
     return compared, problems
 
 

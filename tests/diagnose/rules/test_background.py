@@ -161,10 +161,11 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
 def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who: str, release: str) -> None:
     """And no remedy for autovacuum, which works in vain."""
     kept = {"xmin_holders": ({"datname": None, **holder, "xid_age": 5000},), "pg_stat_user_tables": queue(90_000)}
-    taking = session(query="SELECT * FROM jobs ORDER BY id LIMIT 1")
+    taking = [session(query="SELECT * FROM jobs ORDER BY id LIMIT 1")] * 2
     worker = vacuuming(table="jobs", is_forced=False)
-    samples = [sample(float(t), taking, worker, counters=kept if t == 59 else {}) for t in range(60)]
+    samples = [sample(float(t), *taking, worker, counters=kept if t == 59 else {}) for t in range(60)]
     found = {each.code: each for each in diagnose(recording_of(samples))}
+    assert list(found)[:2] == ["xmin-held", "cpu-bound"]
     assert "public.jobs, whose dead rows" in found["xmin-held"].claim
     assert who in found["xmin-held"].claim
     assert release in found["xmin-held"].remedy

@@ -167,9 +167,10 @@ def test_words_for_null_that_make_columns_text_are_warned_of(loads: Loads, write
     assert loads.warnings == ()
 
 
-def test_last_line_that_makes_columns_text_is_warned_of(loads: Loads, write: Write) -> None:
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_last_line_that_makes_columns_text_is_warned_of(loads: Loads, write: Write, end: str) -> None:
     """It may be one of totals; a value in another line is none, nor is a code that begins with a digit."""
-    path = write("a;b;c;d;e\n1;31.01.2026;1;x;1\n2;13.02.2026;n;y;2\nTotal;Total;2;Total;7a\n")
+    path = write(f"a;b;c;d;e\n1;31.01.2026;1;x;1\n2;13.02.2026;n;y;2\nTotal;Total;2;Total;7a{end}")
     loads.run(make_target(path))
     assert types_of(loads) == ["text"] * 5
     assert [(each.code, each.line) for each in loads.warnings] == [("total-line", 4)] * 2

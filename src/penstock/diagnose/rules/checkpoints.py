@@ -39,6 +39,9 @@ _LEAST_DISTANCE = 0.5
 _MOST_IMAGES = 0.5
 _LEAST_COMMIT_BYTES = 256 * KIB
 
+# Of the waits of short commits, at most this part is gained without images. Measured: 0.18 to 0.27.
+_COMMIT_GAIN = 0.3
+
 _BLOCK_BYTES = 8192
 
 # The units in which the server shows settings.
@@ -99,7 +102,10 @@ class Checkpoints:
         else:
             change = change_setting(case.header, name, "'15min'")
             advice = f"Raise checkpoint_timeout: {change}."
-        found = bounded(case.conclude(code, part, evidence, setting=setting, advice=advice), images)
+        # Without images, the flush of a short commit is shorter, but not gone.
+        short = 1 - (self._io.data.seconds + self._io.long.seconds) / (part.seconds or 1.0)
+        gains = images * (1 - short) + min(images, _COMMIT_GAIN) * short
+        found = bounded(case.conclude(code, part, evidence, setting=setting, advice=advice), gains)
         return [found] if found.rank >= LEAST_SHARE else []
 
     def _advise_size(self, case: Case, needed_gib: int) -> str:

@@ -92,8 +92,11 @@ class LockWaits:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
         self._deadlocks.see(sample)
-        for row in sample.counters.get("prepared", ()):
-            self._see_prepared(row)
+        if (rows := sample.counters.get("prepared")) is not None:
+            # Of those that have ended, only what blocked sessions is kept.
+            self._prepared = {gid: row for gid, row in self._prepared.items() if _read_pids(row)}
+            for row in rows:
+                self._see_prepared(row)
         sessions = {session.pid: session for session in sample.sessions}
         behind: dict[int, int] = {}
         circles: dict[str, float] = {}

@@ -122,7 +122,7 @@ class RowCosts:
                 if (cpu_s := moment.session.cpu_s) is not None:
                     used_s = max(0.0, cpu_s - self._before_s.get(moment.session.pid, cpu_s))
                     self._used_s[statement] = self._used_s.get(statement, 0.0) + used_s
-        self._before_s |= {each.pid: each.cpu_s for each in sample.sessions if each.cpu_s is not None}
+        self._before_s = {each.pid: each.cpu_s for each in sample.sessions if each.cpu_s is not None}
 
     def _name_copy(self, moment: Moment) -> Moment:
         """Return a moment whose statement names the table that its session fills by COPY, if the server shows that.

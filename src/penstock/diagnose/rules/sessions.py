@@ -44,8 +44,8 @@ _LEAST_STATEMENT_S = 0.1
 # between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
 
-# Two samples show the same statement if its starts, by its age and this host's clock, differ by less than this.
-_SAME_STATEMENT_S = 0.01
+# Two samples show the same statement if its age has grown by at least this part of the time between them.
+_SAME_STATEMENT = 0.5
 
 # The start of a transaction is computed from its age and this host's clock. The results of several samples of the same
 # transaction differ by less than this.
@@ -59,6 +59,9 @@ _SHORT_GAP_MS = 10.0
 # server's processors is idle.
 _LEAST_COMPUTING = 0.5
 _IDLE_CPUS = 0.2
+
+# If sessions are without a wait for this share of the time, others take the processors that they need.
+_TAKEN = 0.5
 
 # If this part of what computes are builds of indexes and the like, it ends by itself.
 _MOSTLY_BUILDS = 0.5
@@ -95,9 +98,9 @@ class ClientWaits:
         self._reading = Ticks()
         self._tick = -1
         self._gaps_s = 0.0
-        # For each backend between two statements, when its last one began, and its moments since then. They count once
-        # it has gone on: a session that never does was left so.
-        self._open: dict[int, tuple[float, list[tuple[Moment, float]]]] = {}
+        # For each backend between two statements its moments since the last one, each with its time and the begin of
+        # the transaction. They count once it has gone on: a session that never does was left so.
+        self._open: dict[int, list[tuple[Moment, float, float]]] = {}
         self._pids: set[int] = set()
         self._begins_s = (math.inf, -math.inf)
         # The processor time of each backend at its last sample, and of all backends between their samples. It is known
@@ -116,24 +119,26 @@ class ClientWaits:
             if session.cpu_s is not None:
                 self._on_cpu_s += max(0.0, session.cpu_s - self._cpu_s.get(session.pid, session.cpu_s))
                 self._cpu_s[session.pid] = session.cpu_s
-            self._go_on(session, sample.at_s - (session.query_s or 0.0))
+            self._go_on(session, sample.at_s)
             if is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
                 moment = moment_of(session, self._tick, weight_of(sample))
-                _, since = self._open.setdefault(session.pid, (sample.at_s - (session.query_s or 0.0), []))
-                since.append((moment, sample.at_s - (session.transaction_s or 0.0)))
+                begin_s = sample.at_s - (session.transaction_s or 0.0)
+                self._open.setdefault(session.pid, []).append((moment, sample.at_s, begin_s))
         seen = {session.pid for session in sample.sessions}
         for pid in self._open.keys() - seen:
             self._count(pid)
 
-    def _go_on(self, session: SessionSample, began_s: float) -> None:
-        """Count the moments of a backend if it has begun another statement since."""
+    def _go_on(self, session: SessionSample, at_s: float) -> None:
+        """Count the moments of a backend if it has begun another statement since, so that its age has not gone on."""
         if session.pid in self._open:
-            before_s, _ = self._open[session.pid]
-            if session.state == "active" or abs(began_s - before_s) > _SAME_STATEMENT_S:
+            moments = self._open[session.pid]
+            before, before_s, _ = moments[-1]
+            goes_on = (session.query_s or 0.0) < (before.session.query_s or 0.0) + _SAME_STATEMENT * (at_s - before_s)
+            if session.state == "active" or goes_on:
                 self._count(session.pid)
 
     def _count(self, pid: int) -> None:
-        for moment, begin_s in self._open.pop(pid)[1]:
+        for moment, _, begin_s in self._open.pop(pid):
             self._between.add(moment)
             self._gaps_s += moment.session.query_s or 0.0
             self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
@@ -226,7 +231,12 @@ class Processors:
         words = {"others": f"{others:.1f}", "cpus": str(cpus), "clients": clients}
         remark = case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)
         # What the workload's clients use is no other program's.
-        return [*found, replace(remark, confidence="low") if clients else remark]
+        remark = replace(remark, confidence="low") if clients else remark
+        is_taken = not clients and self._host.is_busy(case) and self._host.is_taken(case)
+        if not found and is_taken and case.share(self._running) >= _TAKEN:
+            # Sessions without a wait wait for the processors that others use.
+            remark = replace(remark, share=case.share(self._running), bound=min(1.0, others / cpus))
+        return [*found, remark]
 
     def _find_limit(self, case: Case) -> list[Diagnosis]:
         on_cpu, cpus, busy = case.sessions(self._running), case.header.cpu_count, self._host.busy

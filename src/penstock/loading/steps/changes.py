@@ -40,7 +40,10 @@ class RebuiltIndexes:
             return self.gains
         count = len(self.rebuilt)
         what = "1 index or key" if count == 1 else f"{count} indexes and keys"
-        rows = [(each.table, each.name, format_duration(each.seconds)) for each in self.rebuilt]
+        rows = [
+            (each.table, each.name, format_duration(each.seconds))
+            for each in sorted(self.rebuilt, key=lambda each: -each.seconds)
+        ]
         head = f"rebuilt {what} in {format_duration(self.seconds)}, which is part of that time"
         return [head, Rows(rows, align="<<>"), *self.gains]
 

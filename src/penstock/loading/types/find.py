@@ -155,7 +155,7 @@ class _Scan:
     def _see(self, block: Block, seen: _Seen) -> tuple[Position, DecidingValue]:
         line = block.first_line + seen[0]
         value = seen[1].decode(self._codec, errors="replace")
-        is_last = block.is_last and seen[0] == block.lines - 1
+        is_last = block.is_last and seen[0] >= block.lines - 1
         return (self._number, line), DecidingValue(uri=self._uri, line=line, value=value, is_last=is_last)
 
 
