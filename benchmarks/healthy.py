@@ -217,6 +217,25 @@ HEALTHY = [
     rated("unlogged", 50, "INSERT INTO u VALUES (1);\n", "CREATE UNLOGGED TABLE u (id int)"),
     Case(name="nobody", prepare=ORDERS),
     Case(
+        name="bulk-inserts-with-a-key-and-an-index",
+        prepare=("CREATE TABLE keyed (id bigserial PRIMARY KEY, n int)", "CREATE INDEX ON keyed (n)"),
+        work=("INSERT INTO keyed (n) SELECT n * 7919 % 100000 FROM generate_series(1, 5000) n;\n",),
+        clients=1,
+        also=WRITES | CPU,
+    ),
+    Case(
+        name="bulk-upserts",
+        prepare=("CREATE TABLE stock (id int PRIMARY KEY, n int)",),
+        work=(
+            (
+                "INSERT INTO stock SELECT n, 1 FROM generate_series(1, 3000) n"
+                " ON CONFLICT (id) DO UPDATE SET n = stock.n + 1;\n"
+            ),
+        ),
+        clients=1,
+        also=WRITES | CPU,
+    ),
+    Case(
         name="inserts-with-a-light-trigger",
         prepare=(
             *LINES,

@@ -25,6 +25,7 @@ SETTINGS = {
     "max_slot_wal_keep_size": "-1",
 }
 GB = 10**9
+STALE = {"seq_scan": 9, "is_analyzed": True, "n_live_tup": 20_000, "n_mod_since_analyze": 40_000}
 SPILLED = {"spill_bytes": 0, "total_bytes": 0}
 
 
@@ -220,6 +221,11 @@ def test_time_until_the_disk_of_the_wal_is_full_counts_its_free_space() -> None:
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 1, "is_analyzed": False, "n_live_tup": 20_000}, None),
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": True, "n_live_tup": 20_000}, None),
         ("pg_stat_user_tables", {"seq_scan": 1}, {"seq_scan": 9, "is_analyzed": False, "n_live_tup": 9000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {**STALE, "analyzed_s": 400.0}, "stale-statistics"),
+        # Autovacuum will come; it is changed by half; nobody reads it.
+        ("pg_stat_user_tables", {"seq_scan": 1}, {**STALE, "analyzed_s": 40.0}, None),
+        ("pg_stat_user_tables", {"seq_scan": 1}, {**STALE, "n_mod_since_analyze": 10_000}, None),
+        ("pg_stat_user_tables", {"seq_scan": 9}, {**STALE, "analyzed_s": 400.0}, None),
         (
             "pg_stat_user_tables",
             {"seq_scan": 1},

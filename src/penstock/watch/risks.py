@@ -43,6 +43,8 @@ _LEAST_MISSES_PER_S = 100.0
 
 # Statistics are stale if so many times the rows of a table have changed since. Autovacuum comes after a tenth.
 _STALE = 2.0
+# Autovacuum comes once a minute, unless it is busy with other tables.
+_LATE_S = 300
 
 # The planner reads tables with fewer rows well even without statistics.
 _LEAST_ROWS = 10_000
@@ -427,7 +429,8 @@ def _find_stale(seen: RiskMeter) -> Iterator[Diagnosis]:
     view, keys = "pg_stat_user_tables", ("schemaname", "relname")
     for row in seen.rows(view):
         is_read = seen.rise(view, row, "seq_scan", *keys) + seen.rise(view, row, "idx_scan", *keys) > 0
-        if is_read and is_stale(row, _STALE) and not str(row.get("schemaname")).startswith("pg_temp_"):
+        is_late = row.get("analyzed_s") is None or read_int(row, "analyzed_s") >= _LATE_S
+        if is_read and is_late and is_stale(row, _STALE) and not str(row.get("schemaname")).startswith("pg_temp_"):
             name = _name(row, "relname")
             changed = read_int(row, "n_mod_since_analyze")
             yield _risk("stale-statistics", f"table {name}, which is read,", changed, name=name)

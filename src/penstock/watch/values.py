@@ -79,8 +79,8 @@ class Sample:
     # - pg_stat_progress_copy, pg_stat_progress_create_index and pg_stat_progress_vacuum, with relname; the last also
     #   with the table's xid_age, mxid_age and n_tup_changed
     # - pg_statio_user_indexes: only rows that have changed; n_tup_changed is of the index's table
-    # - once a minute: pg_stat_slru, pg_stat_replication_slots, pg_stat_user_tables with root, vacuumed_s, is_analyzed
-    #   (tables.sql), and the rows of xmin_holders.sql, database_ages.sql, sequences.sql, invalid_indexes.sql,
+    # - once a minute: pg_stat_slru, pg_stat_replication_slots, pg_stat_user_tables with root and
+    #   more (tables.sql), and the rows of xmin_holders.sql, database_ages.sql, sequences.sql, invalid_indexes.sql,
     #   unindexed_keys.sql, write_costs.sql; slots and archiver are those of inspect_slots.sql and inspect_archiver.sql
     # - aurora_commits, aurora_stat_optimized_reads_cache
     # - temp_files with tablespace, pid, bytes

@@ -38,6 +38,8 @@ _UNCERTAIN = 1.5
 
 # A cost is named if it is at least this part of what a row takes.
 _LEAST_PART = 0.15
+# Nor below this: an index of numbers costs less, and a table has some.
+_LEAST_US = 3.0
 _FEWEST_ROWS = 1000
 # Statements that mostly wait have other limits.
 _MOSTLY = 0.5
@@ -48,6 +50,9 @@ _STORES = re.compile(r"\s*(?:copy\s(?!\s*\().*\sfrom\s|insert\s+into\s)", re.IGN
 _READS = re.compile(
     r"\bselect\b.*\bfrom\s+(?!\s*(?:pg_catalog\.)?(?:generate_series|unnest|json\w*)\s*\()", re.IGNORECASE | re.DOTALL
 )
+
+# An upsert looks up each row, and changes some.
+_UPSERTS = re.compile(r"\bon\s+conflict\b", re.IGNORECASE)
 
 _PLAIN = frozenset(("btree", "hash", "brin"))
 
@@ -114,7 +119,8 @@ class RowCosts:
             self._is_read[view] = self._is_read[view] or view in sample.counters
         for moment in moments:
             stores = self._name_copy(moment)
-            if _STORES.match(stores.session.query or ""):
+            query = stores.session.query or ""
+            if _STORES.match(query) and not _UPSERTS.search(query):
                 self._tallies.add(stores)
                 statement = name_statement(stores.session)
                 if moment.wait == CPU.lower():
@@ -171,8 +177,10 @@ class RowCosts:
         row_us = 1e6 * (self._used_s.get(statement) or self._computing_s[statement]) / count
         row_us -= _STATEMENT_US / (case.rates.rows_per_commit or math.inf)
         costs = _share_rest([self._measure(row, count) for row in rows], row_us, reads=bool(_READS.search(statement)))
-        first = costs[0]
-        if row_us <= _ROW_US or first.us < _LEAST_PART * row_us:
+        # A key is not dropped for its cost.
+        costs = [each for each in costs if not each.row.get("is_unique")]
+        first = next(iter(costs), None)
+        if first is None or first.us < max(_LEAST_US, _LEAST_PART * row_us):
             return None
         evidence = [number("of a processor for each row", row_us, "µs")]
         evidence += [number(f"of this, by counters, {each.kind} {each.name}", each.us, "µs") for each in costs[:_SHOWN]]

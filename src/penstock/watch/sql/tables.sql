@@ -31,6 +31,9 @@ SELECT pg_catalog.jsonb_build_object(
            'vacuumed_s', pg_catalog.date_part(
                'epoch', pg_catalog.clock_timestamp() - GREATEST(t.last_vacuum, t.last_autovacuum)
            ),
+           'analyzed_s', pg_catalog.date_part(
+               'epoch', pg_catalog.clock_timestamp() - GREATEST(t.last_analyze, t.last_autoanalyze)
+           ),
            'is_analyzed', t.last_analyze IS NOT NULL
                           OR t.last_autoanalyze IS NOT NULL
                           OR NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')

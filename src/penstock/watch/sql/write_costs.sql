@@ -21,7 +21,8 @@ costs AS (
            k.confrelid::regclass::text AS of,
            pg_catalog.pg_stat_get_numscans(k.conindid) AS scans,
            NULL::float8 AS cost,
-           false AS is_text
+           false AS is_text,
+           false AS is_unique
       FROM pg_catalog.pg_constraint AS k
      WHERE k.contype = 'f'
     UNION ALL
@@ -32,6 +33,7 @@ costs AS (
            p.proname,
            NULL,
            p.procost,
+           false,
            false
       FROM pg_catalog.pg_trigger AS g
       JOIN pg_catalog.pg_proc AS p ON p.oid = g.tgfoid
@@ -61,7 +63,8 @@ costs AS (
                SELECT
                  FROM pg_catalog.pg_attribute AS t
                 WHERE t.attrelid = i.indexrelid AND t.attlen = -1
-           )
+           ),
+           i.indisunique OR i.indisexclusion
       FROM pg_catalog.pg_index AS i
       JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
       JOIN pg_catalog.pg_am AS a ON a.oid = c.relam
