@@ -16,7 +16,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
-SOURCES := pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*.txt)
+SOURCES := pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*.txt)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 $(STAMP): $(BIN)/python $(SOURCES)
 	$(INSTALL) .
@@ -104,7 +104,7 @@ try-wheel: wheel
 	PYTHON=$(PYTHON) .ci/try-wheel dist/*_$$(uname -m).whl
 
 # A wheel with all that it depends on, in one file for hosts without internet, which need the version of Python that
-# PYTHON has here. EXTRAS=[parquet] adds what an extra needs.
+# PYTHON has here. EXTRAS=[report] adds what an extra needs.
 FOR_GLIBC := $(foreach tag,_2_28 _2_27 _2_26 _2_24 _2_17 2014 _2_12 2010 _2_5 1,--platform manylinux$(tag)_$$arch)
 bundle: wheel
 	rm -rf build/bundle
@@ -135,18 +135,18 @@ bom: bundle $(TOOLS)/cyclonedx-py
 release:
 	PYTHON=$(PYTHON) .ci/release $(VERSION)
 
-# Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), FUZZ_S seconds
-# for each target, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly
-# toolchain.
+# Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), and for columnar
+# files that end the process or take more than 2 GB (rust/src/columnar/proofs.rs), FUZZ_S seconds for each target of a most
+# length, and keeps those that reach more code. A sanitizer would find little in safe Rust, and need the nightly toolchain.
 FUZZ_S ?= 60
 FUZZ := PATH="$(CURDIR)/$(TOOLS):$$PATH" cargo fuzz
 $(TOOLS)/cargo-fuzz:
 	cargo install --quiet --locked --root build/tools cargo-fuzz
 
 fuzz: $(TOOLS)/cargo-fuzz
-	cd rust && for target in cutter fields encoder; do \
-		$(FUZZ) run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -max_len=512 -dict=fuzz/formats.dict && \
-		$(FUZZ) cmin --sanitizer none $$target -- -max_len=512 -set_cover_merge=1 || exit; \
+	cd rust && for target in cutter:512 fields:512 encoder:512 footer:4096 page:4096 arrow:8192; do \
+		$(FUZZ) run --sanitizer none $${target%:*} -- -max_total_time=$(FUZZ_S) -max_len=$${target#*:} -dict=fuzz/formats.dict && \
+		$(FUZZ) cmin --sanitizer none $${target%:*} -- -max_len=$${target#*:} -set_cover_merge=1 || exit; \
 	done
 
 clean:

@@ -1,14 +1,15 @@
 """Parquet files: penstock, DuckDB's postgres extension, ADBC and polars load the same rows, and what memory each takes.
 
 Two tables: TPC-H's lineitem in shape, and one of numbers, timestamps and uuids. Then penstock alone loads lineitem in
-one row group of more than 128 MB. The others need `--peers`, the python of an environment with duckdb,
-duckdb-extension-postgres-scanner (of one version), adbc-driver-postgresql, polars and pyarrow.
+one row group of more than 128 MB, and as a table in memory. The others need `--peers`, the python of an environment
+with duckdb, duckdb-extension-postgres-scanner (of one version), adbc-driver-postgresql, polars and pyarrow.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import sys
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,6 +57,11 @@ _POLARS = """
 import sys, polars
 frame = polars.read_parquet(sys.argv[2])
 frame.write_database(sys.argv[3], sys.argv[1], engine="adbc", if_table_exists="append")
+"""
+_MEMORY = """
+import sys, pyarrow.parquet, penstock
+table = pyarrow.parquet.read_table(sys.argv[2])
+penstock.load(table, sys.argv[3], to=sys.argv[1], no_record=True, vacuum=False)
 """
 _PEERS = {"DuckDB's postgres extension": _DUCKDB, "ADBC": _ADBC, "polars": _POLARS}
 
@@ -159,10 +165,15 @@ def _make_cases(options: Options, rows: int) -> list[_Case]:
             path=_write_lineitem(options, rows, is_one_group=True),
             has_peers=False,
         ),
+        _Case(
+            name="memory", columns=_LINEITEM, make_sum=lineitem, path=_write_lineitem(options, rows), has_peers=False
+        ),
     ]
 
 
 def _list_ways(options: Options, case: _Case, conninfo: str) -> dict[str, list[str]]:
+    if case.name == "memory":
+        return {_PENSTOCK: [sys.executable, "-c", _MEMORY, conninfo, str(case.path), case.table]}
     load = [PENSTOCK, "load", str(case.path), "--into", case.table, "--to", conninfo, "--quiet", "--again"]
     ways = {_PENSTOCK: [*load, "--no-vacuum"]}
     if options.peers is not None and case.has_peers:

@@ -8,8 +8,8 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::arrow::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
 use crate::canonical::{is_plain, Decimal, Input, ShortDecimal};
+use crate::columnar::binary::{pack_numeric, write_numeric, MOST_GROUPS, NUMERIC_NEGATIVE};
 use crate::fieldmask::{find_ends, Ends, Rule, Shape};
 use crate::fields::{Format, LineEnd};
 use crate::kept::ColumnType;

@@ -1,18 +1,17 @@
-//! The part of penstock that works on bytes. It finds where records end, writes the fields of records for COPY, writes
-//! columns as rows, and reads the footer of a Parquet file.
+//! The part of penstock that works on bytes. It finds where records end, writes the fields of records for COPY, and reads
+//! columnar files.
 //!
-//! Only `python.rs` uses `PyO3`. The other files are plain Rust.
+//! Only `python.rs`, `python_columnar.rs` and `stream.rs` use `PyO3`. The other files are plain Rust.
 
-pub mod arrow;
 mod canonical;
 pub mod changes;
+pub mod columnar;
 pub mod doubts;
 pub mod encode;
 pub mod error;
 pub mod escape;
 pub mod fieldmask;
 pub mod fields;
-pub mod footer;
 pub mod json;
 pub mod json_lines;
 pub mod kept;
@@ -23,7 +22,9 @@ pub mod plain;
 #[cfg(test)]
 mod proofs;
 mod python;
+mod python_columnar;
 pub mod records;
 pub mod rewrite;
 pub mod sample;
+mod stream;
 pub mod types;

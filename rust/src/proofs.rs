@@ -371,8 +371,8 @@ fn to_microseconds(text: &str) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    fn hold(name: &str, prove: fn(&[u8])) {
+pub(crate) mod tests {
+    pub(crate) fn hold(name: &str, prove: fn(&[u8])) {
         let kept = std::fs::read_dir(format!("{}/fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         for path in kept.map(|entry| entry.unwrap().path()) {
             println!("{}", path.display()); // the last line is the input that fails

@@ -9,7 +9,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::arrow::{self, Column, Integer, Kind, Unit, ValueError};
 use crate::changes::{self, Changed};
 use crate::doubts::{self, Guess};
 use crate::encode::{self, Buffers as EncoderBuffers, Declined, Encoder, Kind as EncodedKind};
@@ -17,13 +16,13 @@ use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fieldmask::Shape;
 use crate::fields::{Format, LineEnd};
-use crate::footer;
 use crate::json;
 use crate::json_lines::{self, JsonRewriter as NativeJsonRewriter};
 use crate::kept::ColumnType;
 use crate::lanes;
 use crate::notation::{ColumnNotation, Notation, Notations};
 use crate::plain::{write_plain, Marks};
+use crate::python_columnar;
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
 use crate::sample::{Form as NativeForm, Record as NativeRecord, Sample};
@@ -614,82 +613,6 @@ fn find_controls(
     Ok(py.detach(|| doubts::find_controls(&runs, line_end)))
 }
 
-impl From<ValueError> for PyErr {
-    fn from(error: ValueError) -> Self {
-        RecordError::new_err((error.to_string(), error.row, error.column))
-    }
-}
-
-/// A column: the name of its kind, two parameters of the kind, then values, offsets and validity, and the first row's
-/// bit.
-type Buffers<'py> =
-    (String, usize, String, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, usize);
-
-#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
-#[pyfunction]
-#[pyo3(signature = (columns, rows))]
-fn encode_rows<'py>(py: Python<'py>, columns: Vec<Buffers<'py>>, rows: usize) -> PyResult<Bound<'py, PyBytes>> {
-    let columns: Vec<Column<'_>> = columns.iter().map(to_column).collect::<PyResult<_>>()?;
-    if !columns.iter().all(|column| column.holds(rows)) {
-        return Err(PyValueError::new_err("a buffer is too short for its rows"));
-    }
-    let encoded = py.detach(|| arrow::encode(&columns, rows))?;
-    Ok(PyBytes::new(py, &encoded))
-}
-
-type Chunk = (String, bool, bool, i64, i64, i64);
-type Group = (i64, i64, Vec<Chunk>);
-
-#[pyfunction]
-fn read_footer(footer: &[u8]) -> PyResult<(bool, Vec<Group>)> {
-    let found = footer::read_footer(footer).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let to_chunk = |chunk: footer::Chunk| {
-        let footer::Chunk { path, has_strings, has_dictionary, values, decompressed_bytes, compressed_bytes } = chunk;
-        (path, has_strings, has_dictionary, values, decompressed_bytes, compressed_bytes)
-    };
-    let to_group =
-        |group: footer::Group| (group.rows, group.size_bytes, group.chunks.into_iter().map(to_chunk).collect());
-    Ok((found.is_encrypted, found.groups.into_iter().map(to_group).collect()))
-}
-
-fn to_column<'a>(buffers: &'a Buffers<'_>) -> PyResult<Column<'a>> {
-    let (kind, width, detail, values, offsets, valid, bit) = buffers;
-    Ok(Column {
-        kind: to_kind(kind, *width, detail)?,
-        values: values.as_bytes(),
-        offsets: offsets.as_ref().map(PyBytesMethods::as_bytes),
-        valid: valid.as_ref().map(PyBytesMethods::as_bytes),
-        bit: *bit,
-    })
-}
-
-fn to_kind(kind: &str, width: usize, detail: &str) -> PyResult<Kind> {
-    let unit = || match detail {
-        "s" => Ok(Unit::Second),
-        "ms" => Ok(Unit::Millisecond),
-        "us" => Ok(Unit::Microsecond),
-        "ns" => Ok(Unit::Nanosecond),
-        _ => Err(PyValueError::new_err("a unit is s, ms, us or ns")),
-    };
-    Ok(match kind {
-        "int2" => Kind::Int { width, to: Integer::Two },
-        "int4" => Kind::Int { width, to: Integer::Four },
-        "int8" => Kind::Int { width, to: Integer::Eight },
-        "float4" => Kind::Float4,
-        "float8" => Kind::Float8,
-        "bool" => Kind::Bool,
-        "date" => Kind::Date,
-        "timestamp" => Kind::Timestamp(unit()?),
-        "time" => Kind::Time { width, unit: unit()? },
-        "numeric" => Kind::Numeric { scale: u32::try_from(width)? },
-        "uuid" => Kind::Uuid,
-        "bytea" => Kind::Bytes,
-        "text" => Kind::Text,
-        "jsonb" => Kind::Jsonb,
-        _ => return Err(PyValueError::new_err("no such kind of column")),
-    })
-}
-
 #[allow(clippy::needless_pass_by_value)] // what map_err hands over
 fn to_value_error(error: RewriterError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -761,7 +684,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_json_end, module)?)?;
     module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
     module.add_function(wrap_pyfunction!(find_controls, module)?)?;
-    module.add_function(wrap_pyfunction!(read_footer, module)?)?;
     module.add_function(wrap_pyfunction!(used_features, module)?)?;
-    module.add_function(wrap_pyfunction!(encode_rows, module)?)
+    python_columnar::register(module)
 }

@@ -1,7 +1,8 @@
 """Stub of the Rust module, which cuts, splits and rewrites records. It takes buffers and returns counts and bytes."""
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias, final
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal, Self, TypeAlias, final
 
 LineEnd: TypeAlias = Literal["lf", "crlf", "cr"]
 # The types that the values of a column allow: their bits, the first value that is not null, and the values at which
@@ -329,22 +330,69 @@ def find_doubts(
 def find_controls(segments: Sequence[tuple[bytes, int, int]], *, line_end: LineEnd) -> tuple[int, int]:
     """Return how many bytes are control characters in ISO 8859 (0x80 to 0x9F), and the line of the first, from 0."""
 
-# A kind of column, its width or scale, its unit, then the values, offsets and validity of the rows, and the first row's
-# bit.
-Buffers: TypeAlias = tuple[str, int, str, bytes, bytes | None, bytes | None, int]
+class ColumnarError(ValueError):
+    """A columnar file that is damaged, or a table in memory that cannot be copied."""
 
-def encode_rows(columns: Sequence[Buffers], rows: int) -> bytes:
-    """Return the rows of Arrow's buffers in COPY's binary format, without its header and trailer.
+class EncryptedError(ColumnarError):
+    """A Parquet file that is encrypted, or has columns that are."""
 
-    Raises RecordError, with the row and the column from 0, for a value that its type cannot store.
+# A column that is read: its number, whether its byte strings are texts, and the names of the table's type and of the
+# type below its domains.
+Wanted: TypeAlias = tuple[int, bool, str | None, str | None]
+
+# Rows, the numbers of the first one and of the one behind the last one, the name of their part, and the place of the
+# column with a fault and the reason.
+FoundRows: TypeAlias = tuple[bytes, int, int, str, tuple[int, str] | None]
+
+@final
+class ColumnarDecoder:
+    """An open Parquet or Arrow file.
+
+    `read_at` returns the bytes from a place of the file, of a length. Methods raise what it raises, and ColumnarError.
     """
 
-# A chunk: its path, whether it has byte strings of any length, whether it has a dictionary, its number of values, and
-# its decompressed and its stored bytes.
-Chunk: TypeAlias = tuple[str, bool, bool, int, int, int]
+    def __new__(cls, read_at: Callable[[int, int], bytes], *, size_bytes: int, is_parquet: bool) -> Self: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def parts(self) -> int:
+        """Return the number of row groups or record batches."""
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of all values, decoded, or that of an Arrow file."""
+    @property
+    def columns(self) -> list[tuple[str, str, str | None, bool]]:
+        """Return each column's name, its type's name in Arrow, the type of a column that has its values, and more.
 
-def read_footer(footer: bytes) -> tuple[bool, list[tuple[int, int, list[Chunk]]]]:
-    """Return whether a Parquet file is encrypted, and for each row group its rows, its bytes and its columns' chunks.
+        The third is None if such values cannot be loaded. The last is whether it is unknown if they are texts or bytes.
+        """
+    def holds_texts(self, column: int) -> bool:
+        """Return whether all values of a column of byte strings, or of lists of them, are UTF-8."""
+    def may_differ(self, column: int, kept: tuple[str, int], *, is_text: bool) -> bool:
+        """Return whether a column of a type and a limit (copy/payload.py) may change a value."""
+    def fits_binary(self, column: int, type_name: str, *, is_text: bool) -> bool:
+        """Return whether values can be sent to a column of a type in the binary format."""
+    def read(
+        self,
+        columns: Sequence[Wanted],
+        ranges: Sequence[tuple[int, int]],
+        *,
+        is_binary: bool,
+        rejects: bool,
+        block_bytes: int,
+    ) -> ColumnarRows:
+        """Return the rows within ascending ranges, in blocks that end with the row that makes them so long.
 
-    `footer` is the footer without the last eight bytes of the file. Raises ValueError if it is not valid.
-    """
+        With `rejects`, a row with a value that cannot be sent is a block of its own. Without, RecordError has the
+        reason, the row, the column's place, the value as text, the part, and whether the type's range is the reason.
+        """
+
+@final
+class ColumnarRows:
+    """Rows of a columnar file, in blocks."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> FoundRows: ...
+
+def write_stream(capsule: object, path: os.PathLike[str]) -> None:
+    """Copy a stream of the Arrow C stream interface, which is read once, to a new Arrow file. Raises ColumnarError."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
@@ -172,9 +171,7 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_lev
 
 
 def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
-    if find_spec("pyarrow") is None:
-        raise SourceError("tables are copied by pyarrow", hint='Install it: pip install "pg-penstock[parquet]".')
-    from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (300 ms, pyarrow)
+    from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (only tables in memory need it)
 
     path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
     write_stream(source, path, joins_levels=joins_levels)

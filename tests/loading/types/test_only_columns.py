@@ -210,15 +210,15 @@ def test_no_other_columns_of_parquet_are_read(loads: Loads, tmp_path: Path, monk
     path.parent.mkdir()
     union = pa.array([{"a": 1}], pa.map_(pa.string(), pa.int32()))
     pq.write_table(pa.table({"a": [1], "b": pa.array([b"x"]), "c": [2.5], "d": union}), path)
-    read, batches = [], ColumnarFile.batches
+    noted, read = [], ColumnarFile.read
 
-    def note(self: ColumnarFile, names: Any, ranges: Any) -> Any:
-        read.append(list(names))
-        return batches(self, names, ranges)
+    def note(self: ColumnarFile, columns: Any, ranges: Any, **options: Any) -> Any:
+        noted.append([column.name for column in columns])
+        return read(self, columns, ranges, **options)
 
-    monkeypatch.setattr(ColumnarFile, "batches", note)
+    monkeypatch.setattr(ColumnarFile, "read", note)
     loads.run(make_target(path, only="c", types="text"))
-    assert (read, _names(loads), loads.execute("SELECT * FROM t")) == ([["c"]], ["c"], [(2.5,)])
+    assert (noted, _names(loads), loads.execute("SELECT * FROM t")) == ([["c"]], ["c"], [(2.5,)])
     loads.execute("DROP TABLE t")
     loads.run(make_target(path, only="year,a", types="text"), rules=LoadRules(again=True))
     assert loads.execute("SELECT a, year FROM t") == [(1, "2026")]

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from penstock.core.values.source import ColumnarFormat, SourceObject
-    from penstock.loading.files.columnar.ranged import RangedFile, RangedObject
-    from penstock.loading.files.columnar.reader import ColumnarFile
+    from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, RangedObject
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.
 BROKEN = 99

@@ -27,6 +27,7 @@ from penstock.core.values.source import (
     ObjectSample,
     SourceObject,
 )
+from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, RangedObject
 from penstock.loading.files.compression import decompress
 from penstock.loading.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
 from penstock.loading.files.listing import is_remote, list_objects
@@ -36,8 +37,6 @@ from penstock.loading.files.signatures import SIGNATURE_BYTES, check_is_not_comp
 
 if TYPE_CHECKING:
     from penstock.loading.files.allowed import AllowedSources
-    from penstock.loading.files.columnar.ranged import RangedFile, RangedObject
-    from penstock.loading.files.columnar.reader import ColumnarFile
     from penstock.loading.files.stores import CredentialSource, Stores
 
 # The most bytes that the lines to skip may have. They are held in memory until the last of them is found.
@@ -475,9 +474,6 @@ class SourceReader:
                     f'"{source.uri}" is a pipe, and {FORMAT_NAMES[file_format]} is read by ranges',
                     hint="Use --spool, which copies it to a temporary file.",
                 )
-            from penstock.loading.files.columnar.ranged import RangedFile  # noqa: PLC0415 (as the next)
-            from penstock.loading.files.columnar.reader import ColumnarFile  # noqa: PLC0415 (300 ms, pyarrow)
-
             file = RangedFile(self._open_ranged(source), size_bytes=source.size_bytes or 0)
             try:
                 return file, ColumnarFile(file, file_format, uri=source.uri)

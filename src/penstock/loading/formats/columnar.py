@@ -1,16 +1,12 @@
-"""The format of Parquet and Arrow files. Their columns have names and types, and their rows are read by ranges.
-
-The module rows.py opens the files. It is imported only when it is used, because it imports pyarrow, which takes 300 ms.
-"""
+"""The format of Parquet and Arrow files. Their columns have names and types, and their rows are read by ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.core.errors import DataError, SourceError, UsageError
+from penstock.core.errors import DataError, SourceError
 from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.notice import Notice
@@ -19,6 +15,7 @@ from penstock.loading.files.signatures import Signature
 from penstock.loading.formats.columns import find_loaded
 from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
+from penstock.loading.formats.rows import open_rows
 
 if TYPE_CHECKING:
     from penstock.core.values.job import TargetJob
@@ -37,7 +34,6 @@ _SIGNATURES: Final[dict[ColumnarFormat, Signature]] = {
     "arrow": Signature(magic=b"ARROW1\x00\x00"),
 }
 _NAMES: Final[dict[ColumnarFormat, str]] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
-_EXTRA: Final = 'Columnar files need pyarrow: pip install "pg-penstock[parquet]".'
 
 
 class Columnar(Format):
@@ -67,8 +63,6 @@ class Columnar(Format):
             raise SourceError(message, hint="Decompress it first: its columns are read by ranges.")
         if options.format not in (None, found):
             raise DataError(message, hint="Load it separately, without options for text.")
-        if find_spec("pyarrow") is None:
-            raise UsageError(message, hint=_EXTRA)
         file, opened = sources.open_columnar(sample.source, found)
         with file:
             return opened.describe()
@@ -134,8 +128,6 @@ class Columnar(Format):
         return size_bytes * ratio - sum(work.coverage.rows for work in works) * own.row_bytes
 
     def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
-        from penstock.loading.formats.rows import open_rows  # noqa: PLC0415 (300 ms, pyarrow)
-
         return open_rows(self, work, tools, sums=sums)
 
     def compare(

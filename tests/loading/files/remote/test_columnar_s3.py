@@ -11,6 +11,7 @@ import pytest
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.errors import SourceError
+from penstock.loading.files.columnar.reader import SentColumn
 from penstock.loading.files.streams import SourceReader
 from support.loads import Loads, target
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from loading.files.remote.conftest import S3
 
 _ROWS = 20_000
+_ID = SentColumn("id", "bigint", "bigint")
 
 
 def _parquet(first: int = 0) -> bytes:
@@ -54,7 +56,8 @@ def test_only_the_columns_that_are_needed_are_fetched(s3: S3, reader: SourceRead
     (source,) = reader.list(["s3://landing/a.parquet"])
     file, opened = reader.open_columnar(source, "parquet")
     with file:
-        assert sum(batch.rows for batch in opened.batches(["id"], [(0, _ROWS)])) == _ROWS
+        found = opened.read([_ID], [(0, _ROWS)], is_binary=True, rejects=False)
+        assert sum(rows.end - rows.start for rows in found) == _ROWS
     assert file.bytes_read < 500_000 < len(data)
 
 
@@ -65,7 +68,7 @@ def test_object_that_is_replaced_while_it_is_read_is_an_error(s3: S3, reader: So
     (source,) = reader.list(["s3://landing/a.parquet"])
     file, opened = reader.open_columnar(source, "parquet")
     with file, pytest.raises(SourceError):
-        for _ in opened.batches(["id"], [(0, _ROWS)]):
+        for _ in opened.read([_ID], [(0, _ROWS)], is_binary=True, rejects=False):
             s3.put("a.parquet", _parquet(7))
 
 

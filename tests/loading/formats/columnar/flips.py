@@ -16,11 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock._native import RecordError
 from penstock.core.errors import PenstockError
-from penstock.loading.files.columnar.binary import choose_wires, write_binary
-from penstock.loading.files.columnar.ranged import RangedFile
-from penstock.loading.files.columnar.reader import ColumnarFile
-from penstock.loading.files.columnar.text import write_rows
-from penstock.loading.files.columnar.types import TooLong
+from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, SentColumn
 
 _ROWS = 120
 
@@ -42,6 +38,15 @@ class StoredBytes:
 def open_bytes(data: bytes, file_format: Any) -> ColumnarFile:
     """Return the reader of a columnar file that is in memory."""
     return ColumnarFile(RangedFile(StoredBytes(data), size_bytes=len(data)), file_format, uri="f")
+
+
+def read_rows(opened: ColumnarFile, fields: Any, *, is_binary: bool, first: int = 0, stop: int | None = None) -> bytes:
+    """Return rows with the columns of these fields, as they are sent to columns of the types that --create chooses."""
+    sent = [SentColumn(field.name, field.sql_type, field.sql_type) for field in fields]
+    if is_binary and not all(map(opened.fits_binary, sent)):
+        return b""
+    ranges = [(first, opened.rows if stop is None else stop)]
+    return b"".join(rows.data for rows in opened.read(sent, ranges, is_binary=is_binary, rejects=not is_binary))
 
 
 def make_table() -> pa.Table:
@@ -105,15 +110,11 @@ def read(data: bytes, file_format: str) -> None:
     """Write all rows that can be loaded, in both formats of COPY. Raises PenstockError, RecordError."""
     opened = open_bytes(data, file_format)
     fields = [field for field in opened.describe().fields if field.sql_type is not None]
-    names, types = [field.name for field in fields], [field.sql_type for field in fields]
-    if not names or len(set(names)) < len(names):
+    if not fields or len({field.name for field in fields}) < len(fields):
         return
-    for batch in opened.batches(names, [(0, opened.rows)]):
-        write_rows(batch.columns, types)
-        for column, type_name in zip(batch.columns, types, strict=True):
-            wires = choose_wires([column.type], [type_name])
-            if wires is not None:
-                write_binary([column], wires)
+    read_rows(opened, fields, is_binary=False)
+    for field in fields:
+        read_rows(opened, [field], is_binary=True)
 
 
 def main(file_format: str, first: int, last: int) -> None:
@@ -124,7 +125,7 @@ def main(file_format: str, first: int, last: int) -> None:
         print(number, flush=True)
         try:
             read(damage(data, random.Random(number)), file_format)
-        except (PenstockError, RecordError, TooLong):
+        except (PenstockError, RecordError):
             continue
 
 

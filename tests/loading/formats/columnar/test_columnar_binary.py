@@ -10,8 +10,7 @@ import pytest
 
 from loading.formats.columnar.test_columnar_types import _KINDS, _array, _assert_same, _text, _values
 from penstock.core.values.job import LoadRules
-from penstock.loading.files.columnar import binary
-from penstock.loading.formats import rows
+from penstock.loading.files.columnar.reader import ColumnarFile
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -56,12 +55,14 @@ def loads(ledger18: str) -> Loads:
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Provide the number of rows of each block that was written in the binary format."""
     counts: list[int] = []
+    read = ColumnarFile.read
 
-    def write(columns: Any, wires: Any) -> bytes:
-        counts.append(len(columns[0]))
-        return binary.write_binary(columns, wires)
+    def note(opened: ColumnarFile, *args: Any, is_binary: bool, **options: Any) -> Iterator[Any]:
+        for rows in read(opened, *args, is_binary=is_binary, **options):
+            counts.extend([rows.end - rows.start] * is_binary)
+            yield rows
 
-    monkeypatch.setattr(rows, "write_binary", write)
+    monkeypatch.setattr(ColumnarFile, "read", note)
     yield counts
 
 

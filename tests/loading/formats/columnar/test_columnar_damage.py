@@ -69,6 +69,18 @@ def test_damaged_offset_of_an_arrow_file_is_an_error_of_the_file(
     assert not loads.has_table("t") or loads.count() == 0
 
 
+def test_damaged_page_is_an_error_with_its_row_group_and_column(
+    loads: Loads, write_parquet: Callable[..., Path]
+) -> None:
+    """Its checksum does not hold."""
+    path = write_parquet({"id": range(500), "s": _TEXTS}, row_group_size=200, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"text0250", b"text0251"))
+    with pytest.raises(SourceError) as caught:
+        loads.run(target(path, create=True))
+    assert 'row group 2, column "s": ' in (caught.value.detail or "")
+
+
 def test_text_that_is_not_utf8_is_still_an_error_of_its_row(loads: Loads, write_arrow: Callable[..., Path]) -> None:
     """It is no damage of the file, and is rejected."""
     offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]

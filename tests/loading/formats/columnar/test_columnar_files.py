@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from loading.formats.columnar.flips import read_rows
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.values.job import LoadRules
+from penstock.loading.files.columnar.reader import SentColumn
 from penstock.loading.files.streams import SourceReader
 from support.loads import AGAIN, Loads, target
 from support.parts import rest
@@ -23,7 +25,6 @@ from support.parts import rest
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 _ROWS = [(n, f"value {n % 7}" if n % 5 else None, n / 8) for n in range(3_000)]
 _TABLE = pa.table(
@@ -55,6 +56,42 @@ def test_codecs_and_pages(loads: Loads, write_parquet: Callable[..., Path], code
         )
         loads.run(target(path, into=f"t{int(has_dictionary)}", create=True))
         assert _rows(loads, f"t{int(has_dictionary)}") == _ROWS
+
+
+_ENCODED = {
+    "delta": (pa.array([None, *range(0, 5_998, 2)]), "DELTA_BINARY_PACKED"),
+    "small": (pa.array([n % 5 - 2 for n in range(3_000)], pa.int32()), "DELTA_BINARY_PACKED"),
+    "lengths": (pa.array([row[1] for row in _ROWS]), "DELTA_LENGTH_BYTE_ARRAY"),
+    "prefixes": (pa.array([f"prefix {n // 3}" if n % 4 else None for n in range(3_000)]), "DELTA_BYTE_ARRAY"),
+    "split": (pa.array([row[2] for row in _ROWS]), "BYTE_STREAM_SPLIT"),
+    "split4": (pa.array([n / 4 for n in range(3_000)], pa.float32()), "BYTE_STREAM_SPLIT"),
+    "split16": (pa.array([n.to_bytes(16, "big") for n in range(3_000)], pa.binary(16)), "BYTE_STREAM_SPLIT"),
+    "flags": (pa.array([None if n % 7 == 0 else n % 3 == 0 for n in range(3_000)]), "RLE"),
+    "plain": (pa.array([row[1] for row in _ROWS]), "PLAIN"),
+    "lists": (pa.array([[None, "x"] * (n % 3) if n % 5 else None for n in range(3_000)]), None),
+    "parts": (pa.array([{"a": n, "b": [{"c": None}] * (n % 2)} if n % 6 else None for n in range(3_000)]), None),
+}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_values_of_every_encoding_are_those_that_pyarrow_reads(
+    loads: Loads, write_parquet: Callable[..., Path], version: str, codec: str
+) -> None:
+    """In pages of both versions, with page indexes and bloom filters, in row groups of which one has a single row."""
+    path = write_parquet(
+        {name: array for name, (array, _) in _ENCODED.items()},
+        compression=codec,
+        data_page_version=version,
+        use_dictionary=False,
+        column_encoding={name: encoding for name, (_, encoding) in _ENCODED.items() if encoding},
+        row_group_size=2_999,
+        data_page_size=700,
+        write_page_index=True,
+    )
+    loads.run(target(path, create=True))
+    found = loads.execute("SELECT * FROM t ORDER BY split")
+    assert found == list(zip(*(column.to_pylist() for column in pq.read_table(path).columns), strict=True))
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", None])
@@ -130,8 +167,8 @@ def test_only_needed_columns_are_read(write_parquet: Callable[..., Path], loads:
         (source,) = reader.list([str(path)])
         file, opened = reader.open_columnar(source, "parquet")
         with file:
-            assert sum(batch.rows for batch in opened.batches(["a"], [(0, 1_000)])) == 1_000
-        # pyarrow reads the last 64 KiB for the footer.
+            assert len(read_rows(opened, opened.describe().fields[:1], is_binary=True)) == 1_000 * 14
+        # The last 64 KiB are read for the footer.
         assert file.bytes_read < 100_000 < path.stat().st_size
     assert loads.run(target(path, skip=["b"])).rows == 1_000
 
@@ -179,7 +216,7 @@ def test_file_that_changes_while_it_is_read_is_an_error(write_parquet: Callable[
         (source,) = reader.list([str(path)])
         file, opened = reader.open_columnar(source, "parquet")
         with file, pytest.raises(SourceError, match="changed while it was read"):
-            for _ in opened.batches(["id"], [(0, 3_000)]):
+            for _ in opened.read([SentColumn("id", "int", "int")], [(0, 3_000)], is_binary=False, rejects=False):
                 path.touch()
 
 
@@ -228,16 +265,6 @@ def test_formats_of_one_load_must_be_the_same(loads: Loads, write_parquet: Calla
         assert isinstance(loads.refuse(target(paths)), DataError)
 
 
-def test_without_pyarrow_the_error_names_the_extra(
-    loads: Loads, write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a file is not skipped as one that cannot be read."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    error = loads.refuse(target(write_parquet(_TABLE), create=True))
-    assert isinstance(error, UsageError)
-    assert 'pip install "pg-penstock[parquet]"' in (error.hint or "")
-
-
 def test_unknown_and_repeated_columns_are_the_errors_of_a_header(
     loads: Loads, write_parquet: Callable[..., Path]
 ) -> None:
@@ -276,8 +303,12 @@ def test_hints_name_no_option_for_text(loads: Loads, write_parquet: Callable[...
         assert "--encoding" not in error.hint
 
 
+def _peak_kib() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+
+
 @pytest.mark.parametrize("kind", ["text", rest("list"), rest("struct")])
-def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Callable[..., Path], kind: str) -> None:
+def test_strings_of_a_dictionary_are_not_copied_for_each_row(write_parquet: Callable[..., Path], kind: str) -> None:
     """A file of some kilobytes may stand for gigabytes."""
     texts: list[Any] = ["y" * 400_000] * 500
     values = {"text": texts, "list": [[text] * 2 for text in texts[:250]], "struct": [{"a": text} for text in texts]}[
@@ -285,13 +316,17 @@ def test_strings_of_a_dictionary_are_decoded_in_small_batches(write_parquet: Cal
     ]
     path = write_parquet({"n": range(len(values)), "v": values}, compression="zstd")
     assert path.stat().st_size < 1_000_000
+    # The peak of memory begins anew (proc(5)).
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _peak_kib()
     with SourceReader() as sources:
         (source,) = sources.list((str(path),))
         file, opened = sources.open_columnar(source, "parquet")
         with file:
-            sizes = [batch.size_bytes for batch in opened.batches(["n", "v"], [(0, len(values))])]
-    assert sum(sizes) > 200_000_000
-    assert max(sizes) < 40_000_000
+            sent = [SentColumn(field.name, field.sql_type, field.sql_type) for field in opened.describe().fields]
+            found = opened.read(sent, [(0, opened.rows)], is_binary=False, rejects=False)
+            assert sum(len(rows.data) for rows in found) > 200_000_000
+    assert _peak_kib() - before < 40_000
 
 
 def test_nothing_is_printed_by_a_reader_in_another_thread(loads: Loads, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import penstock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from support.loads import Loads
 
@@ -51,6 +53,19 @@ def test_tables_in_memory_are_loaded(loads: Loads, make: Callable[[], Any]) -> N
     assert loads.execute("SELECT * FROM t ORDER BY id") == _ROWS
     types = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0"
     assert loads.execute(types) == [("bigint",), ("text",), ("date",)]
+
+
+def test_files_and_tables_are_loaded_without_pyarrow(
+    loads: Loads, write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of polars, which needs it no more than penstock does."""
+    polars = pytest.importorskip("polars")
+    frame, path = polars.DataFrame({"id": [1, 2], "t": ["a", None]}), write_parquet({"id": [3], "t": ["c"]})
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert penstock.load(frame, "t", to=loads.conninfo, create=True).rows == 2
+    assert penstock.load(path, "t", to=loads.conninfo).rows == 1
+    assert loads.execute("SELECT * FROM t ORDER BY id") == [(1, "a"), (2, None), (3, "c")]
 
 
 def test_stream_that_fails_leaves_nothing(loads: Loads) -> None:

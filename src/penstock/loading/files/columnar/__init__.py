@@ -1,1 +1,1 @@
-"""Reads Parquet and Arrow files as COPY text or in COPY's binary format. Only this package imports pyarrow."""
+"""Opens Parquet and Arrow files, which the Rust core decodes, and copies tables in memory to such files."""

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from math import isnan
 from typing import Any, Final
 
-import pyarrow as pa
-
 from penstock.core.errors import DataError, FileLocation, SourceError
 
 # Kinds of values that Arrow converts into each other without an error, with a loss. datetime is a subclass of date.
@@ -128,9 +126,10 @@ def _find_value(source: Any, column: str) -> tuple[int | None, object]:
 
 
 def _fits(values: Sequence[object]) -> bool:
+    pandas = sys.modules["pandas"]
     try:
-        pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pandas.DataFrame({"c": pandas.Series(values, dtype=object)}).__arrow_c_stream__()
+    except (NotImplementedError, TypeError, ValueError, OverflowError):
         return False
     return not _is_mixed([value for value, is_null in zip(values, map(_is_null, values), strict=True) if not is_null])
 

@@ -1,0 +1,420 @@
+//! Reads Parquet files by row groups.
+//!
+//! Texts are decoded as byte strings, and timestamps of 96 bits as their bytes: the reader is given a schema without the
+//! types that it would check or convert. Byte strings are views of the pages, so a dictionary's values are not copied.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{DataType, Field, FieldRef, Fields};
+use bytes::{Buf, Bytes};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
+use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
+
+use super::delta::has_plausible_lengths;
+use super::encrypted::is_encrypted;
+use super::file::{Batches, Column, Part, Reader};
+use super::kind::{find_kind, name_type, Kind, Leaf};
+use super::{FileError, Source};
+
+/// How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter.
+const TAIL_BYTES: u64 = 64 * 1024;
+/// How many bytes follow the footer: its length, and the magic.
+const END_BYTES: usize = 8;
+
+/// The most rows, and the most bytes by the sizes in the footer, that are decoded at a time. With this many rows, the
+/// fixed cost of a batch is small for each row.
+const BATCH_ROWS: u64 = 16_384;
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// In a row group of at most this size, compressed, each column is read in one piece. In a larger row group, each is
+/// read through a buffer. All buffers together take about this much memory.
+const WHOLE_BYTES: u64 = 64 << 20;
+const LEAST_BUFFER_BYTES: u64 = 256 << 10;
+const MOST_BUFFER_BYTES: u64 = 16 << 20;
+
+pub(crate) struct ParquetFile {
+    source: Arc<dyn Source>,
+    metadata: Arc<ParquetMetaData>,
+    /// The types that are decoded.
+    fields: Fields,
+    columns: Vec<Column>,
+}
+
+impl ParquetFile {
+    pub(crate) fn open(source: Arc<dyn Source>, length: u64) -> Result<Self, FileError> {
+        let footer = read_footer(&*source, length)?;
+        if is_encrypted(&footer).ok_or_else(|| FileError::damaged("its footer is damaged"))? {
+            return Err(FileError::Encrypted);
+        }
+        let mut options = ParquetMetaDataOptions::new();
+        options.set_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        options.set_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        options.set_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        let read = |options: &ParquetMetaDataOptions| {
+            ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(options)).map_err(FileError::damaged)
+        };
+        let told = read(&options)?;
+        let schema = told.file_metadata().schema_descr();
+        options.set_schema(Arc::new(SchemaDescriptor::new(without_logic(schema.root_schema())?)));
+        let metadata = Arc::new(read(&options)?);
+        if metadata.row_groups().iter().any(|group| group.num_rows() < 0) {
+            return Err(FileError::damaged("a row group has a negative number of rows"));
+        }
+        let arrow = parquet_to_arrow_schema(schema, told.file_metadata().key_value_metadata());
+        let arrow = arrow.or_else(|_| parquet_to_arrow_schema(schema, None)).map_err(FileError::damaged)?;
+        let fields = arrow.fields().iter().map(decoded).collect();
+        Ok(Self { source, metadata, fields, columns: find_columns(arrow.fields(), schema) })
+    }
+}
+
+fn read_footer(source: &dyn Source, length: u64) -> Result<Bytes, FileError> {
+    let read_tail = |bytes: u64| {
+        let bytes = bytes.min(length);
+        source.read_at(length - bytes, usize::try_from(bytes).unwrap_or(usize::MAX)).ok_or(FileError::Unread)
+    };
+    let mut tail = read_tail(TAIL_BYTES)?;
+    if tail.ends_with(b"PARE") {
+        return Err(FileError::Encrypted);
+    }
+    let Some((_, end)) = tail.split_last_chunk::<END_BYTES>().filter(|(_, end)| end.ends_with(b"PAR1")) else {
+        return Err(FileError::damaged("it does not end with a footer"));
+    };
+    let bytes = u32::from_le_bytes([end[0], end[1], end[2], end[3]]);
+    if u64::from(bytes) + END_BYTES as u64 > length {
+        return Err(FileError::Damaged(format!("its footer is longer than the file: {bytes} bytes")));
+    }
+    let bytes = bytes as usize + END_BYTES;
+    if bytes > tail.len() {
+        tail = read_tail(bytes as u64)?;
+    }
+    let start = tail.len().checked_sub(bytes).ok_or_else(|| FileError::damaged("it is shorter than it was"))?;
+    Ok(tail.slice(start..tail.len() - END_BYTES))
+}
+
+/// Returns a schema in which byte strings have no logical type, and timestamps of 96 bits are 12 bytes.
+fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
+    let info = root.get_basic_info();
+    let changed = if root.is_group() {
+        let parts = root.get_fields().iter().map(|part| without_logic(part)).collect::<Result<_, _>>()?;
+        let builder = Type::group_type_builder(root.name()).with_fields(parts);
+        let builder = if info.has_repetition() { builder.with_repetition(info.repetition()) } else { builder };
+        builder
+            .with_converted_type(info.converted_type())
+            .with_logical_type(info.logical_type_ref().cloned())
+            .with_id(info.has_id().then(|| info.id()))
+            .build()
+    } else {
+        let (kind, width) = match root.get_physical_type() {
+            PhysicalType::BYTE_ARRAY if info.converted_type() != ConvertedType::DECIMAL => {
+                (PhysicalType::BYTE_ARRAY, -1)
+            }
+            PhysicalType::INT96 => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
+            _ => return Ok(Arc::new(root.clone())),
+        };
+        Type::primitive_type_builder(root.name(), kind)
+            .with_repetition(if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED })
+            .with_length(width)
+            .with_id(info.has_id().then(|| info.id()))
+            .build()
+    };
+    Ok(Arc::new(changed.map_err(FileError::damaged)?))
+}
+
+/// Returns the field as it is decoded: byte strings as views, plain lists, and values without their encoding.
+fn decoded(field: &FieldRef) -> FieldRef {
+    Arc::new(Field::new(field.name(), decoded_type(field.data_type()), field.is_nullable()))
+}
+
+fn decoded_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::LargeBinary | DataType::Binary => {
+            DataType::BinaryView
+        }
+        DataType::Dictionary(_, values) => decoded_type(values),
+        DataType::RunEndEncoded(_, values) => decoded_type(values.data_type()),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => DataType::List(decoded(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(decoded).collect()),
+        DataType::Map(entries, is_sorted) => DataType::Map(decoded(entries), *is_sorted),
+        DataType::Decimal128(precision @ ..=18, scale) => DataType::Decimal64(*precision, *scale),
+        other => other.clone(),
+    }
+}
+
+fn find_columns(fields: &Fields, schema: &SchemaDescriptor) -> Vec<Column> {
+    let mut leaves = schema.columns().iter();
+    let mut found = Vec::new();
+    for field in fields {
+        let (mut is_untold, mut is_interval) = (false, false);
+        let kind = find_kind(field, &mut || {
+            let leaf = leaves.next().map_or(Leaf::Plain, |leaf| find_leaf(leaf));
+            is_untold |= leaf == Leaf::Untold;
+            is_interval |= leaf == Leaf::Interval;
+            leaf
+        });
+        let is_untold = is_untold && super::file::text_kind(&kind).is_some();
+        let type_name = if is_interval { "INTERVAL".into() } else { name_type(field) };
+        let kind = if is_interval { Kind::Unknown } else { kind };
+        found.push(Column { name: field.name().clone(), type_name, kind, is_untold });
+    }
+    found
+}
+
+fn find_leaf(leaf: &ColumnDescriptor) -> Leaf {
+    match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
+        (PhysicalType::INT96, ..) => Leaf::Int96,
+        (_, _, ConvertedType::INTERVAL) => Leaf::Interval,
+        (_, Some(LogicalType::Uuid), _) => Leaf::Uuid,
+        (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Leaf::Json,
+        (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => Leaf::Untold,
+        _ => Leaf::Plain,
+    }
+}
+
+impl Reader for ParquetFile {
+    fn columns(&self) -> Vec<Column> {
+        self.columns.clone()
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let mut start = 0;
+        let groups = self.metadata.row_groups().iter().enumerate();
+        groups
+            .map(|(number, group)| {
+                let part = Part { number, start, rows: group.num_rows().unsigned_abs() };
+                start += part.rows;
+                part
+            })
+            .collect()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.metadata.row_groups().iter().map(|group| group.total_byte_size().max(0).unsigned_abs()).sum()
+    }
+
+    fn read(&self, part: &Part, columns: &[usize]) -> Result<Batches, FileError> {
+        let group = self.metadata.row_group(part.number);
+        let schema = self.metadata.file_metadata().schema_descr();
+        let mask = ProjectionMask::roots(schema, columns.iter().copied());
+        let levels = parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)).map_err(FileError::damaged)?;
+        let size = group.total_byte_size().max(1).unsigned_abs();
+        let rows = (BATCH_BYTES.saturating_mul(part.rows) / size).clamp(1, BATCH_ROWS);
+        let group = OneGroup { source: self.source.clone(), metadata: self.metadata.clone(), number: part.number };
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        let reader = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &group, rows, None);
+        // The columns come in the order of the file.
+        let mut order: Vec<_> = (0..columns.len()).collect();
+        order.sort_unstable_by_key(|&at| columns[at]);
+        let mut places = vec![0; columns.len()];
+        for (place, at) in order.into_iter().enumerate() {
+            places[at] = place;
+        }
+        Ok(Box::new(reader.map_err(FileError::damaged)?.map(move |batch| {
+            let batch = batch.map_err(FileError::damaged)?;
+            Ok(places.iter().map(|&place| batch.column(place).clone()).collect())
+        })))
+    }
+
+    fn part_name(&self) -> &'static str {
+        "row group"
+    }
+}
+
+/// A row group, as the decoder asks for it.
+struct OneGroup {
+    source: Arc<dyn Source>,
+    metadata: Arc<ParquetMetaData>,
+    number: usize,
+}
+
+impl OneGroup {
+    fn group(&self) -> &RowGroupMetaData {
+        self.metadata.row_group(self.number)
+    }
+
+    fn rows(&self) -> usize {
+        usize::try_from(self.group().num_rows()).unwrap_or(0)
+    }
+}
+
+impl RowGroups for OneGroup {
+    fn num_rows(&self) -> usize {
+        self.rows()
+    }
+
+    fn column_chunks(&self, index: usize) -> ParquetResult<Box<dyn PageIterator>> {
+        let columns = self.group().columns();
+        let column = &columns[index];
+        let (start, length) = column.byte_range();
+        let whole: u64 = columns.iter().map(|each| each.compressed_size().max(0).unsigned_abs()).sum();
+        let buffer = if whole <= WHOLE_BYTES {
+            length
+        } else {
+            (WHOLE_BYTES / columns.len() as u64).clamp(LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES)
+        };
+        let end = start.saturating_add(length);
+        let chunk = Chunk { source: self.source.clone(), end, buffer, read: Mutex::new((start, Bytes::new())) };
+        let pages = SerializedPageReader::new(Arc::new(chunk), column, self.rows(), None)?;
+        let left = column.num_values().max(0).unsigned_abs();
+        let levels = [column.column_descr().max_rep_level(), column.column_descr().max_def_level()];
+        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left, levels })))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.group()))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+/// The pages of the one chunk that a row group has of a column.
+struct OneChunk(Option<Box<dyn PageReader>>);
+
+impl Iterator for OneChunk {
+    type Item = ParquetResult<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for OneChunk {}
+
+/// Pages whose numbers of values are checked before the decoder takes memory for them.
+struct CheckedPages {
+    pages: SerializedPageReader<Chunk>,
+    /// How many values the chunk may still have.
+    left: u64,
+    levels: [i16; 2],
+}
+
+impl CheckedPages {
+    fn check(&mut self, page: Option<Page>) -> ParquetResult<Option<Page>> {
+        match &page {
+            // Each value of a dictionary takes a byte at least.
+            Some(page @ Page::DictionaryPage { .. }) if page.num_values() as usize > page.buffer().len() => {
+                return Err(ParquetError::General("a dictionary has fewer values than it says".into()));
+            }
+            None | Some(Page::DictionaryPage { .. }) => {}
+            Some(page) if !has_plausible_lengths(page, self.levels) => {
+                return Err(ParquetError::General("a page has damaged lengths".into()));
+            }
+            Some(page) => {
+                let left = self.left.checked_sub(u64::from(page.num_values()));
+                self.left = left.ok_or_else(|| ParquetError::General("a page has too many values".into()))?;
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl Iterator for CheckedPages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for CheckedPages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        let page = self.pages.get_next_page()?;
+        self.check(page)
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> ParquetResult<bool> {
+        self.pages.at_record_boundary()
+    }
+}
+
+/// The bytes of a column chunk.
+struct Chunk {
+    source: Arc<dyn Source>,
+    end: u64,
+    /// How many bytes are read at a time, at least.
+    buffer: u64,
+    /// The bytes that were read last, and their place in the file.
+    read: Mutex<(u64, Bytes)>,
+}
+
+impl Chunk {
+    /// Returns the bytes from `start`: at least `least`, fewer only at the end of the chunk.
+    fn take(&self, start: u64, least: usize) -> io::Result<Bytes> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = usize::try_from(self.end.saturating_sub(start)).unwrap_or(usize::MAX);
+        let (at, bytes) = &*read;
+        if let Some(skipped) = start.checked_sub(*at).and_then(|skipped| usize::try_from(skipped).ok()) {
+            if skipped <= bytes.len() && bytes.len() - skipped >= least.min(left) {
+                return Ok(bytes.slice(skipped..));
+            }
+        }
+        let length = least.max(usize::try_from(self.buffer).unwrap_or(usize::MAX)).min(left);
+        let found = self.source.read_at(start, length).ok_or_else(|| io::Error::other("unread"))?;
+        *read = (start, found.clone());
+        Ok(found)
+    }
+}
+
+impl Length for Chunk {
+    fn len(&self) -> u64 {
+        self.end
+    }
+}
+
+/// The least bytes that are wanted for a page's header.
+const HEADER_BYTES: usize = 64;
+
+/// Reads from a place in a chunk. A page's header says by itself where it ends.
+struct From(Arc<dyn Source>, Bytes, u64, u64);
+
+impl Read for From {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.1.is_empty() {
+            let left = usize::try_from(self.3.saturating_sub(self.2)).unwrap_or(usize::MAX);
+            self.1 = self.0.read_at(self.2, left.min(1 << 20)).ok_or_else(|| io::Error::other("unread"))?;
+        }
+        let length = out.len().min(self.1.len());
+        self.1.copy_to_slice(&mut out[..length]);
+        self.2 += length as u64;
+        Ok(length)
+    }
+}
+
+impl ChunkReader for Chunk {
+    type T = From;
+
+    fn get_read(&self, start: u64) -> ParquetResult<From> {
+        Ok(From(self.source.clone(), self.take(start, HEADER_BYTES)?, start, self.end))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let found = self.take(start, length)?;
+        if found.len() < length {
+            return Err(ParquetError::EOF(format!("{} bytes of a page are missing", length - found.len())));
+        }
+        Ok(found.slice(..length))
+    }
+}

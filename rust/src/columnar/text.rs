@@ -1,0 +1,542 @@
+//! Writes values as text, in the form that the input functions of their types read, and as JSON.
+//!
+//! A value that `PostgreSQL` cannot store exactly is a fault: it is written all the same, so that a message can quote it
+//! and a rejected row has it, in a form that the server refuses.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+
+use arrow_buffer::i256;
+use arrow_schema::TimeUnit;
+
+use super::binary::Reason;
+use super::cells::{Cells, Digits, Strings, Values};
+
+const DAY_S: i64 = 86_400;
+pub(crate) const DAY_MS: i64 = DAY_S * 1_000;
+/// 1970-01-01 as a Julian day, which timestamps of 96 bits count.
+const JULIAN_EPOCH: i64 = 2_440_588;
+
+/// What the type of the table's column decides about a value's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    is_integer: bool,
+    is_uuid: bool,
+    /// Whether a list is written as JSON instead of as an array: for json, jsonb, and pgvector's types.
+    takes_json: bool,
+}
+
+impl Target {
+    /// Returns what the name of a type decides, or for an array the name of its items.
+    #[must_use]
+    pub fn new(type_name: &str) -> Self {
+        let name = type_name.strip_suffix("[]").unwrap_or(type_name);
+        let bare = name.split('(').next().unwrap_or(name).rsplit('.').next().unwrap_or(name);
+        Self {
+            is_integer: matches!(name, "smallint" | "integer" | "bigint"),
+            is_uuid: name == "uuid",
+            takes_json: name == type_name && matches!(bare, "json" | "jsonb" | "vector" | "halfvec"),
+        }
+    }
+}
+
+/// Writes a value as a field of COPY text, and returns why it cannot be stored if so. A NUL is no fault if the row may be
+/// rejected, because the server refuses it.
+pub(crate) fn write_field(
+    cells: &Cells<'_>,
+    row: usize,
+    target: Target,
+    rejects: bool,
+    out: &mut Vec<u8>,
+) -> Option<Reason> {
+    let Some((cells, row)) = cells.resolve(row) else {
+        out.extend_from_slice(b"\\N");
+        return None;
+    };
+    let start = out.len();
+    let fault = write_value(cells, row, target, out);
+    let nul = if has_escapes(&cells.values) { escape(out, start) } else { false };
+    fault.or((nul && !rejects).then_some(Reason::Nul))
+}
+
+/// Returns whether texts of these values may have characters that COPY escapes.
+fn has_escapes(values: &Values<'_>) -> bool {
+    matches!(
+        values,
+        Values::Text(_) | Values::Json(_) | Values::Bytes(_) | Values::List(..) | Values::Map(..) | Values::Struct(_)
+    )
+}
+
+/// Escapes what COPY text escapes from `start` on (copyto.c, `CopyAttributeOutText`), and returns whether there is a NUL.
+fn escape(out: &mut Vec<u8>, start: usize) -> bool {
+    let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
+    let Some(first) = out[start..].iter().position(is_special) else {
+        return false;
+    };
+    let rest = out.split_off(start + first);
+    let mut nul = false;
+    for byte in rest {
+        let letter = match byte {
+            b'\\' => b'\\',
+            b'\t' => b't',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            _ => {
+                nul |= byte == 0;
+                out.push(byte);
+                continue;
+            }
+        };
+        out.extend_from_slice(&[b'\\', letter]);
+    }
+    nul
+}
+
+fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>) -> Option<Reason> {
+    match &cells.values {
+        Values::Null | Values::Shared(..) => {}
+        Values::Bool(bits) => push_bool(bits.value(row), out),
+        Values::Bool8(values) => push_bool(values[row] != 0, out),
+        Values::Int(values) => push_int(values.get(row), out),
+        Values::Unsigned(values) => push_digits(values[row], 1, out),
+        Values::Float16(values) => push_float4(values[row].to_f32(), target, out),
+        Values::Float32(values) => push_float4(values[row], target, out),
+        Values::Float64(values) => {
+            let value = values[row];
+            if !(target.is_integer && push_whole(value, out)) {
+                push_shortest(&format!("{value:e}"), value, out);
+            }
+        }
+        Values::Decimal(values, scale) => match values.get(row) {
+            Digits::Narrow(value) => push_decimal(&value.to_string(), *scale, out),
+            Digits::Wide(value) => push_decimal(&i256::to_string(&value), *scale, out),
+        },
+        Values::Date(days) => push_date(days.get(row), out),
+        Values::Date64(counts) => return push_date64(counts.get(row), out),
+        Values::Time(counts, unit) => return push_time(counts.get(row), *unit, out),
+        Values::Timestamp(counts, unit, is_zoned) => {
+            return push_timestamp(i128::from(counts.get(row)), *unit, *is_zoned, out)
+        }
+        Values::Int96(values) => {
+            let (day, nanoseconds) = split_int96(values.value(row));
+            let count = i128::from(day) * i128::from(DAY_S) * 1_000_000_000 + i128::from(nanoseconds);
+            let is_exact = nanoseconds % 1_000 == 0;
+            let unit = if is_exact { TimeUnit::Microsecond } else { TimeUnit::Nanosecond };
+            return push_timestamp(if is_exact { count.div_euclid(1_000) } else { count }, unit, false, out);
+        }
+        Values::Text(strings) | Values::Json(strings) => out.extend_from_slice(strings.get(row)),
+        Values::Bytes(strings) if target.is_uuid && strings.get(row).len() == 16 => push_uuid(strings.get(row), out),
+        Values::Bytes(strings) => push_bytes(strings, row, out),
+        Values::Uuid(values) => push_uuid(values.value(row), out),
+        Values::List(items_of, items) if !(target.takes_json || is_nested(items)) => {
+            out.push(b'{');
+            let fault = join(items_of(row), out, |item, out| push_item(items, item, target, out));
+            out.push(b'}');
+            return fault;
+        }
+        Values::List(..) | Values::Map(..) | Values::Struct(_) => return push_json(cells, row, out),
+    }
+    None
+}
+
+fn is_nested(items: &Cells<'_>) -> bool {
+    match &items.values {
+        Values::Shared(_, values) => is_nested(values),
+        values => matches!(values, Values::List(..) | Values::Map(..) | Values::Struct(_)),
+    }
+}
+
+/// Writes a value as an item of an array (utils/adt/arrayfuncs.c, `array_in`).
+fn push_item(items: &Cells<'_>, item: usize, target: Target, out: &mut Vec<u8>) -> Option<Reason> {
+    let Some((cells, row)) = items.resolve(item) else {
+        out.extend_from_slice(b"NULL");
+        return None;
+    };
+    if !has_escapes(&cells.values) || (target.is_uuid && matches!(cells.values, Values::Bytes(_))) {
+        return write_value(cells, row, target, out);
+    }
+    out.push(b'"');
+    let start = out.len();
+    let fault = write_value(cells, row, target, out);
+    let text = out.split_off(start);
+    for byte in text {
+        if matches!(byte, b'\\' | b'"') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+    fault
+}
+
+/// Writes what `push` writes of each number, joined by commas, and returns the first fault.
+fn join(
+    numbers: std::ops::Range<usize>,
+    out: &mut Vec<u8>,
+    mut push: impl FnMut(usize, &mut Vec<u8>) -> Option<Reason>,
+) -> Option<Reason> {
+    let (first, mut fault) = (numbers.start, None);
+    for number in numbers {
+        if number > first {
+            out.push(b',');
+        }
+        fault = fault.or(push(number, out));
+    }
+    fault
+}
+
+// ---------------------------------------------------------------- JSON
+
+/// Writes a value as JSON, and returns why it cannot be stored if so.
+pub(crate) fn write_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason> {
+    if let Some((cells, row)) = cells.resolve(row) {
+        return push_json(cells, row, out);
+    }
+    out.extend_from_slice(b"null");
+    None
+}
+
+fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason> {
+    match &cells.values {
+        Values::Map(items_of, parts) => push_map(&parts.0, &parts.1, items_of(row), out),
+        Values::List(items_of, items) => {
+            out.push(b'[');
+            let fault = join(items_of(row), out, |item, out| write_json(items, item, out));
+            out.push(b']');
+            fault
+        }
+        Values::Struct(fields) => {
+            let mut fault = None;
+            out.push(b'{');
+            for (at, (name, field)) in fields.iter().enumerate() {
+                if at > 0 {
+                    out.extend_from_slice(b", ");
+                }
+                quote(name.as_bytes(), out);
+                out.extend_from_slice(b": ");
+                fault = fault.or(write_json(field, row, out));
+            }
+            out.push(b'}');
+            fault
+        }
+        Values::Text(strings) => {
+            quote(strings.get(row), out);
+            None
+        }
+        Values::Bool(_)
+        | Values::Bool8(_)
+        | Values::Int(_)
+        | Values::Unsigned(_)
+        | Values::Float16(_)
+        | Values::Float32(_)
+        | Values::Float64(_)
+        | Values::Decimal(..)
+        | Values::Json(_) => write_value(cells, row, Target::default(), out),
+        _ => {
+            let mut text = Vec::new();
+            let fault = write_value(cells, row, Target::default(), &mut text);
+            quote(&text, out);
+            fault
+        }
+    }
+}
+
+fn push_map(keys: &Cells<'_>, values: &Cells<'_>, span: std::ops::Range<usize>, out: &mut Vec<u8>) -> Option<Reason> {
+    let (mut seen, is_long) = (HashSet::new(), span.len() > 1);
+    out.push(b'{');
+    let fault = join(span, out, |at, out| {
+        let mut key = Vec::new();
+        let mut fault = keys.resolve(at).and_then(|(cells, row)| write_value(cells, row, Target::default(), &mut key));
+        quote(&key, out);
+        out.extend_from_slice(b": ");
+        fault = fault.or(write_json(values, at, out));
+        // jsonb would keep one of the values.
+        fault.or((is_long && !seen.insert(key)).then_some(Reason::KeyTwice))
+    });
+    out.push(b'}');
+    fault
+}
+
+fn quote(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for &byte in text {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
+            0..0x20 => {
+                let _ = write!(out, "\\u{byte:04x}");
+            }
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'"');
+}
+
+// ---------------------------------------------------------------- numbers and byte strings
+
+fn push_bool(value: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
+
+fn push_int(value: i64, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    push_digits(value.unsigned_abs(), 1, out);
+}
+
+/// Writes a number with at least `width` digits.
+fn push_digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
+    let mut digits = [b'0'; 20];
+    let mut at = digits.len();
+    while value > 0 || digits.len() - at < width {
+        at -= 1;
+        digits[at] += u8::try_from(value % 10).unwrap_or(0);
+        value /= 10;
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn push_float4(value: f32, target: Target, out: &mut Vec<u8>) {
+    if !(target.is_integer && push_whole(f64::from(value), out)) {
+        push_shortest(&format!("{value:e}"), f64::from(value), out);
+    }
+}
+
+/// Writes a whole number without a point or an exponent, so that integer columns can read it, and returns whether it is
+/// one. pandas stores integers as floating-point numbers if the column has nulls.
+#[allow(clippy::cast_possible_truncation)] // it is whole, and fits
+fn push_whole(value: f64, out: &mut Vec<u8>) -> bool {
+    let is_whole = value.fract() == 0.0 && value.abs() < 9_223_372_036_854_775_808.0;
+    if is_whole {
+        push_int(value as i64, out);
+    }
+    is_whole
+}
+
+/// Writes a number from its shortest digits and exponent: as Arrow does, with an exponent below -6 and from 10 on.
+fn push_shortest(scientific: &str, value: f64, out: &mut Vec<u8>) {
+    if !value.is_finite() {
+        let name: &[u8] = if value.is_nan() { b"nan" } else { b"inf" };
+        out.extend_from_slice(if value < 0.0 { b"-" } else { b"" });
+        out.extend_from_slice(name);
+        return;
+    }
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits = digits.strip_prefix('-').map_or(digits, |digits| {
+        out.push(b'-');
+        digits
+    });
+    if !(-6..10).contains(&exponent) {
+        let sign = if exponent > 0 { "+" } else { "" };
+        let _ = write!(out, "{digits}e{sign}{exponent}");
+        return;
+    }
+    let digits: Vec<u8> = digits.bytes().filter(|&byte| byte != b'.').collect();
+    push_point(&digits, exponent + 1, out);
+}
+
+/// Writes digits with a point after the first `whole` of them, which may be none or more than there are.
+fn push_point(digits: &[u8], whole: i32, out: &mut Vec<u8>) {
+    let zeros = |count: usize, out: &mut Vec<u8>| out.resize(out.len() + count, b'0');
+    match usize::try_from(whole) {
+        Ok(whole) if whole >= digits.len() => {
+            out.extend_from_slice(digits);
+            zeros(whole - digits.len(), out);
+        }
+        Ok(whole) if whole > 0 => {
+            out.extend_from_slice(&digits[..whole]);
+            out.push(b'.');
+            out.extend_from_slice(&digits[whole..]);
+        }
+        _ => {
+            out.extend_from_slice(b"0.");
+            zeros(whole.unsigned_abs() as usize, out);
+            out.extend_from_slice(digits);
+        }
+    }
+}
+
+fn push_decimal(number: &str, scale: i8, out: &mut Vec<u8>) {
+    let digits = number.strip_prefix('-').map_or(number, |digits| {
+        out.push(b'-');
+        digits
+    });
+    let digits = if digits == "0" && scale < 0 { return out.push(b'0') } else { digits.as_bytes() };
+    push_point(digits, i32::try_from(digits.len()).unwrap_or(0) - i32::from(scale), out);
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(bytes.iter().flat_map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]));
+}
+
+fn push_bytes(strings: &Strings<'_>, row: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\\x");
+    push_hex(strings.get(row), out);
+}
+
+fn push_uuid(bytes: &[u8], out: &mut Vec<u8>) {
+    for (at, &byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            out.push(b'-');
+        }
+        push_hex(&[byte], out);
+    }
+}
+
+// ---------------------------------------------------------------- dates and times
+
+/// Returns the day since 1970-01-01 of a timestamp of 96 bits, and the nanoseconds since its midnight.
+pub(crate) fn split_int96(bytes: &[u8]) -> (i64, i64) {
+    let (nanoseconds, day) = bytes.split_at(8);
+    let nanoseconds = i64::from_le_bytes(nanoseconds.try_into().unwrap_or_default());
+    (i64::from(u32::from_le_bytes(day.try_into().unwrap_or_default())) - JULIAN_EPOCH, nanoseconds)
+}
+
+fn per_second(unit: TimeUnit) -> (i128, usize) {
+    match unit {
+        TimeUnit::Second => (1, 0),
+        TimeUnit::Millisecond => (1_000, 3),
+        TimeUnit::Microsecond => (1_000_000, 6),
+        TimeUnit::Nanosecond => (1_000_000_000, 9),
+    }
+}
+
+fn push_date64(count: i64, out: &mut Vec<u8>) -> Option<Reason> {
+    if let (0, Ok(day)) = (count % DAY_MS, i32::try_from(count / DAY_MS)) {
+        push_date(i64::from(day), out);
+        return None;
+    }
+    let has_fraction = count % 1_000 != 0;
+    let unit = if has_fraction { TimeUnit::Millisecond } else { TimeUnit::Second };
+    push_instant(i128::from(if has_fraction { count } else { count / 1_000 }), unit, b"", out);
+    Some(Reason::NotADay)
+}
+
+fn push_timestamp(count: i128, unit: TimeUnit, is_zoned: bool, out: &mut Vec<u8>) -> Option<Reason> {
+    let zone: &[u8] = if is_zoned { b"+00" } else { b"" };
+    if unit != TimeUnit::Nanosecond {
+        push_instant(count, unit, zone, out);
+        return None;
+    }
+    if count % 1_000 == 0 {
+        push_instant(count / 1_000, TimeUnit::Microsecond, zone, out);
+        return None;
+    }
+    push_instant(count, unit, if is_zoned { b" ns+00" } else { b" ns" }, out);
+    Some(Reason::Nanoseconds)
+}
+
+fn push_time(count: i64, unit: TimeUnit, out: &mut Vec<u8>) -> Option<Reason> {
+    let (per_second, _) = per_second(unit);
+    if !(0..i128::from(DAY_S) * per_second).contains(&i128::from(count)) {
+        let _ = write!(out, "<value out of range: {count}>");
+        return Some(Reason::NotOfADay);
+    }
+    if unit != TimeUnit::Nanosecond {
+        push_clock(count.into(), unit, out);
+    } else if count % 1_000 == 0 {
+        push_clock(i128::from(count) / 1_000, TimeUnit::Microsecond, out);
+    } else {
+        push_clock(count.into(), unit, out);
+        out.extend_from_slice(b" ns");
+        return Some(Reason::Nanoseconds);
+    }
+    None
+}
+
+/// Writes a count of units since 1970-01-01 00:00:00, with all decimals of the unit.
+fn push_instant(count: i128, unit: TimeUnit, suffix: &[u8], out: &mut Vec<u8>) {
+    let per_day = i128::from(DAY_S) * per_second(unit).0;
+    let day = i64::try_from(count.div_euclid(per_day)).unwrap_or(i64::MAX);
+    let (year, month, day_of_month) = split_day(day);
+    push_day(year, month, day_of_month, out);
+    out.push(b' ');
+    push_clock(count.rem_euclid(per_day), unit, out);
+    out.extend_from_slice(suffix);
+    push_era(year, out);
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is one of a day
+fn push_clock(count: i128, unit: TimeUnit, out: &mut Vec<u8>) {
+    let (per_second, decimals) = per_second(unit);
+    let (count, per_second) = (count as u64, per_second as u64);
+    let second = count / per_second;
+    push_digits(second / 3_600, 2, out);
+    out.push(b':');
+    push_digits(second / 60 % 60, 2, out);
+    out.push(b':');
+    push_digits(second % 60, 2, out);
+    if decimals > 0 {
+        out.push(b'.');
+        push_digits(count % per_second, decimals, out);
+    }
+}
+
+fn push_date(day: i64, out: &mut Vec<u8>) {
+    let (year, month, day) = split_day(day);
+    push_day(year, month, day, out);
+    push_era(year, out);
+}
+
+fn push_day(year: i64, month: i64, day: i64, out: &mut Vec<u8>) {
+    push_digits(if year > 0 { year } else { 1 - year }.unsigned_abs(), 4, out);
+    for number in [month, day] {
+        out.push(b'-');
+        push_digits(number.unsigned_abs(), 2, out);
+    }
+}
+
+fn push_era(year: i64, out: &mut Vec<u8>) {
+    if year <= 0 {
+        out.extend_from_slice(b" BC");
+    }
+}
+
+/// Returns year, month and day of a day since 1970-01-01. The year before 1 is 0.
+fn split_day(day: i64) -> (i64, i64, i64) {
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days
+    let day = day.saturating_add(719_468);
+    let (era, day_of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * month_from_march + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(push: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        push(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_written_as_arrow_writes_them() {
+        let float = |value: f64| text(|out| push_shortest(&format!("{value:e}"), value, out));
+        let found: Vec<_> =
+            [1.0, 0.1, 1e10, 1e9, 1e-6, 1.5e-7, 123_456_789.125, -0.0, 5e-324, f64::NEG_INFINITY].map(float).into();
+        assert_eq!(
+            found,
+            ["1", "0.1", "1e+10", "1000000000", "0.000001", "1.5e-7", "123456789.125", "-0", "5e-324", "-inf"]
+        );
+        let decimal = |number, scale| text(|out| push_decimal(number, scale, out));
+        assert_eq!(
+            [decimal("150", 2), decimal("-2", 3), decimal("0", 2), decimal("12", -2), decimal("0", -2)],
+            ["1.50", "-0.002", "0.00", "1200", "0"]
+        );
+    }
+
+    #[test]
+    fn days_are_those_of_postgresql() {
+        let date = |day| text(|out| push_date(day, out));
+        assert_eq!([date(0), date(2_932_897), date(-719_163)], ["1970-01-01", "10000-01-01", "0001-12-31 BC"]);
+    }
+}
