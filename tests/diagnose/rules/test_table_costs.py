@@ -95,7 +95,7 @@ WORDS = cost("index", "words_idx", of="gin", cost=1)
         ("INSERT INTO hot SELECT f(?) FROM generate_series(?, ?)", [TRIGGER], {}, "trigger audits"),
         # A key is never to be dropped, and an index of numbers costs little; an upsert looks up its rows.
         (COPY, [{**OTHER, "is_unique": True}], {"z_idx": 30}, None),
-        (COPY, [{**OTHER, "is_unique": True}, KEY], {"z_idx": 90}, "foreign key hot_ref"),
+        (COPY, [{**OTHER, "is_unique": True}, KEY], {"z_idx": 20}, "foreign key hot_ref"),
         ("INSERT INTO hot SELECT ? FROM generate_series(?, ?) ON CONFLICT (a) DO NOTHING", [TRIGGER], {}, None),
         # What the SELECT takes is not known; a plain table; another statement; another table.
         ("INSERT INTO hot SELECT * FROM orders", [TRIGGER], {}, None),

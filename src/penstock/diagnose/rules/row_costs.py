@@ -33,9 +33,6 @@ _READ_PAGES = 10
 _STATEMENT_US = 100.0
 _LOOK_UP_US = 8.0
 
-# A key or an index may cost so many times the estimate, with the WAL that is written for it.
-_UNCERTAIN = 1.5
-
 # A cost is named if it is at least this part of what a row takes.
 _LEAST_PART = 0.15
 # Nor below this: an index of numbers costs less, and a table has some.
@@ -178,13 +175,17 @@ class RowCosts:
         row_us -= _STATEMENT_US / (case.rates.rows_per_commit or math.inf)
         costs = _share_rest([self._measure(row, count) for row in rows], row_us, reads=bool(_READS.search(statement)))
         # A key is not dropped for its cost.
-        costs = [each for each in costs if not each.row.get("is_unique")]
-        first = next(iter(costs), None)
+        first = next((each for each in costs if not each.row.get("is_unique")), None)
         if first is None or first.us < max(_LEAST_US, _LEAST_PART * row_us):
             return None
+        others = [each for each in costs if each is not first]
         evidence = [number("of a processor for each row", row_us, "µs")]
-        evidence += [number(f"of this, by counters, {each.kind} {each.name}", each.us, "µs") for each in costs[:_SHOWN]]
-        rest = "; ".join(f"{each.kind} {each.name}" for each in costs[1:_SHOWN] if each.us >= _LEAST_PART * row_us)
+        evidence += [
+            number(f"of this, by counters, {each.kind} {each.name}", each.us, "µs")
+            for each in (first, *others)[:_SHOWN]
+        ]
+        more = [each for each in others if each.us >= _LEAST_PART * row_us and not each.row.get("is_unique")]
+        rest = "; ".join(f"{each.kind} {each.name}" for each in more[: _SHOWN - 1])
         words = {
             "table": spell_name(schema, table),
             "what": _describe(first),
@@ -192,7 +193,9 @@ class RowCosts:
             "rest": f"After it: {rest}." if rest else "",
         }
         found = case.conclude("row-costs", part, evidence, among=None, **words)
-        return bounded(found, min(1 - _ROW_US / row_us, _UNCERTAIN * first.us / row_us))
+        # What the row itself and its other costs take is left.
+        left_us = _ROW_US + sum(each.us for each in others)
+        return bounded(found, max(0.0, 1 - left_us / row_us))
 
     def _measure(self, row: CounterRow, count: int) -> _Cost:
         schema, table, name = row.get("schemaname"), row.get("relname"), row.get("name")
