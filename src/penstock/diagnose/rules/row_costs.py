@@ -35,7 +35,7 @@ _LOOK_UP_US = 8.0
 
 # A cost is named if it is at least this part of what a row takes.
 _LEAST_PART = 0.15
-# Nor below this: an index of numbers costs less, and a table has some.
+# An index of numbers is not named below this: a table has some.
 _LEAST_US = 3.0
 _FEWEST_ROWS = 1000
 # Statements that mostly wait have other limits.
@@ -176,7 +176,7 @@ class RowCosts:
         costs = _share_rest([self._measure(row, count) for row in rows], row_us, reads=bool(_READS.search(statement)))
         # A key is not dropped for its cost.
         first = next((each for each in costs if not each.row.get("is_unique")), None)
-        if first is None or first.us < max(_LEAST_US, _LEAST_PART * row_us):
+        if first is None or first.us < max(_LEAST_US if _is_usual(first) else 0.0, _LEAST_PART * row_us):
             return None
         others = [each for each in costs if each is not first]
         evidence = [number("of a processor for each row", row_us, "µs")]
@@ -208,6 +208,11 @@ class RowCosts:
         us = (_TEXT_US if row.get("is_text") else _PAGE_US) * (pages.total / count if pages is not None else 0.0)
         weight = read_int(row, "cost") / 100 + (0.0 if row.get("of") in _PLAIN else 0.2)
         return _Cost(row, us, weight)
+
+
+def _is_usual(cost: _Cost) -> bool:
+    row = cost.row
+    return row.get("of") in _PLAIN and row.get("cost") is None and not row.get("is_text")
 
 
 def _share_rest(costs: Sequence[_Cost], row_us: float, *, reads: bool) -> list[_Cost]:
