@@ -70,7 +70,8 @@ _OTHER_KEYS = {
     *("queryid", "rows", "toplevel", "userid", "temp_blk_read_time", "temp_blk_write_time"),
     *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
     *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
-    *("is_analyzed", "vacuumed_s", "unconfirmed_bytes"),
+    *("is_analyzed", "analyzed_s", "vacuumed_s", "unconfirmed_bytes"),
+    *("blocks", "cost", "is_owner", "is_text", "is_unique", "of", "scans"),
     *("begin_event", "failed_event", "failed_later"),
 }
 
