@@ -57,6 +57,8 @@ _EXPLAINS = {
     **dict.fromkeys(_LACKS, _VOLUMES | {"cpu-bound", "data-io"}),
     # Who waits for such a lock has used a processor to try to get it.
     "lwlock-contention": frozenset({"cpu-bound"}),
+    # What waits for such a worker stops others in turn.
+    "autovacuum-wraparound": frozenset({"lock-queue"}),
 }
 
 # The effects that are not reported if their cause is reported, because the remedies of the effects would then be wrong.
