@@ -114,7 +114,7 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
     """What was written more than a second before SIGKILL is there."""
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
-        "from observe.test_recordings import HEADER, make_sample\n"
+        "from watch.test_recordings import HEADER, make_sample\n"
         "from penstock.watch.recordings import Recorder\n"
         "import time\n"
         "recorder = Recorder(Path(sys.argv[1]), HEADER)\n"
