@@ -72,7 +72,7 @@ def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstoc
         ids.append(loaded.object["load_id"])
     environment = {"PENSTOCK_HOME": str(tmp_path / "home"), "PGSERVICEFILE": str(tmp_path / "services")}
     (tmp_path / "services").write_text("[db]\n" + "\n".join(database18.split()))
-    assert offered("penstock loads show --to service=db ", **environment) == ids[::-1]
+    assert offered("penstock loads show --to service=db ", **environment) == ["latest", *ids[::-1]]
     assert offered("penstock rejects --to service=db ", **environment) == ["latest", *ids[::-1]]
     assert offered("penstock resume --to service=db l", **environment) == ["latest"]
     assert offered("penstock verify --to service=db l", **environment) == ["latest"]
@@ -84,9 +84,9 @@ def test_no_server_is_started_and_no_error_printed(tmp_path: Path) -> None:
     """What is typed stays as it is if no server runs, or one refuses."""
     home = tmp_path / "home"
     without = {"PENSTOCK_HOME": str(home), "PGHOST": "", "PGSERVICE": ""}
-    assert offered("penstock loads show ", **without) == []
+    assert offered("penstock loads show ", **without) == ["latest"]
     assert not home.exists()
-    assert offered(f"penstock loads show --to host={tmp_path} ") == []
+    assert offered(f"penstock loads show --to host={tmp_path} ") == ["latest"]
 
 
 @pytest.mark.part("rest")
@@ -94,7 +94,7 @@ def test_silent_server_is_not_waited_for() -> None:
     """The kernel accepts the connection, and no answer ever comes: without a limit this test would hang."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         to = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?connect_timeout=0"
-        assert offered(f"penstock loads show --to {to} ") == []
+        assert offered(f"penstock loads show --to {to} ") == ["latest"]
 
 
 @pytest.mark.part("rest")

@@ -85,21 +85,24 @@ impl ArrowFile {
             parts: Vec::new(),
             decoder: Mutex::new(None),
         };
-        file.parts = file.count_rows()?;
+        (file.parts, file.version) = file.count_rows()?;
         Ok(file)
     }
 
-    fn count_rows(&self) -> Result<Vec<Part>, FileError> {
-        let (mut start, mut parts) = (0, Vec::new());
+    /// Returns the record batches, and the version of their messages: pyarrow gives the footer a newer one.
+    fn count_rows(&self) -> Result<(Vec<Part>, MetadataVersion), FileError> {
+        let (mut start, mut parts, mut version) = (0, Vec::new(), self.version);
         for (number, block) in self.batches.iter().enumerate() {
             let head = self.read_bytes(block.offset(), i64::from(block.metaDataLength()))?;
-            let rows = to_message(&head)?.header_as_record_batch().map(|batch| batch.length());
+            let message = to_message(&head)?;
+            version = if number == 0 { message.version() } else { version };
+            let rows = message.header_as_record_batch().map(|batch| batch.length());
             let rows = rows.and_then(|rows| u64::try_from(rows).ok());
             let rows = rows.ok_or_else(|| FileError::Damaged(format!("record batch {} is none", number + 1)))?;
             parts.push(Part { number, start, rows });
             start += rows;
         }
-        Ok(parts)
+        Ok((parts, version))
     }
 
     fn read_bytes(&self, start: i64, length: i64) -> Result<bytes::Bytes, FileError> {

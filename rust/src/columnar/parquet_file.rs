@@ -18,7 +18,7 @@ use parquet::file::metadata::{
 };
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 
 use super::delta::has_plausible_lengths;
 use super::encrypted::is_encrypted;
@@ -72,7 +72,8 @@ impl ParquetFile {
         }
         let arrow = parquet_to_arrow_schema(schema, told.file_metadata().key_value_metadata());
         let arrow = arrow.or_else(|_| parquet_to_arrow_schema(schema, None)).map_err(FileError::damaged)?;
-        let fields = arrow.fields().iter().map(decoded).collect();
+        let mut leaves = schema.columns().iter();
+        let fields = arrow.fields().iter().map(|field| decoded(field, &mut leaves)).collect();
         Ok(Self { source, metadata, fields, columns: find_columns(arrow.fields(), schema) })
     }
 }
@@ -130,26 +131,39 @@ fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
     Ok(Arc::new(changed.map_err(FileError::damaged)?))
 }
 
+type Leaves<'a> = std::slice::Iter<'a, ColumnDescPtr>;
+
 /// Returns the field as it is decoded: byte strings as views, plain lists, and values without their encoding.
-fn decoded(field: &FieldRef) -> FieldRef {
-    Arc::new(Field::new(field.name(), decoded_type(field.data_type()), field.is_nullable()))
+fn decoded(field: &FieldRef, leaves: &mut Leaves<'_>) -> FieldRef {
+    Arc::new(Field::new(field.name(), decoded_type(field.data_type(), leaves), field.is_nullable()))
 }
 
-fn decoded_type(data_type: &DataType) -> DataType {
+fn decoded_type(data_type: &DataType, leaves: &mut Leaves<'_>) -> DataType {
     match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::LargeBinary | DataType::Binary => {
-            DataType::BinaryView
-        }
-        DataType::Dictionary(_, values) => decoded_type(values),
-        DataType::RunEndEncoded(_, values) => decoded_type(values.data_type()),
+        DataType::Dictionary(_, values) => decoded_type(values, leaves),
+        DataType::RunEndEncoded(_, values) => decoded_type(values.data_type(), leaves),
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
         | DataType::ListView(item)
-        | DataType::LargeListView(item) => DataType::List(decoded(item)),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(decoded).collect()),
-        DataType::Map(entries, is_sorted) => DataType::Map(decoded(entries), *is_sorted),
-        DataType::Decimal128(precision @ ..=18, scale) => DataType::Decimal64(*precision, *scale),
+        | DataType::LargeListView(item) => DataType::List(decoded(item, leaves)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| decoded(field, leaves)).collect()),
+        DataType::Map(entries, is_sorted) => DataType::Map(decoded(entries, leaves), *is_sorted),
+        _ => decoded_leaf(data_type, leaves.next()),
+    }
+}
+
+fn decoded_leaf(data_type: &DataType, leaf: Option<&ColumnDescPtr>) -> DataType {
+    // The decoder takes byte strings for decimals of 64 bits only if they have a fixed length of at most 8.
+    let is_narrow = leaf.is_some_and(|leaf| match leaf.physical_type() {
+        PhysicalType::FIXED_LEN_BYTE_ARRAY => leaf.type_length() <= 8,
+        physical => physical != PhysicalType::BYTE_ARRAY,
+    });
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::LargeBinary | DataType::Binary => {
+            DataType::BinaryView
+        }
+        DataType::Decimal128(precision @ ..=18, scale) if is_narrow => DataType::Decimal64(*precision, *scale),
         other => other.clone(),
     }
 }

@@ -18,16 +18,16 @@ class UndoTable:
     kind: str | None
     # Whether the load ran in this database, and not in one of which this is a copy or a restored dump.
     is_here: bool
+    # Whether the role has the rights to read and to delete the rows.
+    may_delete: bool
+    # The foreign keys that refer to the table, each with what it does when rows are deleted.
+    referrers: list[str]
     # The rows that the load has stored, by the ledger.
     rows: int
     # Whether the ledger has the transactions of all these rows.
     is_known: bool
     # Whether so many transactions have followed that xmin does not tell the load's rows from others.
     is_old: bool
-    # Whether the role has the rights to read and to delete the rows.
-    may_delete: bool
-    # The foreign keys that refer to the table, each with what it does when rows are deleted.
-    referrers: list[str]
     # The values of xmin in the load's rows.
     transactions: list[str]
 

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,31 @@ def test_arrow_batches_may_be_compressed(loads: Loads, tmp_path: Path, codec: st
         writer.write_table(_TABLE, 700)
     loads.run(target(path, create=True))
     assert _rows(loads) == _ROWS
+
+
+def test_arrow_messages_may_be_older_than_the_footer(loads: Loads, tmp_path: Path) -> None:
+    """As pyarrow writes messages of version 4."""
+    path = tmp_path / "v4.arrow"
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _TABLE.schema, options=options) as writer:
+        writer.write_table(_TABLE, 700)
+    loads.run(target(path, create=True))
+    assert _rows(loads) == _ROWS
+
+
+def test_short_decimals_may_have_long_byte_strings(loads: Loads, tmp_path: Path) -> None:
+    """As other writers store decimals of up to 18 digits: made here by a change of the precision in a footer."""
+    path, table = (
+        tmp_path / "d.parquet",
+        pa.table({"d": pa.array([Decimal("1.50"), None, Decimal("-7.25")], pa.decimal128(25, 2))}),
+    )
+    pq.write_table(table, path, store_schema=False, write_statistics=False, compression="none")
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[:footer] + data[footer:].replace(b"\x32", b"\x14"))
+    assert pq.read_table(path).schema.field("d").type == pa.decimal128(10, 2)
+    loads.run(target(path, create=True))
+    assert loads.execute("SELECT d FROM t ORDER BY d") == [(Decimal("-7.25"),), (Decimal("1.50"),), (None,)]
 
 
 @pytest.mark.part("rest")
