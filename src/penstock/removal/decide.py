@@ -98,7 +98,8 @@ def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: 
             return TargetError(
                 f'load {load_id} cannot be undone: no row of it in table "{each.table}" is as it was stored',
                 detail="They were updated, moved or deleted, or an ALTER TABLE has written the table anew, as "
-                "--types widen does. Row security or a trigger may also keep rows.",
+                "--types widen does. Of a pipe that was loaded with --on-error reject, rows are not found, since they "
+                "were stored under savepoints. Row security or a trigger may also keep rows.",
                 hint=_FORGET.format(load_id),
             )
         if each.rows < each.stored and not is_partial:
