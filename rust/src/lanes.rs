@@ -96,7 +96,7 @@ impl Lanes for Narrow {
     }
 }
 
-/// This is the only module with unsafe code. The compiler cannot know whether the processor has AVX2.
+/// Of the lanes, this module alone has unsafe code. The compiler cannot know whether the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-lanes")))]
 #[allow(unsafe_code)]
 mod avx2 {
