@@ -11,7 +11,7 @@ from penstock.core.errors import UsageError
 from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
+from penstock.core.values.mode import LANDINGS, PARTITION, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
     COUNT,
     NAMES,
@@ -106,6 +106,18 @@ class TargetJob:
         SWITCH,
         "Create the table if it does not exist. Its columns are named by the header (or --columns), and are of type "
         "text unless --types is given. Parquet and Arrow have types.",
+    )
+    partition_of: TableName | None = _what(
+        None,
+        TABLE,
+        "Make the table as a partition of this one: by itself, with all indexes and keys, attached when it is whole. "
+        "Needs --for-values, and the owner of the parent.",
+    )
+    for_values: str | None = _what(
+        None,
+        text("BOUNDS"),
+        "The bounds of the partition, as CREATE TABLE takes them behind FOR VALUES: FROM (...) TO (...), IN (...), or "
+        "WITH (MODULUS n, REMAINDER r).",
     )
     types: Types = _columns(
         "text",
@@ -212,14 +224,33 @@ class TargetJob:
                 f"{option} and --columns exclude each other", hint="--columns has the names of the table's columns."
             )
 
+        if self.partition_of is not None or self.for_values is not None:
+            self._check_partition()
         if self.only and self.skip:
             raise UsageError(
                 "--only and --skip exclude each other", hint="All columns but those of --only are skipped."
             )
 
+    def _check_partition(self) -> None:
+        """Raise UsageError unless both options of a partition are given, and no option that excludes them."""
+        if self.partition_of is None or self.for_values is None:
+            raise UsageError("--partition-of and --for-values need each other")
+        others = {
+            f"--mode {self.mode}": self.mode != "append",
+            "--create": self.create,
+            "--transform": self.transform is not None,
+            "--add-columns": self.add_columns,
+            f"--types {self.types}": self.types != "text",
+            "--key": bool(self.key),
+        }
+        for option in (option for option, is_given in others.items() if is_given):
+            raise UsageError(f"{option} cannot be used with --partition-of", hint="The table is made like its parent.")
+
     @property
     def landing(self) -> Landing:
         """Return how records become rows of the table: as the mode says, or by the transform if there is one."""
+        if self.partition_of is not None:
+            return PARTITION
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
 
     @property

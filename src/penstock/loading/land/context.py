@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.changes.tables.definition import TableDefinition
     from penstock.ledger.values import Claim, LandedCounts, LandingRecord
     from penstock.loading.context import LoadTools
+    from penstock.loading.land.partition import PartitionModel
     from penstock.loading.values.outcome import StatementOutcome
     from penstock.loading.values.plan import LoadPlan, TargetPlan
 
@@ -257,8 +258,10 @@ class TargetLanding:
     record: LandingRecord
     # The numbers of the target's objects.
     objects: tuple[int, ...]
-    # The definition of a table to be replaced.
+    # The definition of a table to be replaced, or of a partition as it is to be.
     definition: TableDefinition | None = None
+    # The model of a new partition.
+    partition: PartitionModel | None = None
 
     @property
     def table(self) -> TableName | None:
