@@ -14,6 +14,8 @@ class LoadKeywords(TypedDict, total=False):
     """Options of a load, as penstock.load takes them."""
 
     create: bool
+    partition_of: str | TableName | None
+    for_values: str | None
     types: Literal["text", "infer", "widen"]
     add_columns: bool
     mode: Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]

@@ -100,7 +100,7 @@ class TargetJob:
     """
 
     sources: tuple[str, ...] = field(repr=False)
-    into: TableName = _what(MISSING, TABLE, "Table to load into: TABLE or SCHEMA.TABLE. It is spelled as in SQL.")
+    into: TableName = _what(MISSING, TABLE, "Table to load into: TABLE or SCHEMA.TABLE, as in SQL.")
     create: bool = _what(
         False,
         SWITCH,
@@ -110,14 +110,12 @@ class TargetJob:
     partition_of: TableName | None = _what(
         None,
         TABLE,
-        "Make the table as a partition of this one: by itself, with all indexes and keys, attached when it is whole. "
-        "Needs --for-values, and the owner of the parent.",
+        "Make the table by itself, with the indexes and keys of this one, and attach it as a partition at the end.",
     )
     for_values: str | None = _what(
         None,
         text("BOUNDS"),
-        "The bounds of the partition, as CREATE TABLE takes them behind FOR VALUES: FROM (...) TO (...), IN (...), or "
-        "WITH (MODULUS n, REMAINDER r).",
+        "Bounds of the partition, as CREATE TABLE has them: FROM (...) TO (...), IN (...) or WITH (...).",
     )
     types: Types = _columns(
         "text",
@@ -299,7 +297,7 @@ class LoadRules:
     emptied: OnEmptied = _ledger(
         "error",
         words(OnEmptied),
-        "What to do with objects that were loaded into the table before it was emptied. load also lets --mode truncate "
+        "What to do with objects loaded into the table before it was emptied. load also lets --mode truncate "
         "and replace empty a table if no file has a record (default: error).",
     )
     join: bool = _ledger(

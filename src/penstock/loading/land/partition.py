@@ -42,9 +42,6 @@ BOUNDS = "penstock_bounds"
 # ATTACH reads the default partition under an ACCESS EXCLUSIVE lock. This much takes moments.
 _MOST_DEFAULT_BYTES = 64 * MIB
 
-# The parts of a definition in which a partition may differ from its model: the parent's triggers come with ATTACH.
-_OF_PARENT = {"triggers", "publications"}
-
 
 @slotted
 class ParentRow:
@@ -242,7 +239,9 @@ def attach_partition(connection: Connection, model: PartitionModel, oid: int) ->
     definition = model.definition
     with in_transaction(connection, f"attaching partition {definition.name}"):
         run_all(connection, _compose_attach(model, oid, name=capture_table(connection, oid).table.name))
-        differences = {*find_differences(definition, capture_table(connection, oid))} - _OF_PARENT
+        # Since PostgreSQL 17, ATTACH makes columns identity columns as they are in the parent.
+        ignored = {"triggers", "publications", *(["columns"] if model.parent.defaults else [])}
+        differences = {*find_differences(definition, capture_table(connection, oid))} - ignored
         if differences:
             raise ServerError(
                 f'partition "{definition.name}" is not like its parent',

@@ -74,10 +74,12 @@ def describe_partition(
     return found
 
 
-def refuse_existing(partition: TableFacts) -> TargetError:
-    """Return the error for a file that is to be loaded into a new partition, which exists."""
+def refuse_existing(job: TargetJob, facts: TableFacts | None) -> TargetError | None:
+    """Return the error for a file that is to be loaded into a new partition, if that exists, otherwise None."""
+    if job.partition_of is None or facts is None or facts.parent is not None:
+        return None
     return TargetError(
-        f'partition "{partition.name}" exists',
+        f'partition "{facts.name}" exists',
         detail="--partition-of makes a new partition, and the file is not among those that were loaded into this one.",
         hint="Load into it without --partition-of and --for-values.",
     )

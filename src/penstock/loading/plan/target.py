@@ -122,9 +122,7 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
         changes=() if facts is None else added_changes(facts, added),
     )
     column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
-    if job.partition_of is not None and facts is not None and facts.parent is None:
-        refusal = refuse_existing(facts)
-    target = replace(target, column_map=column_map, refusal=refusal)
+    target = replace(target, column_map=column_map, refusal=refuse_existing(job, facts) or refusal)
     if target.created_key and not job.merge_key:
         check_key_names(table, target.created_key, column_map.columns)
     if table.row_triggers:
