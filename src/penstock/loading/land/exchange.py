@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -260,27 +261,29 @@ def build_together(
 ) -> None:
     """Build the indexes that the loaded new table lacks in several sessions, without their constraints.
 
-    `definition` is that of the table as it is to be, `parts` are its indexes, `oid` is the new table's. Progress is not
-    reported. Raises DataError if the rows violate an index, TargetError, ServerError.
+    `definition` is that of the table as it is to be, `parts` are its indexes, `oid` is the new table's. Of equal
+    indexes, one is built after the other, because ATTACH takes them in the order of their OIDs. Raises DataError if the
+    rows violate an index, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     names, present = definition.name_indexes(oid), {index.name for index in replacement.indexes}
     rows = {index.name: index for index in definition.indexes}
-    changes = [
-        Change(
-            target_oid=oid,
-            target=definition.name,
-            kind="index",
-            relation_oid=oid,
-            name=part.name,
-            record=part.record(),
-            load_id="",
-        )
-        for part in parts
-        if names[part.name] not in present and not (part.constraint is not None and part.constraint.makes_index)
-    ]
-    if not changes:
-        return
+    rounds: dict[int, list[Change]] = defaultdict(list)
+    equals: Counter[tuple[str | None, bool]] = Counter()
+    for part in sorted(parts, key=lambda part: part.facts.oid):
+        if names[part.name] not in present and not (part.constraint is not None and part.constraint.makes_index):
+            key = rows[part.name].body, rows[part.name].is_unique
+            change = Change(
+                kind="index",
+                name=part.name,
+                record=part.record(),
+                target_oid=oid,
+                target=definition.name,
+                relation_oid=oid,
+                load_id="",
+            )
+            rounds[equals[key]].append(change)
+            equals[key] += 1
     table = sql.Identifier(replacement.table.schema, replacement.table.name)
 
     def build(session: Connection, change: Change) -> float:
@@ -294,8 +297,9 @@ def build_together(
         _log.info("made index %s of %s in %.1f s", change.name, definition.name, seconds)
 
     sizes = measure_tables(connection, [oid])
-    plan = plan_builds(connection, len(changes), is_local=is_local)
-    Builders(opener, plan, order_by_cost(changes, sizes), sizes=sizes, build=build, note=note, look=None).run()
+    for changes in rounds.values():
+        plan = plan_builds(connection, len(changes), is_local=is_local)
+        Builders(opener, plan, order_by_cost(changes, sizes), sizes=sizes, build=build, note=note, look=None).run()
 
 
 def add_foreign_keys(

@@ -159,15 +159,25 @@ def model_partition(connection: Connection, facts: TableFacts, for_values: str) 
         indexes = capture_many(connection, [oid], what="indexes")[oid].indexes
         of_parent = capture_table(connection, parent.oid).constraints
     return PartitionModel(
-        definition=_define(made, of_parent), indexes=indexes, parent=parent, bounds=bounds, check=check
+        definition=_define(made, of_parent, indexes), indexes=indexes, parent=parent, bounds=bounds, check=check
     )
 
 
-def _define(made: TableDefinition, of_parent: Sequence[ConstraintRow]) -> TableDefinition:
-    """Return the definition of a table that was made like its parent, with the foreign keys of the parent."""
+def _define(made: TableDefinition, of_parent: Sequence[ConstraintRow], parts: Sequence[IndexPart]) -> TableDefinition:
+    """Return the definition of a table that was made like its parent, with the foreign keys of the parent.
+
+    Indexes are in the order in which they were made, which is the parent's.
+    """
+    order = {part.name: part.facts.oid for part in parts}
     keys = [replace(each, comment=None) for each in of_parent if each.kind == "f"]
     constraints = sorted((*made.constraints, *keys), key=lambda each: (each.kind, each.name))
-    return replace(made, table=replace(made.table, oid=0), constraints=tuple(constraints), publications=())
+    return replace(
+        made,
+        table=replace(made.table, oid=0),
+        constraints=tuple(constraints),
+        publications=(),
+        indexes=tuple(sorted(made.indexes, key=lambda each: order[each.name])),
+    )
 
 
 def _find_bounds(connection: Connection, parent: ParentRow, name: str, for_values: str) -> tuple[str, str]:
@@ -241,7 +251,8 @@ def attach_partition(connection: Connection, model: PartitionModel, oid: int) ->
         run_all(connection, _compose_attach(model, oid, name=capture_table(connection, oid).table.name))
         # Since PostgreSQL 17, ATTACH makes columns identity columns as they are in the parent.
         ignored = {"triggers", "publications", *(["columns"] if model.parent.defaults else [])}
-        differences = {*find_differences(definition, capture_table(connection, oid))} - ignored
+        by_name = replace(definition, indexes=tuple(sorted(definition.indexes, key=lambda each: each.name)))
+        differences = {*find_differences(by_name, capture_table(connection, oid))} - ignored
         if differences:
             raise ServerError(
                 f'partition "{definition.name}" is not like its parent',

@@ -75,6 +75,13 @@ SELECT h.kind,
               AND k.conexclop IS NOT NULL
            UNION ALL
            SELECT 'foreign key',
+                  pg_catalog.format('foreign key %I of table %s is not enforced, or not valid', k.conname, t.label)
+             FROM pg_catalog.pg_constraint AS k
+            WHERE k.conrelid = t.oid
+              AND k.contype = 'f'
+              AND NOT (k.convalidated AND COALESCE((pg_catalog.to_jsonb(k) ->> 'conenforced')::bool, true))
+           UNION ALL
+           SELECT 'foreign key',
                   pg_catalog.format('foreign key %I of table %s refers to it', k.conname, k.conrelid::regclass)
              FROM pg_catalog.pg_constraint AS k
             WHERE k.contype = 'f'
