@@ -238,6 +238,16 @@ _COMMITS_SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
 _COMMITS_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")
 
 
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        min=CHECK_ROWS_PER_COMMIT,
+        help="Insert this many rows in every run, also one by one (default: 10 million, fewer in small batches).",
+    ),
+]
+
+
 def commits(
     quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[
@@ -258,14 +268,7 @@ def commits(
             "multi-az; quorum has none, as Aurora.",
         ),
     ] = None,
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            "--rows",
-            min=CHECK_ROWS_PER_COMMIT,
-            help="Insert this many rows in every run, also one by one (default: 10 million, fewer in small batches).",
-        ),
-    ] = None,
+    rows: Rows = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
