@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+import penstock
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.names import parse_table_name
 from support.loads import IMPATIENT, Loads, target
@@ -331,3 +332,52 @@ def test_what_a_given_up_load_has_made_is_dropped(loads: Loads, tmp_path: Path) 
     loads.repair()
     assert left_tables(loads) == []
     assert loads.count("events") == 1
+
+
+def test_a_partition_is_verified_and_undone(loads: Loads, tmp_path: Path) -> None:
+    """As rows that COPY has put into a table."""
+    load_id = loads.run(partition(day(tmp_path / "day.csv.gz"))).load_id
+    assert penstock.verify(load_id, to=loads.conninfo, values=True).is_verified
+    penstock.undo(load_id, to=loads.conninfo)
+    assert (loads.count("events"), loads.count("events_2")) == (1, 0)
+
+
+def test_a_load_is_resumed_by_its_id(loads: Loads, tmp_path: Path) -> None:
+    """From the job that the ledger has."""
+    path = day(tmp_path / "day.csv.gz", outside=444)
+    with pytest.raises(PenstockError):
+        loads.run(partition(path), batch_bytes=3000)
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+    day(path)
+    penstock.resume(load_id, to=loads.conninfo, changed="load")
+    assert (loads.count("events"), loads.count("events_2")) == (501, 500)
+    assert left_tables(loads) == []
+
+
+def test_a_load_is_checked(loads: Loads, tmp_path: Path) -> None:
+    """Against the columns of the parent."""
+    assert not loads.check(partition(day(tmp_path / "day.csv.gz"))).problems
+    path = tmp_path / "bad.csv"
+    path.write_text("id,at,kind,note\nx,2026-11-26,1,\n")
+    assert loads.check(partition(path)).problems
+
+
+@pytest.mark.parametrize("rules", [{"atomic": True}, {"join": True}, {"indexes": "rebuild"}, {"again": True}], ids=str)
+def test_other_rules(loads: Loads, tmp_path: Path, rules: dict[str, Any]) -> None:
+    """Make the same partition."""
+    loads.run(partition(day(tmp_path / "day.csv.gz")), rules=replace(IMPATIENT, **rules))
+    assert (loads.count("events"), loads.count("events_2")) == (501, 500)
+    assert left_tables(loads) == []
+
+
+def test_bounds_do_not_depend_on_the_sessions_settings(loads: Loads, tmp_path: Path) -> None:
+    """As PARTITION OF takes the text in the session of the user."""
+    name = psycopg.conninfo.conninfo_to_dict(loads.conninfo)["dbname"]
+    loads.execute(
+        f"ALTER DATABASE {name} SET datestyle = 'Postgres, DMY'; ALTER DATABASE {name} SET timezone = 'Asia/Kolkata'"
+    )
+    loads.run(partition(day(tmp_path / "day.csv.gz"), values="FROM ('26/11/2026 05:30') TO ('27/11/2026 05:30')"))
+    loads.execute(f"ALTER DATABASE {name} RESET datestyle; ALTER DATABASE {name} SET timezone = 'UTC'")
+    assert loads.execute("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = 'events_2'") == [
+        ("FOR VALUES FROM ('2026-11-26 00:00:00+00') TO ('2026-11-27 00:00:00+00')",)
+    ]

@@ -18,6 +18,7 @@ from penstock.changes.tables.definition import (
     PublicationRow,
     TableDefinition,
     find_differences,
+    local_settings,
     run_all,
 )
 from penstock.changes.tables.parts import IndexPart, capture_many
@@ -134,30 +135,32 @@ def model_partition(connection: Connection, facts: TableFacts, for_values: str) 
     database. Raises TargetError if the bounds are no bounds or overlap another partition, if the default partition has
     rows within them, or if the partition's name is taken, and ServerError.
     """
-    with translate_errors(f"looking at table {facts.parent}"):
-        rows = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=facts.oid)
-    if not rows:
-        raise TargetError(f'table "{facts.parent}" was dropped or is not partitioned any more')
-    parent = rows[0]
-    with translate_errors(f'trying the bounds of partition "{facts.name}"'):
-        bounds, check = _find_bounds(connection, parent, facts.name.name, for_values)
-        _refuse_default(connection, parent, check)
-    with translate_errors(f"modelling partition {facts.name}"), rolled_back(connection):
-        table = sql.Identifier(parent.schema, facts.name.name)
-        like = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL {}){}{}")
-        connection.execute(
-            like.format(
-                table,
-                parent.table,
-                sql.SQL("EXCLUDING IDENTITY EXCLUDING STATISTICS EXCLUDING COMMENTS"),
-                sql.SQL(" USING {}" if parent.access_method else "").format(sql.Identifier(parent.access_method)),
-                sql.SQL(" TABLESPACE {}" if parent.tablespace else "").format(sql.Identifier(parent.tablespace)),
+    # In ISO, dates and times are read again as they were written, whatever the session's DateStyle is.
+    with local_settings(connection, datestyle="ISO"):
+        with translate_errors(f"looking at table {facts.parent}"):
+            rows = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=facts.oid)
+        if not rows:
+            raise TargetError(f'table "{facts.parent}" was dropped or is not partitioned any more')
+        parent = rows[0]
+        with translate_errors(f'trying the bounds of partition "{facts.name}"'):
+            bounds, check = _find_bounds(connection, parent, facts.name.name, for_values)
+            _refuse_default(connection, parent, check)
+        with translate_errors(f"modelling partition {facts.name}"), rolled_back(connection):
+            table = sql.Identifier(parent.schema, facts.name.name)
+            like = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL {}){}{}")
+            connection.execute(
+                like.format(
+                    table,
+                    parent.table,
+                    sql.SQL("EXCLUDING IDENTITY EXCLUDING STATISTICS EXCLUDING COMMENTS"),
+                    sql.SQL(" USING {}" if parent.access_method else "").format(sql.Identifier(parent.access_method)),
+                    sql.SQL(" TABLESPACE {}" if parent.tablespace else "").format(sql.Identifier(parent.tablespace)),
+                )
             )
-        )
-        (oid,) = fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])
-        made = capture_table(connection, oid)
-        indexes = capture_many(connection, [oid], what="indexes")[oid].indexes
-        of_parent = capture_table(connection, parent.oid).constraints
+            (oid,) = fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])
+            made = capture_table(connection, oid)
+            indexes = capture_many(connection, [oid], what="indexes")[oid].indexes
+            of_parent = capture_table(connection, parent.oid).constraints
     return PartitionModel(
         definition=_define(made, of_parent, indexes), indexes=indexes, parent=parent, bounds=bounds, check=check
     )
