@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.loading.rejects.record_index import index_records, knowing
+from penstock.loading.rejects.pieces import index_records, knowing
 
 if TYPE_CHECKING:
     from penstock.loading.values.block import LineEnd

@@ -112,8 +112,8 @@ _HEADINGS = MappingProxyType(
             "verify": "penstock.proof.command",
             "undo": "penstock.removal.command",
             "repair": "penstock.restore.command",
-            "init": "penstock.loading.command.init",
-            "doctor": "penstock.preflight.command.doctor",
+            "init": "penstock.loading.command.loads",
+            "doctor": "penstock.preflight.command",
         },
         "What a server waits for": {
             "watch": "penstock.watch.command.watch",

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.host.process import Interrupts
     from penstock.core.values.accounts import FileOutcome, StepProgress
     from penstock.loading.imports.objects import ObjectFeed, ObjectSession, ObjectUnit
-    from penstock.loading.send.session import LoadSession
-    from penstock.loading.sending import Sending
+    from penstock.loading.send.session import LoadSession, Sending
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadDeta
 from penstock.core.words import hide_secrets
 from penstock.diagnose.values import CHOICES
 from penstock.loading.plan.freeze import may_freeze
-from penstock.loading.steps.changes_plan import describe_changes
+from penstock.loading.steps.changes import describe_changes
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
 
 if TYPE_CHECKING:

@@ -26,15 +26,15 @@ from penstock.core.values.notice import Notice
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
+from penstock.loading.imports.choose import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.imports.route import import_sessions
 from penstock.loading.indexes.plan import plan_indexes
+from penstock.loading.plan.dialects import naming_strays
 from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
 from penstock.loading.plan.gather import Inputs, collect_objects, gather_inputs
 from penstock.loading.plan.notices import server_notices
 from penstock.loading.plan.order import TargetOrder, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
-from penstock.loading.plan.strays import naming_strays
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices

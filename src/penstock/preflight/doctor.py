@@ -19,8 +19,7 @@ from penstock.changes.tables.definition import PublicationRow
 from penstock.changes.tables.look import describe_change, group_attached, read_missing, refuse_missing
 from penstock.changes.values import Change
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
-from penstock.core.catalogue.facts import ask_server_facts
+from penstock.core.catalogue.catalog import ask_server_facts, check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
 from penstock.core.connect.connection import Connection, ConnectionFactory

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.catalog import find_table
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import find_table, read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows

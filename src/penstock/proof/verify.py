@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.store_tags import TagStore
-from penstock.core.catalogue.catalog import read_table_storage
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts, read_table_storage
 from penstock.core.catalogue.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, read_facts
 from penstock.core.closing import Closing
 from penstock.core.connect.endpoints import is_rds_endpoint

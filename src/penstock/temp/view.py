@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.diagnoses import describe_diagnosis
 from penstock.core.units import count_nouns, format_bytes, format_count, format_duration
+from penstock.core.values.diagnosis import describe_diagnosis
 from penstock.core.values.temp_place import TABLESPACE, CheckReport, Placement, PlaceReport
 from penstock.core.words import hang, line_up, shorten_right
 from penstock.rds.view import describe_local_storage

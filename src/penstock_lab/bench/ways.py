@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.tables import create_table
 from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory

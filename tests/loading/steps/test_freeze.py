@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.values.job import LoadRules, TargetJob
-from penstock.loading.steps.pages import WrittenPages
+from penstock.loading.steps.columns import WrittenPages
 from support.loads import IMPATIENT, Loads, target, write_csv
 
 if TYPE_CHECKING:

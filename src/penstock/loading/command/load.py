@@ -38,8 +38,8 @@ from penstock.core.slotted import slotted
 from penstock.core.values.job import Access, Housekeeping, Request
 from penstock.core.values.options import OptionError, pick, spell_options
 from penstock.loading.command.progress import showing_progress
-from penstock.loading.command.records import note_reject_files
-from penstock.loading.jobs.request import make_request, make_target, no_table
+from penstock.loading.command.rejects import note_reject_files
+from penstock.loading.jobs import make_request, make_target, no_table, read_job_file
 from penstock.loading.views.outcome import (
     check_object,
     describe_check,
@@ -167,8 +167,6 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
                 detail=f"{path} describes its own targets.",
                 hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
             )
-    from penstock.loading.jobs.jobfile import read_job_file
-
     if not path.exists():
         raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))
     return read_job_file(path, options)

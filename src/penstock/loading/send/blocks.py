@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.errors import PenstockError
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.sending import Sending
+    from penstock.loading.send.session import Sending
     from penstock.loading.values.work import PlannedObject
 
 

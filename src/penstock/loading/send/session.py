@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
 from penstock.core.errors import FileLocation, PenstockError
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.ledger.committed import insert_ranges, lacks_object
 from penstock.ledger.ledger import taken_over
@@ -23,11 +24,32 @@ from penstock.loading.rejects.explain import explain_failure, explain_miscount, 
 from penstock.loading.send.chunk import Batch, Chunk
 
 if TYPE_CHECKING:
+    from penstock.core.connect.connection import Connection
     from penstock.core.values.table import TableName
     from penstock.ledger.rejects import Reject
+    from penstock.loading.claim.write import ClaimedLoad
+    from penstock.loading.context import LoadTools, NextAttempt
+    from penstock.loading.read.format_check import FormatCheck
+    from penstock.loading.read.value_check import ValueCheck
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.sending import Sending
     from penstock.loading.values.block import Block, CopySpec, LineEnd
+    from penstock.loading.values.plan import LoadPlan
+
+
+@slotted
+class Sending:
+    """What the modules of one attempt share: the plan, the claimed load, the tools, and the checks of what is sent."""
+
+    plan: LoadPlan
+    claimed: ClaimedLoad
+    tools: LoadTools
+    # The options of this attempt.
+    given: NextAttempt
+    # The session that holds the load's lock.
+    first: Connection
+    format_check: FormatCheck
+    value_check: ValueCheck
+
 
 _log = logging.getLogger(__name__)
 

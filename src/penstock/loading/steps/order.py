@@ -12,8 +12,7 @@ from penstock.ledger.rejects import RejectStore
 from penstock.loading.context import LoadTools
 from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
-from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
-from penstock.loading.steps.pages import PageCounts
+from penstock.loading.steps.columns import Columns, PageCounts, RowCounts, SpaceCheck
 from penstock.loading.steps.sequences import Sequences
 from penstock.loading.steps.settings import SettingsStep
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step, When

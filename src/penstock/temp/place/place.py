@@ -20,7 +20,7 @@ from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
 from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.values import SERVER, Change, Hold, lock_of
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
 from penstock.core.connect.errors import is_of_file_system
