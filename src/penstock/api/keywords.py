@@ -1,4 +1,4 @@
-"""The types of the options that functions take by name, written by `python -m penstock.cli.reference`."""
+"""The types of the options that functions take by name, written by `make reference`."""
 
 from __future__ import annotations
 

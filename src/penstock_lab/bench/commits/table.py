@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_count
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.commits.plan import (
     BASE,
     SAMPLES,
@@ -24,6 +23,7 @@ from penstock_lab.bench.commits.plan import (
     published_multiple,
     published_shares,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock_lab.bench.commits.run import CommitsResult, CommitsTargetResult

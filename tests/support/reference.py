@@ -1,4 +1,4 @@
-"""Writes declared options into docs/reference, the man page, api/keywords.py: `python -m penstock.cli.reference`.
+"""Writes declared options into docs/reference, the man page, api/keywords.py: `make reference`.
 
 It writes cli.md and the man page from the commands, the tables of keys in job.md, and the types of the options of
 Python functions in api/keywords.py. A test compares the files with what this module returns, so every option is
@@ -86,7 +86,7 @@ _FOLDER = Path("docs/reference")
 _MANPAGE = Path("man/data/share/man/man1/penstock.1")
 _KEYWORDS = Path("src/penstock/api/keywords.py")
 _KEYWORDS_HEAD = '''\
-"""The types of the options that functions take by name, written by `python -m penstock.cli.reference`."""
+"""The types of the options that functions take by name, written by `make reference`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Command line
 
-<!-- Written by `python -m penstock.cli.reference`; edit the commands' own help instead. -->
+<!-- Written by `make reference`; edit the commands' own help instead. -->
 
 Results go to standard output; progress, warnings and errors to standard error, in psql's form: `error:`, `DETAIL:`,
 `HINT:`. Colours and bars appear on a terminal only; `NO_COLOR` turns colours off."""
@@ -155,7 +155,7 @@ def render_job_tables(text: str) -> str:
     for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
         rows = [_key_row(field) for field in options.values()]
         table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
-        start, end = f"<!-- {name}: written by python -m penstock.cli.reference -->\n", "\n<!-- end -->"
+        start, end = f"<!-- {name}: written by make reference -->\n", "\n<!-- end -->"
         before, _, rest = text.partition(start)
         text = before + start + table + end + rest.partition(end)[2]
     return text
