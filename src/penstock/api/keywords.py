@@ -48,7 +48,7 @@ class LoadKeywords(TypedDict, total=False):
     read_write: bool
     pg_bin: str | Path | None
     sessions: int | Literal["auto"] | None
-    via: Literal["client", "server", "auto"]
+    via: Literal["client", "server"]
     atomic: bool
     again: bool
     changed: Literal["error", "load", "skip"]

@@ -83,12 +83,10 @@ def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
         described = await_answer(question, on_notice=tools.on_notice)
         sessions = _choose_sessions(order, inputs, described, notices)
         route = CLIENT_ROUTE
-        if job.rules.via != "client":
+        if job.rules.via == "server":
             from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
 
-            route = plan_route(
-                order.targets, job.rules, connection, tools.sources, described=described, sessions=sessions.initial
-            )
+            route = plan_route(order.targets, job.rules, connection, described=described)
     refuse_joint(order, job.rules, route)
     if route.is_import:
         sessions = import_sessions(order.targets, sessions)
@@ -187,7 +185,7 @@ def _begin_asking(inputs: Inputs, connection: Connection, tools: PlanTools) -> B
     is_large = size_bytes is None or size_bytes >= tools.tuning.least_asking_bytes
     return begin_asking(
         connection.info.host,
-        is_worth=inputs.job.rules.via != "client" or (is_large and not inputs.server.is_local),
+        is_worth=inputs.job.rules.via == "server" or (is_large and not inputs.server.is_local),
         patience_s=tools.aws_timeout_s,
     )
 

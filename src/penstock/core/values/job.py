@@ -245,8 +245,7 @@ class LoadRules:
         words(Via),
         "Who reads the objects. client: penstock does, and sends the rows. server: the server imports whole objects "
         "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction, and options that need the "
-        "rows here are refused. auto: server if this machine is far from the server and the objects are many "
-        "(default: client).",
+        "rows here are refused (default: client).",
     )
     atomic: bool = _ledger(
         False,

@@ -12,37 +12,25 @@ from typing import TYPE_CHECKING
 
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.errors import DataError, SourceError
 from penstock.core.values.notice import Notice
-from penstock.loading.imports.route import RouteFacts, check_importable, choose_route, keep_client
-from penstock.loading.imports.server import measure_link, read_import_rights
-from penstock.loading.values.work import all_objects
+from penstock.loading.imports.route import RouteFacts, plan_import
+from penstock.loading.imports.server import read_import_rights
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
     from penstock.core.values.job import LoadRules
     from penstock.core.values.mode import RoutePlan
-    from penstock.loading.files.streams import SourceReader
     from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
     from penstock.rds.values import AssociatedRole, InstanceClass, RdsDescription
 
 
 def plan_route(
-    targets: Sequence[TargetPlan],
-    rules: LoadRules,
-    connection: Connection,
-    sources: SourceReader,
-    *,
-    described: RdsDescription | None,
-    sessions: int,
+    targets: Sequence[TargetPlan], rules: LoadRules, connection: Connection, *, described: RdsDescription | None
 ) -> RoutePlan:
-    """Return who reads the objects of a load, penstock or the server, as --via says.
+    """Return the route of a load with --via server. Raises UsageError, TargetError, ServerError.
 
-    Raises UsageError, TargetError, ServerError, SourceError. For --via auto, the link to the server is measured by
-    sending 2 MiB. `described` is AWS's description of the server; without it, the roles of an RDS instance are not
-    checked. `sessions` is how many sessions the load would begin with. If the server cannot import an object as it is,
-    --via auto chooses that penstock reads the objects. With --via server, the load fails later.
+    `described` is AWS's description of the server; without it, the roles of an RDS instance are not checked.
     """
     instance, roles = roles_of(described)
     facts = RouteFacts(
@@ -51,16 +39,8 @@ def plan_route(
         server_major=connection.info.server_version // 10_000,
         roles=roles,
         instance=instance,
-        link=measure_link(connection) if rules.via == "auto" else None,
     )
-    chosen = choose_route(targets, rules, facts, sessions=sessions)
-    if not chosen.is_import or rules.via == "server":
-        return chosen
-    try:
-        check_importable(all_objects(targets), sources)
-    except (SourceError, DataError) as misfit:
-        return keep_client(misfit.message)
-    return chosen
+    return plan_import(targets, rules, facts)
 
 
 def roles_of(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:

@@ -11,7 +11,7 @@ from penstock.core.errors import DataError, PenstockError, SourceError, TargetEr
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 from penstock.core.values.diagnosis import Diagnosis, refusal, refuse
-from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
+from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, RoutePlan
 from penstock.core.values.names import quote_name
 from penstock.loading.files.encodings import normalize_encoding
 from penstock.loading.formats import format_of
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 CLIENT_REMEDY = "Use --via client."
 
-# --via auto chooses the server's route only beyond these limits. If the round trip is shorter, the loader is in the
-# server's region. If the link is faster, it carries more than most instances can load.
-FAR_ROUND_TRIP_S = 0.01
-FAST_LINK_BYTES_PER_S = 50e6
-
 _FEATURE = "s3Import"
 
 # The first version in which COPY can skip a header in format text.
@@ -40,7 +35,7 @@ _TEXT_HEADER_MAJOR = 15
 
 @slotted
 class RouteFacts:
-    """What decides whether penstock or the server reads the objects of a load."""
+    """What decides whether the server can read the objects of a load."""
 
     rights: ImportRights
     # The configured AWS region, None if none is configured.
@@ -50,54 +45,28 @@ class RouteFacts:
     roles: Sequence[AssociatedRole] | None = None
     # The identifier of the instance or cluster.
     instance: str = ""
-    # The link to the server, measured for --via auto only.
-    link: Link | None = None
 
 
 class ImportObstacle(NamedTuple):
     """A reason why the server cannot import the objects of a load."""
 
-    # The part of the job that prevents the route. Messages have these words after "cannot be used with" or "cannot
-    # import with".
+    # The part of the job that prevents the route. Messages have these words after "cannot be used with".
     what: str
     why: str
 
 
-def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts, *, sessions: int) -> RoutePlan:
-    """Return who reads the objects of a load, penstock or the server, with the reason.
+def plan_import(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts) -> RoutePlan:
+    """Return the route of a load whose objects the server imports.
 
-    `sessions` is how many sessions the load would begin with. Raises UsageError or TargetError if --via server is given
-    and the server cannot import the objects.
+    Raises UsageError or TargetError if the server cannot import them.
     """
-    asked = rules.via
-    if asked == "client" or not targets:
+    if not targets:
         return CLIENT_ROUTE
     obstacle = next(find_obstacles(targets, rules, server_major=facts.server_major), None)
-    lack = find_lack(facts)
-    if asked == "server":
-        if obstacle is not None:
-            raise UsageError(
-                f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY
-            )
-        refuse(lack)
-        return _import(facts, "as requested")
     if obstacle is not None:
-        return keep_client(f"the server cannot import with {obstacle.what}")
-    if lack is not None:
-        return keep_client(lack.claim)
-    objects = sum(len(target.objects) for target in targets)
-    if (near := _why_near(facts.link, objects, sessions)) is not None:
-        return keep_client(near)
-    return _import(facts, f"auto: {_describe_link(facts.link)}, {count_nouns(objects, 'object')}")
-
-
-def keep_client(reason: str) -> RoutePlan:
-    """Return the decision of --via auto that penstock reads the objects, with the reason for it."""
-    return RoutePlan(reason=f"auto: {reason}")
-
-
-def _import(facts: RouteFacts, reason: str) -> RoutePlan:
-    return RoutePlan(via="server", reason=reason, region=facts.region or "")
+        raise UsageError(f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY)
+    refuse(find_lack(facts))
+    return RoutePlan(via="server", region=facts.region or "")
 
 
 def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> SessionPlan:
@@ -110,22 +79,6 @@ def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> Ses
     if objects < count:
         count, reason = objects, f"{count_nouns(objects, 'object')}, one in each session"
     return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
-
-
-def _why_near(link: Link | None, objects: int, sessions: int) -> str | None:
-    """Return why the client's route is chosen, or None if the loader is far from the server and objects are many."""
-    if objects < max(2, sessions):
-        return f"{count_nouns(objects, 'object')}, fewer than sessions"
-    if link is None:
-        return "the link to the server was not measured"
-    if link.round_trip_s < FAR_ROUND_TRIP_S or link.bytes_per_s > FAST_LINK_BYTES_PER_S:
-        return f"the server is near, {_describe_link(link)}"
-    return None
-
-
-def _describe_link(link: Link | None) -> str:
-    assert link is not None
-    return f"round trip {link.round_trip_s * 1000:.1f} ms, {link.bytes_per_s / 1e6:.0f} MB/s"
 
 
 def find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, *, server_major: int) -> Iterator[ImportObstacle]:
@@ -232,7 +185,7 @@ def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Diagnosis
 
 def refuse_check(plan: LoadPlan) -> None:
     """Raise UsageError if --via server is given with --check. A check cannot use imports by the server."""
-    if plan.route.is_import and plan.job.rules.via == "server":
+    if plan.route.is_import:
         raise UsageError(
             "--via server cannot be used with --check",
             detail="A check has the server parse records that it is sent.",

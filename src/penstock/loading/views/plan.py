@@ -159,16 +159,16 @@ def describe_freeze(plan: LoadPlan) -> str:
 
 
 def describe_route(route: RoutePlan) -> str:
-    """Return a text that says who reads the objects, this process or the server, and why.
+    """Return a text that says who reads the objects, this process or the server.
 
     >>> from penstock.core.values.mode import RoutePlan
-    >>> describe_route(RoutePlan(via="server", reason="as requested", region="eu-west-1"))
-    'server: it imports each object from S3 in a transaction of its own, region eu-west-1 (as requested)'
+    >>> describe_route(RoutePlan(via="server", region="eu-west-1"))
+    'server: it imports each object from S3 in a transaction of its own, region eu-west-1'
     """
     if route.is_import:
         what = "it imports each object from S3 in a transaction of its own"
-        return f"server: {what}, region {route.region} ({route.reason})"
-    return f"client: penstock reads the objects and sends the rows ({route.reason})"
+        return f"server: {what}, region {route.region}"
+    return "client: penstock reads the objects and sends the rows"
 
 
 def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
