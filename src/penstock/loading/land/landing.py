@@ -27,7 +27,6 @@ from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
-from penstock.loading.land.cascades import describe_cascades, find_foreign_keys
 from penstock.loading.land.context import (
     LandingMethod,
     LockMode,
@@ -47,6 +46,7 @@ from penstock.loading.land.exchange import (
     swap_replacement,
 )
 from penstock.loading.land.staging import Staging
+from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -253,7 +253,8 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
-        _refuse_reached(target, targets, connection)
+        if target.facts is not None and _deletes_rows(target):
+            refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
         # statement does not truncate both groups.
@@ -274,30 +275,6 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
                 detail="One is a partition of the other, so that the sync would delete or mark records of both.",
                 hint=f'Name all sources in the target "{target.table}", or run two loads.',
             )
-
-
-def _refuse_reached(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if deletions of a sync may change rows of a target that are stored before the load's end.
-
-    The records of such a target are not staged, so that nothing shows which rows are theirs.
-    """
-    if target.facts is None or not _deletes_rows(target):
-        return
-    changing = [key for key in find_foreign_keys(connection, target.facts.oid) if key.changes_rows]
-    for other in targets:
-        if other.facts is None or other.is_staged or other.follows:
-            continue
-        for key in changing:
-            # A key that the load drops changes nothing.
-            is_kept = key.oid != other.facts.oid or key.referenced_oid in other.facts.references
-            if other.facts.oid in key.line and is_kept:
-                raise TargetError(
-                    f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                    detail=f'Rows that the sync deletes may delete or change records of "{other.table}" by foreign key '
-                    f'"{key.name}", {key.deed}.',
-                    hint=f'Load "{other.table}" by a command of its own, after the sync'
-                    + (", or use --atomic." if other.fills_table else "."),
-                )
 
 
 def _deletes_rows(target: TargetPlan) -> bool:

@@ -1,5 +1,8 @@
 """Deletes the rows that the files of --mode sync do not have, or changes them as --sync-delete says.
 
+Deletions may delete or change other rows by ON DELETE CASCADE, SET NULL or SET DEFAULT. These may not be rows of a table
+that the same load fills, because a record of the files might be among them (`refuse_reached`).
+
 The rows are deleted after the merges of all targets, in the same transaction, or before them if one of them has a
 unique value that a record needs (staging.py). The promise of a sync is checked there too: no row is left without a
 record, and no record without a row. The user's assignments have the rights of the load's role. They cannot change other
@@ -11,23 +14,24 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import sql
 
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import to_penstock_error
+from penstock.core.connect.errors import to_penstock_error, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import DeleteLimitError, TargetError, UsageError
-from penstock.core.sql import table_identifier
+from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.job import DELETE
 from penstock.core.values.notice import Notice
 from penstock.loading.formats.columns import DEFAULT_PLACEHOLDER, FILENAME_PLACEHOLDER, NULL_PLACEHOLDER
-from penstock.loading.land.cascades import find_foreign_keys, find_triggers
 from penstock.loading.land.context import refuse_unended
 from penstock.loading.land.merge import COUNTING, read_changed, split_list
 from penstock.loading.land.merge_key import find_key, lacks_record
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.core.values.job import TargetJob
     from penstock.core.values.table import TableName
     from penstock.loading.land.context import LandingContext, TargetLanding
+    from penstock.loading.values.plan import TargetPlan
 
 # A column and its expression. A name without quotes is folded to lower case.
 _ASSIGNMENT = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*=(.+)', re.DOTALL)
@@ -79,6 +84,71 @@ def check_assignments(job: TargetJob) -> None:
                 detail="Rows that the files have get this value, and only rows that have it are changed.",
                 hint=f"Use --set {shlex.quote(f'{column}={NULL_PLACEHOLDER}')} if it is null in these rows.",
             )
+
+
+# The actions that change a row which refers to a deleted one: pg_constraint.confdeltype.
+_ACTIONS: Final = {"c": "ON DELETE CASCADE", "n": "ON DELETE SET NULL", "d": "ON DELETE SET DEFAULT"}
+
+
+@slotted
+class ForeignKeyRow:
+    """The row of foreign_keys_to.sql: a foreign key to a table from which rows are deleted, itself or by a cascade."""
+
+    name: str
+    # pg_constraint.confdeltype.
+    action: str
+    # Whether it refers to the table itself, not only to a table from which rows are deleted by ON DELETE CASCADE.
+    is_direct: bool
+    # The referencing table.
+    oid: int
+    schema: str
+    table: str
+    referenced_oid: int
+    # The OIDs of the referencing table, its partitions and its parents.
+    line: list[int]
+
+    @property
+    def changes_rows(self) -> bool:
+        """Return whether ON DELETE changes or deletes the referencing rows. If not, it refuses the deletion."""
+        return self.action in _ACTIONS
+
+    @property
+    def deed(self) -> str:
+        """Return the key's ON DELETE clause, such as ON DELETE SET NULL. Raises KeyError unless `changes_rows`."""
+        return _ACTIONS[self.action]
+
+
+def find_foreign_keys(connection: Connection, oid: int) -> list[ForeignKeyRow]:
+    """Return the foreign keys that refer to a table, or to a table from which ON DELETE CASCADE deletes rows.
+
+    `oid` is the OID of the table from which rows are to be deleted. Raises ServerError.
+    """
+    with translate_errors("looking up the foreign keys that refer to a table"):
+        return fetch_rows(connection, "loading/foreign_keys_to", ForeignKeyRow, oid=oid)
+
+
+def describe_cascades(foreign_keys: Iterable[ForeignKeyRow]) -> tuple[str, ...]:
+    """Return the referencing tables whose rows ON DELETE changes, such as `public.orders (ON DELETE CASCADE)`."""
+    return tuple(dict.fromkeys(f"{key.schema}.{key.table} ({key.deed})" for key in foreign_keys if key.changes_rows))
+
+
+def refuse_reached(table: TableName, foreign_keys: Iterable[ForeignKeyRow], targets: Sequence[TargetPlan]) -> None:
+    """Raise TargetError if deletions of a sync may delete or change, by ON DELETE, rows of a table that the load fills.
+
+    `table` is synced, `foreign_keys` are those of `find_foreign_keys`, and `targets` are all targets of the load.
+    """
+    for key in filter(attrgetter("changes_rows"), foreign_keys):
+        for facts in [each.facts for each in targets if each.facts is not None]:
+            # A key that the load drops changes nothing.
+            is_kept = key.oid != facts.oid or key.referenced_oid in facts.references
+            if facts.oid in key.line and is_kept:
+                raise TargetError(
+                    f'cannot sync table "{table}" and fill table "{facts.name}" by the same load',
+                    detail=f'Rows that the sync deletes may delete or change records of "{facts.name}" by foreign key '
+                    f'"{key.name}", {key.deed}.',
+                    hint="Use --mode upsert for the first table here, and sync it by a later load of its own; or give "
+                    "the key ON DELETE NO ACTION: a sync deletes in the order that such keys need.",
+                )
 
 
 class MissingRows:
@@ -142,12 +212,6 @@ class MissingRows:
             self._refuse_left()
         return deleted
 
-    def compose_places(self) -> sql.Composed:
-        """Return the query for the tableoid and ctid of each missing row."""
-        return sql.SQL("SELECT {0}.tableoid, {0}.ctid FROM {1} WHERE {2}").format(
-            sql.Identifier(self._name.name), self._table, self._condition
-        )
-
     def confirm(self, *, suppressed: int) -> None:
         """After merges and deletions, raise TargetError if a row has no record with its key, or a record no row.
 
@@ -172,7 +236,9 @@ class MissingRows:
     def _code(self) -> tuple[str, ...]:
         """Triggers and policies, which may keep, add or change rows, also those of tables that cascades reach."""
         reached = [key.oid for key in self.foreign_keys if key.changes_rows]
-        triggers = find_triggers(self._connection, [self.landing.facts.oid, *reached])
+        with translate_errors("looking up triggers"):
+            oids = sorted([self.landing.facts.oid, *reached])
+            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids)
         return (*triggers, *(("row-level security",) if self.landing.facts.row_security_applies else ()))
 
     def _describe_code(self) -> str:
