@@ -19,7 +19,6 @@ class LoadKeywords(TypedDict, total=False):
     mode: Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
     key: str | list[str] | tuple[str, ...]
     keep: Literal["first", "last", "error"]
-    sync_delete: str
     max_delete: float | str
     transform: str | Path | Transform | None
     columns: str | list[str] | tuple[str, ...] | None

@@ -32,7 +32,7 @@ class Landing:
     is_keyed: bool = False
     # Whether the rows that are found by a key are updated.
     updates: bool = False
-    # Whether the rows whose keys the files do not have are deleted, or changed as --sync-delete says.
+    # Whether the rows whose keys the files do not have are deleted.
     deletes: bool = False
     # Whether a TRUNCATE removes all former rows before the new rows are stored.
     truncates: bool = False

@@ -21,7 +21,6 @@ from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
-from penstock.core.values.job import DELETE
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
@@ -253,7 +252,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
-        if target.facts is not None and _deletes_rows(target):
+        if target.facts is not None and target.landing.deletes:
             refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
@@ -263,7 +262,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
 
 
 def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if a sync would delete or mark records of a target that is a partition or a parent."""
+    """Raise TargetError if a sync would delete records of a target that is a partition or a parent."""
     if target.facts is None or not target.landing.deletes or len(targets) == 1:
         return
     with translate_errors(f"looking up the partitions of {target.table}"):
@@ -272,13 +271,9 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
         if other.facts is not None and other.facts.oid in line - {target.facts.oid}:
             raise TargetError(
                 f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                detail="One is a partition of the other, so that the sync would delete or mark records of both.",
+                detail="One is a partition of the other, so that the sync would delete records of both.",
                 hint=f'Name all sources in the target "{target.table}", or run two loads.',
             )
-
-
-def _deletes_rows(target: TargetPlan) -> bool:
-    return target.landing.deletes and target.job.sync_delete == DELETE
 
 
 def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
@@ -286,7 +281,7 @@ def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
 
     Other targets are returned unchanged. Raises ServerError.
     """
-    if target.facts is None or not _deletes_rows(target):
+    if target.facts is None or not target.landing.deletes:
         return target
     return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
 

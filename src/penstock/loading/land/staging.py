@@ -34,7 +34,7 @@ from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
-from penstock.loading.land.sync import MissingRows, check_assignments, describe_cascades, refuse_reached
+from penstock.loading.land.sync import MissingRows, describe_cascades, refuse_reached
 
 if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection
@@ -66,7 +66,6 @@ class Staging(LandingMethod):
             check_types(connection, target.facts, target.column_map.columns)
         if target.refusal is None:
             STATEMENTS[target.landing.statement].check_table(target, connection, ledger_schema=ledger_schema)
-            check_assignments(target.job)
 
     def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
         """Raise TargetError if a publication would publish the staging table. Change nothing."""

@@ -119,7 +119,7 @@ class LoadOutcome:
     inserted: int = 0
     # Existing rows that a merge by key updated.
     updated: int = 0
-    # Rows that --mode sync deleted, or changed as --sync-delete says, because the files do not have their keys.
+    # Rows that --mode sync deleted, because the files do not have their keys.
     deleted: int = 0
     # The tables in which the deletions changed rows that referred to deleted ones, each with the foreign key's action.
     cascades: tuple[str, ...] = ()

@@ -203,7 +203,6 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "mode": target.job.mode,
         "key": target.job.key,
         "keep": target.job.used_keep,
-        "sync_delete": target.job.sync_delete if target.landing.deletes else None,
         "max_delete": target.job.max_delete if target.landing.deletes else None,
         "cascades": target.cascades,
         "transform": None if target.job.transform is None else target.job.transform.name,
@@ -233,7 +232,7 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     if job.used_keep is not None:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if target.landing.deletes:
-        what += f", rows without a record: {job.sync_delete} (at most {job.max_delete:g}%)"
+        what += f", rows without a record are deleted (at most {job.max_delete:g}%)"
         if target.cascades:
             what += f", which changes rows that refer to them in {', '.join(target.cascades)}"
     if job.transform is not None:

@@ -89,21 +89,17 @@ def test_key_that_cascades_only_since_the_load_began_is_noticed(database: str, t
 
 
 @pytest.mark.parametrize("synced", ["whole", "part"])
-@pytest.mark.parametrize("sync_delete", ["delete", "SET v = 'gone'"])
-def test_table_and_its_partition_are_not_filled_by_one_sync(
-    database: str, tmp_path: Path, synced: str, sync_delete: str
-) -> None:
-    """The sync of one would delete or mark the records of the other."""
+def test_table_and_its_partition_are_not_filled_by_one_sync(database: str, tmp_path: Path, synced: str) -> None:
+    """The sync of one would delete the records of the other."""
     loads = Loads(
         database,
         setup="CREATE TABLE whole (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9); INSERT INTO whole VALUES (1, 'old')",
     )
     other = {"whole": "part", "part": "whole"}[synced]
-    marks = {} if sync_delete == "delete" else {"sync_delete": sync_delete, "constants": {"v": "{null}"}}
     files = write_to(tmp_path / "f.csv", "k\n2\n"), write_to(tmp_path / "g.csv", "k\n3\n")
     with pytest.raises(TargetError, match="by the same load"):
-        loads.run(_sync(files[0], into=synced, **marks), _sync(files[1], "upsert", into=other))
+        loads.run(_sync(files[0], into=synced), _sync(files[1], "upsert", into=other))
     assert loads.rows("whole") == [(1, "old")]
 
 
@@ -129,7 +125,7 @@ def test_table_that_cascades_reach_through_others_is_refused(database: str, tmp_
 
 
 def test_tables_that_a_cascade_changes_are_named(ledger18: str, tmp_path: Path) -> None:
-    """By the plan, by the outcome and as JSON; not if no row is deleted, or if rows are only marked."""
+    """By the plan, by the outcome and as JSON; not if no row is deleted."""
     loads = Loads(ledger18, setup=_PARENT + _CHILD.format("CASCADE") + "INSERT INTO child VALUES (1, 2)")
     path = write_to(tmp_path / "p.csv", "k,v\n1,a\n3,a\n")
     with loads.loader() as loader:
@@ -139,9 +135,6 @@ def test_tables_that_a_cascade_changes_are_named(ledger18: str, tmp_path: Path) 
         outcome = loads.run(_sync(path, into="parent"))
         assert outcome.cascades == expected
         assert any("public.child (ON DELETE CASCADE)" in line for line in describe_outcome(outcome)) == bool(expected)
-    marking = _sync(path, into="parent", sync_delete="SET v = 'gone'", constants={"v": "new"}, skip=("v",))
-    with loads.loader() as loader:
-        assert loader.plan(LoadJob(targets=(marking,), rules=IMPATIENT)).targets[0].cascades == ()
 
 
 # ---------------------------------------------------------------- unique values that pass on
