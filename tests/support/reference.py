@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer.core
 from typer.main import get_command
 
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS
-from penstock.api.wording import OPTIONS
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS, RESUME_KEYWORDS
 from penstock.cli.main import app
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flags
 from penstock.cli.output import EXIT_CODES

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
-from penstock.api.wording import reword_notice
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, reword_notice, takes
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions

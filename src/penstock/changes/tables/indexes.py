@@ -17,7 +17,6 @@ from psycopg import sql
 from penstock.changes.tables.builds import Builders, read_build_progress
 from penstock.changes.tables.definition import run_all
 from penstock.changes.tables.look import State, look_at
-from penstock.changes.tables.parents import add_parent_key, make_parent_index
 from penstock.changes.tables.parts import (
     PART_KINDS,
     ForeignKey,
@@ -38,10 +37,12 @@ from penstock.changes.tables.parts import (
 )
 from penstock.changes.tables.rebuild import (
     add_foreign_key,
+    add_parent_key,
     build_index,
     complete_index,
     drop_records,
     lock_for_build,
+    make_parent_index,
     recording_failure,
     validate_foreign_key,
 )
