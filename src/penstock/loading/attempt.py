@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 from penstock.core.connect.errors import hint_for, is_passing
 from penstock.core.errors import PenstockError, ServerError
+from penstock.core.host.process import Interrupts
 from penstock.core.units import count_nouns
-from penstock.core.values.accounts import BackendIo, Stopwatch
+from penstock.core.values.accounts import BackendIo, FileOutcome, StepProgress, Stopwatch
 from penstock.loading.backend_io import read_backend_io
 from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.pace import Pace, next_pace
 from penstock.loading.read.feed import Abandoned, BlockFeed
 from penstock.loading.send.blocks import BlockUnit
+from penstock.loading.send.session import LoadSession, Sending
 
 if TYPE_CHECKING:
-    from penstock.core.host.process import Interrupts
-    from penstock.core.values.accounts import FileOutcome, StepProgress
     from penstock.loading.imports.objects import ObjectFeed, ObjectSession, ObjectUnit
-    from penstock.loading.send.session import LoadSession, Sending
 
 _log = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.tables import drop_created
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import PenstockError
 from penstock.core.host.process import holding_interrupts
@@ -14,10 +14,7 @@ from penstock.ledger.targets import read_landings
 from penstock.loading.claim.decide import describe_left
 from penstock.loading.failure import add_detail, add_unknown_rows, add_what_stays, add_who_goes_on
 from penstock.loading.land.context import LandingContext
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.loading.steps.step import RunningLoad, Step
+from penstock.loading.steps.step import RunningLoad, Step
 
 # The SQLSTATE if the ledger's own tables do not exist any more.
 _UNDEFINED_TABLE = "42P01"

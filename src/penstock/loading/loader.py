@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.catalog import DiskForecast
 from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, TableExistsError
 from penstock.core.newfile import check_new, check_writable
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
@@ -23,6 +25,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import find_left_rejects
 from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
+from penstock.ledger.values import LeftRejects
 from penstock.loading.claim.claim import foresee_load
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.listing import recorded_name
@@ -35,18 +38,13 @@ from penstock.loading.plan.space import SpaceGuard
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
-from penstock.loading.values.outcome import LoadProgress
-from penstock.loading.values.plan import ForeseenLoad
+from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
+from penstock.loading.values.plan import ForeseenLoad, LoadPlan
 from penstock.loading.values.work import all_objects
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.catalog import DiskForecast
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.ledger.values import LeftRejects
-    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
-    from penstock.loading.values.plan import LoadPlan
     from penstock.settings.backend import SettingsBackend
 
 

@@ -16,16 +16,18 @@ from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.host.machine import cpu_count
 from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.diagnosis import refuse
-from penstock.core.values.job import Housekeeping
+from penstock.core.values.job import Housekeeping, LoadJob
 from penstock.core.values.mode import CLIENT_ROUTE
-from penstock.core.values.notice import Notice
-from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.core.values.notice import Notice, WarningCode
+from penstock.ledger.lookup import Ledgers, look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.imports.choose import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.imports.route import import_sessions
 from penstock.loading.indexes.plan import plan_indexes
@@ -38,16 +40,10 @@ from penstock.loading.plan.remedies import with_command
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
-from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, total_size
+from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, TargetPlan, total_size
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.job import LoadJob
-    from penstock.core.values.notice import WarningCode
-    from penstock.ledger.lookup import Ledgers
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
     from penstock.rds.values import RdsDescription
 

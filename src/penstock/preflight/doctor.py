@@ -52,6 +52,7 @@ from penstock.core.values.inspection import (
     TableInspection,
     Tablespace,
 )
+from penstock.core.values.job import Request
 from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts, Unread
 from penstock.core.values.source import S3Bucket
 from penstock.core.values.table import TableName
@@ -64,7 +65,7 @@ from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.columns import SpaceCheck
-from penstock.loading.values.plan import ForeseenLoad
+from penstock.loading.values.plan import ForeseenLoad, LoadPlan
 from penstock.preflight.findings import (
     judge,
     judge_disks,
@@ -81,8 +82,6 @@ from penstock.watch.risks import RiskMeter
 from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
-    from penstock.core.values.job import Request
-    from penstock.loading.values.plan import LoadPlan
     from penstock.rds.values import RdsDescription
 
 # The queries of doctor. Each has the type of its rows, and a name for the facts that it reads, which error messages

@@ -22,18 +22,18 @@ from penstock.changes.tables.rebuild import compose_rebuild, drop_records
 from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairStep
 from penstock.core.catalogue.catalog import read_facts
 from penstock.core.closing import Closing, log_notice
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
+from penstock.core.values.accounts import StepProgress
+from penstock.core.values.server import ServerFacts
 from penstock.ledger.listing import drop_left_staging, find_left_staging
 from penstock.ledger.schema import find_named_ledger
+from penstock.ledger.values import LeftStaging
 from penstock.settings.backend import SettingsBackend, open_backend
 from penstock.temp.place.kind import TempPlace
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.accounts import StepProgress
-    from penstock.core.values.server import ServerFacts
-    from penstock.ledger.values import LeftStaging
     from penstock.settings.lease import SettingsLeases
 
     _Decision = tuple[RepairAction, str]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.units import MB, format_count, format_duration
+from penstock.core.values.device import VolumeLimits
 from penstock.core.words import line_up
 from penstock.diagnose.uses import Demand, bucket_of
 from penstock.rds.volumes import find_envelope, find_sizes
@@ -19,7 +20,6 @@ from penstock.storage.report import (
 )
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import VolumeLimits
     from penstock.rds.values import Storage
 
 _LIMITS = {

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.slotted import slotted
-
-if TYPE_CHECKING:
-    from penstock.core.values.device import DeviceRates
+from penstock.core.values.device import DeviceRates
 
 VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.changes.context import Context, Restored
 from penstock.changes.tables.builds import Builders, read_build_progress
 from penstock.changes.tables.definition import run_all
+from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.look import State, look_at
 from penstock.changes.tables.parts import (
     PART_KINDS,
@@ -47,15 +48,11 @@ from penstock.changes.tables.rebuild import (
     validate_foreign_key,
 )
 from penstock.changes.tables.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
+from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.host.machine import cpu_count, memory_bytes
-
-if TYPE_CHECKING:
-    from penstock.changes.context import Context, Restored
-    from penstock.changes.tables.kind import TableRequest
-    from penstock.changes.values import Change, RepairAction
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
@@ -41,15 +40,12 @@ from penstock.changes.tables.parts import (
     read_index_record,
     read_referring_columns,
 )
+from penstock.changes.values import Change
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, run_query
-
-if TYPE_CHECKING:
-    from penstock.changes.values import Change
-
 
 _log = logging.getLogger(__name__)
 

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.endpoints import is_rds_endpoint
+from penstock.core.values.job import LoadRules
+from penstock.core.values.mode import RoutePlan
 from penstock.core.values.notice import Notice
 from penstock.loading.imports.route import RouteFacts, plan_import
 from penstock.loading.imports.server import read_import_rights
+from penstock.loading.values.plan import TargetPlan
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.mode import RoutePlan
-    from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
     from penstock.rds.values import AssociatedRole, InstanceClass, RdsDescription
 

@@ -11,18 +11,17 @@ from penstock.core.errors import DataError, PenstockError, SourceError, TargetEr
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 from penstock.core.values.diagnosis import Diagnosis, refusal, refuse
+from penstock.core.values.job import LoadRules
 from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, RoutePlan
 from penstock.core.values.names import quote_name
+from penstock.core.values.source import ObjectSample
 from penstock.loading.files.encodings import normalize_encoding
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import format_of
-from penstock.loading.values.plan import SessionPlan, TargetPlan
+from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan
+from penstock.loading.values.work import PlannedObject
 
 if TYPE_CHECKING:
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.source import ObjectSample
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.values.plan import LoadPlan
-    from penstock.loading.values.work import PlannedObject
     from penstock.rds.values import AssociatedRole
 
 CLIENT_REMEDY = "Use --via client."

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.changes.records import find_changed
 from penstock.changes.tables.definition import TableDefinition, compose_create
@@ -19,16 +18,20 @@ from penstock.changes.tables.parts import capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.values.mode import Where
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
 from penstock.loading.land.context import (
+    LandingContext,
     LandingMethod,
     LockMode,
+    NoteStatement,
     TableLocks,
     TargetLanding,
     check_truncatable,
@@ -46,12 +49,7 @@ from penstock.loading.land.exchange import (
 )
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.mode import Where
-    from penstock.loading.land.context import LandingContext, NoteStatement
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
 

@@ -29,9 +29,12 @@ from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import table_identifier
 from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.values.job import TargetJob, Transform
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Correction, Reject, RejectStore
 from penstock.ledger.schema import has_ledger
 from penstock.ledger.values import MergeCounts
+from penstock.loading.land.context import LandingContext, NoteStatement
 from penstock.loading.land.locate import find_staged
 from penstock.loading.land.merge import (
     COUNTING,
@@ -63,9 +66,6 @@ from penstock.loading.values.plan import TargetPlan, table_after_creation
 if TYPE_CHECKING:
     from psycopg import sql
 
-    from penstock.core.values.job import TargetJob, Transform
-    from penstock.core.values.table import TableFacts, TableName
-    from penstock.loading.land.context import LandingContext, NoteStatement
 
 _log = logging.getLogger(__name__)
 

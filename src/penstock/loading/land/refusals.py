@@ -8,20 +8,17 @@ owner.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.mode import TriggerEvent
-    from penstock.core.values.table import TableFacts
+from penstock.core.values.job import TargetJob
+from penstock.core.values.mode import TriggerEvent
+from penstock.core.values.table import TableFacts
 
 
 @slotted

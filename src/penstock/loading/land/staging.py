@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.staging import (
     POSITION_COLUMNS,
@@ -19,29 +18,24 @@ from penstock.core.catalogue.staging import (
     make_landing_table,
 )
 from penstock.core.catalogue.tables import LoadedTable, send_check
-from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.units import count_nouns
-from penstock.core.values.table import TableName
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.ledger.targets import note_transaction
+from penstock.ledger.values import LandedCounts, MergeCounts
 from penstock.loading.land import locate
-from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
+from penstock.loading.land.context import LandingMethod, LockMode, NoteStatement, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, describe_cascades, refuse_reached
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.table import TableFacts
-    from penstock.ledger.values import LandedCounts, MergeCounts
-    from penstock.loading.land.context import LockMode, NoteStatement
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.plan import TargetPlan
 
 # The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
 _CONFLICTS = ("23505", "23P01")

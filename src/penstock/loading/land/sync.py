@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -27,14 +27,11 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.notice import Notice
-from penstock.loading.land.context import refuse_unended
+from penstock.core.values.table import TableName
+from penstock.loading.land.context import LandingContext, TargetLanding, refuse_unended
 from penstock.loading.land.merge import COUNTING, read_changed
 from penstock.loading.land.merge_key import find_key, lacks_record
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import TableName
-    from penstock.loading.land.context import LandingContext, TargetLanding
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.plan import TargetPlan
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 # The violations of a foreign key. ON DELETE RESTRICT has an SQLSTATE of its own since PostgreSQL 18.

@@ -9,25 +9,20 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from penstock import _native
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.core.values.source import SourceObject
+from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.ledger.values import Coverage
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import find_absent, refuse_absent
-from penstock.loading.formats.format import ReadTools
+from penstock.loading.formats.format import Depth, ReadTools
 from penstock.loading.formats.probe.columnar import read_folder_values
-from penstock.loading.values.plan import name_fields, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.source import ObjectSample
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.formats.format import Depth
-    from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
+from penstock.loading.values.plan import TargetPlan, name_fields, table_after_creation
+from penstock.loading.values.work import PlannedObject
+from penstock.loading.warned import WarningLog
 
 
 def refuse_other_dialects(

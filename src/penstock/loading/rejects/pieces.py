@@ -21,13 +21,11 @@ from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
-from penstock.loading.values.block import CopySpec, LineEnd
+from penstock.loading.read.feed import OpenObject
+from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 if TYPE_CHECKING:
     from collections import deque
-
-    from penstock.loading.read.feed import OpenObject
-    from penstock.loading.values.block import Block, CopySpec, LineEnd
 
 
 MakeCutter = Callable[[], _native.RecordCutter]

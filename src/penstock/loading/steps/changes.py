@@ -9,22 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.changes.values import IndexOrKey, IndexPlan, name_with_attached
+from penstock.changes.values import IndexOrKey, IndexPlan, Rebuilt, name_with_attached
+from penstock.core.connect.connection import Connection
 from penstock.core.slotted import slotted
 from penstock.core.units import format_count, format_duration
 from penstock.core.values.accounts import PlanPart, Rows
 from penstock.core.values.job import LoadRules
+from penstock.loading.claim.decide import NothingToDo
+from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 if TYPE_CHECKING:
-    from penstock.changes.values import Rebuilt
-    from penstock.core.connect.connection import Connection
-    from penstock.loading.claim.decide import NothingToDo
-    from penstock.loading.context import LoadTools
     from penstock.loading.indexes.table_changes import TableChanges
-    from penstock.loading.values.outcome import LoadOutcome
-    from penstock.loading.values.plan import LoadPlan
 
 
 # If more partitions than this have an equal index of their own, the indexes share one row.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from penstock.core.catalogue.catalog import DiskForecast
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
@@ -19,9 +19,6 @@ from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.types import ColumnChange
 from penstock.loading.values.work import PlannedObject, all_objects
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.catalog import DiskForecast
 
 
 @slotted

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_count
+from penstock.core.values.mode import RoutePlan
 from penstock.core.values.names import quote_name, quote_table
+from penstock.core.values.source import SourceObject
 from penstock.core.words import line_up
+from penstock.ledger.values import LedgerOutlook
 from penstock.loading.values.plan import ForeseenLoad, LoadPlan, SessionPlan, TargetPlan, name_fields
 from penstock.loading.views.outcome import describe_steps
-
-if TYPE_CHECKING:
-    from penstock.core.values.mode import RoutePlan
-    from penstock.core.values.source import SourceObject
-    from penstock.ledger.values import LedgerOutlook
 
 # How many files are listed. These are enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20

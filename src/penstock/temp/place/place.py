@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
@@ -23,6 +22,7 @@ from penstock.changes.values import SERVER, Change, Hold, lock_of
 from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.host.disks import measure_disk
@@ -54,9 +54,6 @@ from penstock.temp.place.tablespaces import (
     scope_exists,
     setting_statement,
 )
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
 
 # The code of what is wrong with a temp place.
 _CODE = "temp-place"

@@ -6,16 +6,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_name
 from penstock.temp.replay.run import ReplayRequest, find_top_statements, open_place, read_totals, replay
 from penstock.temp.statements import check_places, pair_totals, refuse_unreadable, split_statements, why_not
 from penstock.temp.values import ReplayResult, Skipped, StatementTotals
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import ConnectionFactory
 
 
 def replay_statements(

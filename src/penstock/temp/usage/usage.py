@@ -27,6 +27,8 @@ from penstock.core.errors import AwsError, PenstockError
 from penstock.core.host.disks import find_device, measure_disk, read_counters
 from penstock.core.host.machine import read_machine
 from penstock.core.sql import fetch_one, fetch_rows, run_query
+from penstock.core.values.device import Device
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.temp_place import parse_setting
 from penstock.core.words import hide_secrets
 from penstock.temp.statements import begins_to_read
@@ -46,8 +48,6 @@ from penstock.watch.activity import ask_tiered_cache
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import Device
-    from penstock.core.values.server import ServerFacts
     from penstock.rds.values import LocalStorageMetrics
 
 # How long planning a statement may take. Planning takes milliseconds, or seconds if there are many tables.

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
+from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
     from penstock.rds.values import LocalStorageMetrics
 
 
