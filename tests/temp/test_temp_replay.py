@@ -16,8 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.temp.replay.replay import replay_statements
-from penstock.temp.replay.run import ReplaySession, find_top_statements, read_totals
+from penstock.temp.replay import ReplaySession, find_top_statements, read_totals, replay_statements
 from penstock.temp.view import describe_replay
 from support.codes import has_code
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.embedded.server import EmbeddedServer
-    from penstock.temp.values import Comparison, ReplayResult
+    from penstock.temp.statements import Comparison, ReplayResult
 
 TABLE = "CREATE TABLE t AS SELECT g AS id, md5(g::text) AS pad FROM generate_series(1, 60000) AS g; ANALYZE t"
 
@@ -101,10 +100,10 @@ def test_the_remedy_is_tried_only_as_far_as_the_servers_memory_allows(
     place: str, user_conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a server in a control group that is the group's: more would have the kernel kill it."""
-    monkeypatch.setattr("penstock.temp.replay.run.memory_bytes", lambda pid: 12 * 1024 * 1024 if pid else 2**40)
+    monkeypatch.setattr("penstock.temp.replay.memory_bytes", lambda pid: 12 * 1024 * 1024 if pid else 2**40)
     found = only(run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place))
     assert found.trial is None
-    monkeypatch.setattr("penstock.temp.replay.run.memory_bytes", lambda pid: 96 * 1024 * 1024 if pid else 2**40)
+    monkeypatch.setattr("penstock.temp.replay.memory_bytes", lambda pid: 96 * 1024 * 1024 if pid else 2**40)
     found = only(run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place))
     assert found.trial is not None
     assert found.trial.work_mem_bytes == 8 * 1024 * 1024

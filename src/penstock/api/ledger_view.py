@@ -31,8 +31,7 @@ from penstock.ledger.listing import (
 from penstock.ledger.members import list_members
 from penstock.ledger.rejects import RejectCause, RejectStore, RetryOutcome, find_latest
 from penstock.ledger.rights import LoadRights, read_rights, share_ledger
-from penstock.ledger.schema import has_ledger
-from penstock.ledger.upgrade import open_ledger
+from penstock.ledger.schema import has_ledger, open_ledger
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import FORMATS

@@ -58,8 +58,7 @@ from penstock.core.values.source import S3Bucket
 from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
-from penstock.ledger.schema import look_for_ledger
-from penstock.ledger.upgrade import foresee_upgrade
+from penstock.ledger.schema import foresee_upgrade, look_for_ledger
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings

@@ -228,7 +228,7 @@ def replay(
     Exit codes: 0 compared, 2 both places are the same, or a statement does more than read, 6 a superuser, or a
     tablespace that the role may not use, 7 every statement failed.
     """
-    from penstock.temp.replay.replay import replay_statements
+    from penstock.temp.replay import replay_statements
 
     if (sql is None) == (top is None):
         raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")

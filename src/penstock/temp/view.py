@@ -15,8 +15,8 @@ from penstock.temp.statements import shorten
 from penstock.watch.view import describe_tiered_cache
 
 if TYPE_CHECKING:
+    from penstock.temp.statements import Comparison, ReplayResult, StatementRun
     from penstock.temp.usage.values import StatementUse, UsageReport
-    from penstock.temp.values import Comparison, ReplayResult, StatementRun
 
 _QUERY_WIDTH = 76
 

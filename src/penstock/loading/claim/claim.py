@@ -24,9 +24,8 @@ from penstock.ledger.ledger import confirm
 from penstock.ledger.locks import LockPatience, try_lock
 from penstock.ledger.lookup import read_meaning
 from penstock.ledger.members import find_joinable, register
-from penstock.ledger.schema import check_creation, check_staging
+from penstock.ledger.schema import check_creation, check_staging, foresee_opening
 from penstock.ledger.targets import read_landings
-from penstock.ledger.upgrade import foresee_opening
 from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
 from penstock.loading.claim.decide import ClaimFacts, NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (

@@ -42,14 +42,16 @@ from penstock.core.values.temp_place import (
 from penstock.ledger.locks import try_lock
 from penstock.temp.place.decide import find_open, find_untrusted, list_remarks, refuse_directory, refuse_server
 from penstock.temp.place.directory import DirectoryFacts, create_folders, look_at, look_at_parts
-from penstock.temp.place.kind import TempPlace, make_change, read_placement
-from penstock.temp.place.tablespaces import (
+from penstock.temp.place.kind import (
     PlaceRow,
     TablespaceRow,
+    TempPlace,
     find_occupants,
     find_tablespace,
     folder_exists,
+    make_change,
     read_place,
+    read_placement,
     read_setting,
     scope_exists,
     setting_statement,
