@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.changes.tables.look import find_missing
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.catalog import list_tables, read_facts
+from penstock.core.catalogue.catalog import read_facts
 from penstock.core.closing import Closing
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadJob, LoadRules
@@ -88,14 +88,6 @@ class LedgerView(Closing):
         """Return for each table that was loaded the sums over all its loads that the ledger records."""
         with self._connect.borrow() as connection:
             return sum_up_tables(connection, self._schema)
-
-    def tables(self, beginning: str) -> list[str]:
-        """Return the names of the database's tables that begin with `beginning`, as SQL spells them.
-
-        The ledger's own tables are not listed.
-        """
-        with self._connect.borrow() as connection:
-            return list_tables(connection, beginning, without=self._schema)
 
     def server(self) -> ServerFacts:
         """Return the facts of the server that has the ledger."""

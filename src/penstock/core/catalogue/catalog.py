@@ -18,7 +18,7 @@ from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_schemas
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_names, fetch_rows, send_query, table_identifier
+from penstock.core.sql import fetch_rows, send_query, table_identifier
 from penstock.core.values.server import Distributed, ServerFacts
 from penstock.core.values.table import Column, TableFacts, TableName
 
@@ -364,16 +364,6 @@ def _compose_grants(name: TableName, user: str) -> str:
     table = table_identifier(name)
     grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
     return grants.as_string(None)
-
-
-def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
-    """Return the names of up to 200 tables, spelled as in SQL, that begin with `beginning`. Raises ServerError.
-
-    Tables of schema public are named with and without their schema, other tables with it. Tables of schema `without`
-    are not returned.
-    """
-    with translate_errors("listing tables"):
-        return fetch_names(connection, "core/table_names", beginning=beginning, without=without)
 
 
 def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from penstock.cli.options import LEDGER, Json, NewestId, open_ledger, tables, takes
+from penstock.cli.options import LEDGER, Json, NewestId, open_ledger, takes
 from penstock.cli.output import Messages, write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import count_nouns
@@ -69,9 +69,7 @@ Since = Annotated[
         help="Only loads begun in that time, such as 12h or 7d, or since a date such as 2026-11-29.",
     ),
 ]
-Into = Annotated[
-    str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
-]
+Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.")]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
 ]
