@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -42,8 +42,8 @@ from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 from penstock.loading.values.work import PlannedObject
 
-if TYPE_CHECKING:
-    NoteStatement = Callable[[int, StatementOutcome], None]
+# Is called with the number of a target and the outcome of its transform.
+NoteStatement = Callable[[int, StatementOutcome], None]
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 
