@@ -12,7 +12,7 @@ from penstock import _native
 from penstock.loading.rejects.pieces import index_records, knowing
 
 if TYPE_CHECKING:
-    from penstock.loading.values.block import LineEnd
+    from penstock.loading.values.objects import LineEnd
 
 LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 

@@ -15,7 +15,7 @@ from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.choose import await_answer, begin_asking, class_of, find_near_windows
+from penstock.loading.imports.route import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.loader import Loader
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion

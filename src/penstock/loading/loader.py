@@ -38,9 +38,9 @@ from penstock.loading.plan.space import SpaceGuard
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
 from penstock.loading.values.plan import ForeseenLoad, LoadPlan
-from penstock.loading.values.work import all_objects
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
 

@@ -28,8 +28,14 @@ from penstock.ledger.lookup import Ledgers, look_for_ledgers, refuse_known_elsew
 from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
 from penstock.loading.files.streams import SourceReader
-from penstock.loading.imports.choose import await_answer, begin_asking, class_of, find_near_windows
-from penstock.loading.imports.route import import_sessions
+from penstock.loading.imports.route import (
+    await_answer,
+    begin_asking,
+    class_of,
+    find_near_windows,
+    import_sessions,
+    plan_route,
+)
 from penstock.loading.indexes.plan import plan_indexes
 from penstock.loading.plan.dialects import naming_strays
 from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
@@ -80,8 +86,6 @@ def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
         sessions = _choose_sessions(order, inputs, described, notices)
         route = CLIENT_ROUTE
         if job.rules.via == "server":
-            from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
-
             route = plan_route(order.targets, job.rules, connection, described=described)
     refuse_joint(order, job.rules, route)
     if route.is_import:

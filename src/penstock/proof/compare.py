@@ -40,9 +40,8 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import total_size
-from penstock.loading.values.work import PlannedObject
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
 from penstock.proof.later import UPDATED_COLUMN, LaterLoads, hash_of
 from penstock.proof.values import VerifiedTable, differs

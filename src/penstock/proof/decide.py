@@ -18,8 +18,8 @@ from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import SourceObject
 from penstock.ledger.values import ObjectRecord
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
+from penstock.loading.values.objects import PlannedObject, all_objects
 from penstock.loading.values.plan import LoadPlan, TargetPlan
-from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.proof.values import differs
 
 if TYPE_CHECKING:

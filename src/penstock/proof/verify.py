@@ -41,9 +41,9 @@ from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import FORMATS, format_of
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import LoadProgress
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import PlannedObject
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
     check_objects,

@@ -18,7 +18,7 @@ from penstock.core.values.source import ColumnarSample, SourceObject
 from penstock.core.values.table import ColumnMap
 from penstock.loading.imports.route import RouteFacts, import_sessions, plan_import
 from penstock.loading.imports.server import S3Object, compose_import, read_result
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
 from penstock.rds.values import AssociatedRole
 from support.plans import SERVER

@@ -43,8 +43,8 @@ from penstock.loading.context import LoadTools, Retrying
 from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import all_objects
 
 # How often to check if another process has ended, or has opened the load to others.
 _WAIT_S = 0.2

@@ -15,7 +15,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.lookup import LedgerFindings
 from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
 from penstock.loading.plan.order import TargetOrder
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 # An error names at most this many objects.
 _NAMED = 10

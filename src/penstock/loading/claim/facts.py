@@ -30,8 +30,8 @@ from penstock.loading.land.context import TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
+from penstock.loading.values.objects import PlannedObject, all_objects, ledger_object
 from penstock.loading.values.plan import LoadPlan, table_after_creation
-from penstock.loading.values.work import PlannedObject, all_objects, ledger_object
 
 
 class FactsReader:

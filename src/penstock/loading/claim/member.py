@@ -36,9 +36,9 @@ from penstock.loading.claim.decide import name_objects, not_seen
 from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
 from penstock.loading.read.feed import BlockFeed
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import LoadShare
 from penstock.loading.values.plan import SessionPlan, total_size
-from penstock.loading.values.work import PlannedObject
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from penstock.loading.imports.route import refuse_parts
 from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
 from penstock.loading.types.alter import alter_table
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 
 @slotted

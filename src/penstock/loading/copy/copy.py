@@ -26,7 +26,7 @@ from penstock.core.connect.waiting import waiting
 from penstock.core.errors import FileLocation
 from penstock.core.sql import list_identifiers
 from penstock.core.values.table import TableName
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic

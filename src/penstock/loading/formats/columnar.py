@@ -22,8 +22,8 @@ from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, Re
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
 from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.rows import open_rows
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import PlannedObject
 from penstock.loading.warned import WarningLog
 
 _SIGNATURES: Final[dict[ColumnarFormat, Signature]] = {

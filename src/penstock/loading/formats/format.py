@@ -36,9 +36,8 @@ from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats.columns import map_columns
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.formats.probe.probing import ProbeResult
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.work import PlannedObject
 from penstock.loading.warned import WarningLog
 
 

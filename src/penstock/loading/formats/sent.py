@@ -16,9 +16,8 @@ from penstock.loading.formats.blocks import record_error
 from penstock.loading.formats.format import RangeSums, RowSums
 from penstock.loading.formats.probe.columnar import SENT_DIALECT
 from penstock.loading.formats.probe.mangling import explain_misfit
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import table_after_creation
-from penstock.loading.values.work import PlannedObject
 
 
 def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:

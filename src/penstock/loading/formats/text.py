@@ -36,9 +36,8 @@ from penstock.loading.formats.probe.probing import (
     separator_notice,
 )
 from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-from penstock.loading.values.work import PlannedObject
 from penstock.loading.warned import WarningLog
 
 # The first version of PostgreSQL without the encoding MULE_INTERNAL.

@@ -31,10 +31,9 @@ from penstock.loading.imports.server import (
 )
 from penstock.loading.read.feed import Abandoned
 from penstock.loading.rejects.explain import explain_failure
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import PlannedObject
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, list_identifiers, run_query
 from penstock.core.values.mode import ImportRights
 from penstock.loading.copy.copy import CopySession, compose_table, copy_options
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 
 _RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) of (\d+) bytes\.?', re.DOTALL)
 

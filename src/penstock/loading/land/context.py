@@ -38,9 +38,9 @@ from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
 from penstock.ledger.values import Claim, LandedCounts, LandingRecord
 from penstock.loading.context import LoadTools
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan
-from penstock.loading.values.work import PlannedObject
 
 # Is called with the number of a target and the outcome of its transform.
 NoteStatement = Callable[[int, StatementOutcome], None]

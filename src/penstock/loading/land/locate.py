@@ -24,7 +24,7 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import shorten_reason
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.sorter import make_reject
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 
 def find_records(

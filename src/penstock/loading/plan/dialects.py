@@ -20,8 +20,8 @@ from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import find_absent, refuse_absent
 from penstock.loading.formats.format import Depth, ReadTools
 from penstock.loading.formats.probe.columnar import read_folder_values
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.plan import TargetPlan, name_fields, table_after_creation
-from penstock.loading.values.work import PlannedObject
 from penstock.loading.warned import WarningLog
 
 

@@ -27,7 +27,7 @@ from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.target import TargetInput
-from penstock.loading.values.work import ledger_object
+from penstock.loading.values.objects import ledger_object
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

@@ -26,10 +26,9 @@ from penstock.loading.copy.encoded import EncodedBlocks
 from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.listing import is_remote
 from penstock.loading.formats.format import ObjectReader, Opened
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.values.objects import Block, CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import PlannedObject
 
 _log = logging.getLogger(__name__)
 

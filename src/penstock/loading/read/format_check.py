@@ -22,8 +22,7 @@ from penstock.loading.files.encodings import windows_page
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.content import Content, describe_conversion
 from penstock.loading.formats.probe.mangling import explain_controls, find_null_words
-from penstock.loading.values.block import Block
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.warned import WarningLog
 
 # The number of kinds of contradictions: those of the Rust core, and control characters.

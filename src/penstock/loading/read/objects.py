@@ -14,7 +14,7 @@ from penstock.loading.formats import format_of
 from penstock.loading.formats.format import Opened, RangeSums
 from penstock.loading.plan.dialects import refuse_other_pipe
 from penstock.loading.read.format_check import FormatCheck
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 
 def open_blocks(

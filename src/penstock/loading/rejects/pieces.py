@@ -22,7 +22,7 @@ from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, make_form_encoder
 from penstock.loading.formats.blocks import make_cutter
 from penstock.loading.read.feed import OpenObject
-from penstock.loading.values.block import Block, CopySpec, LineEnd
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
 
 if TYPE_CHECKING:
     from collections import deque

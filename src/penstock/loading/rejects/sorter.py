@@ -48,7 +48,7 @@ from penstock.loading.rejects.pieces import (
     take_records,
 )
 from penstock.loading.rejects.sorting import SortedRows, SortingStage
-from penstock.loading.values.block import Block, CopySpec, LineEnd
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_que
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
 from penstock.loading.copy.copy import CopyFailed, CopySession, compose_table
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 
 if TYPE_CHECKING:
     import psycopg

@@ -16,7 +16,7 @@ from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
 from penstock.loading.send.formats import open_encoded
 from penstock.loading.send.session import LoadSession, Sending
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.loading.rejects.sorter import RejectKeeper

@@ -28,8 +28,8 @@ from penstock.loading.copy.encoded import (
 from penstock.loading.copy.payload import Encoder, make_encoder
 from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.plan import CopyChoice, RowFacts, TargetPlan, stored_size, table_after_creation
-from penstock.loading.values.work import PlannedObject
 
 # Since PostgreSQL 19, lines are scanned by SIMD up to the first quote or backslash of a COPY command
 # (copyfromparse.c, CopyReadLineText). Earlier versions gain nothing.

@@ -28,7 +28,7 @@ from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.value_check import ValueCheck
 from penstock.loading.rejects.explain import explain_failure, explain_miscount, solve_unwritten
 from penstock.loading.send.chunk import Batch, Chunk
-from penstock.loading.values.block import Block, CopySpec, LineEnd
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
 from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:

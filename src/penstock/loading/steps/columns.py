@@ -15,10 +15,10 @@ from penstock.ledger.rejects import RejectStore
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.values.objects import PlannedObject, all_objects
 from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.types import ColumnChange
-from penstock.loading.values.work import PlannedObject, all_objects
 
 
 @slotted

@@ -55,7 +55,7 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, total_notices, usable_types, zero_dates
 from penstock.loading.types.notations import notation_notices, unused_notices
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject, all_objects
 from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
@@ -72,7 +72,6 @@ from penstock.loading.values.types import (
     TypedColumn,
     list_notations,
 )
-from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.loading.warned import WarningLog
 
 # How many remote objects are read at once. Reading them is mostly waiting for answers, while local objects wait for
