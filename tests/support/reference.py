@@ -170,13 +170,17 @@ def _key_row(field: Field[Any]) -> str:
 def render_keywords() -> str:
     """Return the text of the module penstock.api.keywords, written from the declared options."""
     parts = [_KEYWORDS_HEAD]
+    base, known = "TypedDict", set[str]()
     for name, text, names in (
-        ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
-        ("ResumeKeywords", "Options that may differ when a load is resumed.", RESUME_KEYWORDS),
         ("AccessKeywords", "Options of how to connect to a server, and where its ledger is.", ACCESS_KEYWORDS),
+        ("ResumeKeywords", "Options that may differ when a load is resumed.", RESUME_KEYWORDS),
+        ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
     ):
-        keywords = "\n".join(_keyword(OPTIONS[each]) for each in names)
-        parts.append(f'class {name}(TypedDict, total=False):\n    """{text}"""\n\n{keywords}\n')
+        # Each class has the options of the one before.
+        keywords = "\n".join(_keyword(OPTIONS[each]) for each in names if each not in known)
+        parts.append(f'class {name}({base}, total=False):\n    """{text}"""\n\n{keywords}\n')
+        assert known <= {*names}
+        base, known = name, {*names}
     return "\n\n".join(parts)
 
 
