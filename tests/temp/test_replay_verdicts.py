@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.values.device import Device
-from penstock.temp.replay import find_shared
-from penstock.temp.statements import Comparison, ReplayResult, StatementRun, find_spills, sum_field
+from penstock.temp.replay.run import find_shared
+from penstock.temp.statements import find_spills, sum_field
+from penstock.temp.values import Comparison, ReplayResult, StatementRun
 from penstock.temp.view import describe_replay
 
 

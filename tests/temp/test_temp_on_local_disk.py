@@ -15,7 +15,7 @@ from penstock.cli.main import main
 from penstock.core.errors import LabError
 from penstock.core.host.disks import find_device, read_counters
 from penstock.core.host.machine import memory_bytes
-from penstock.temp.replay import replay_statements
+from penstock.temp.replay.replay import replay_statements
 from penstock.temp.usage.usage import temp_usage
 from penstock_lab.topology.lab import Lab, list_labs
 from penstock_lab.volumes import PACKAGES, cgroup_of, check_machine

@@ -303,15 +303,20 @@ class _CommitsTarget:
     # Whether CloudWatch has metrics of the server, and those that samples had so far.
     is_on_rds: bool = False
     metrics: list[CounterRow] = field(default_factory=list)
+    opened_s: float = field(default_factory=time.monotonic)
 
     def see(self, sample: Sample) -> None:
         """Keep what CloudWatch has reported since the last sample."""
         self.metrics += sample.counters.get(RDS_METRICS, ())
 
     def await_metrics(self, until_s: float) -> None:
-        """Sample until CloudWatch has reported the minute of a moment, in seconds since 1970, or is too late."""
-        deadline_s = time.monotonic() + _LATE_S
-        while self.is_on_rds and time.monotonic() < deadline_s:
+        """Sample until CloudWatch has reported the minute of a moment, in seconds since 1970, or is too late.
+
+        Raises ServerError. If CloudWatch has reported nothing for so long, AWS has refused, and nothing is waited for.
+        """
+        now_s = time.monotonic()
+        is_refused = not self.metrics and now_s - self.opened_s > _LATE_S
+        while self.is_on_rds and not is_refused and time.monotonic() < now_s + _LATE_S:
             self.see(self.sampler.sample(reads_all=True))
             if any(datetime.fromisoformat(str(row["measured_at"])).timestamp() + 60 >= until_s for row in self.metrics):
                 return
@@ -370,9 +375,7 @@ def measure_commits(
         sizes = [_choose_sizes(target, sweep, say) for target in targets]
         runs = _run_rounds(targets, sizes, sweep, say)
         for target in targets:
-            if target.is_on_rds:
-                say(f"{target.name}: waiting for CloudWatch's metrics of the last minutes")
-            target.await_metrics(time.time())
+            _await_metrics(target, say)
         results = [
             CommitsTargetResult(
                 name=target.name,
@@ -383,6 +386,16 @@ def measure_commits(
             for target, check, chosen in zip(targets, checks, sizes, strict=True)
         ]
     return CommitsResult(rows=sweep.rows, machine=read_machine(), targets=tuple(results))
+
+
+def _await_metrics(target: _CommitsTarget, say: Callable[[str], None]) -> None:
+    """Wait for CloudWatch's last metrics. If the server cannot be sampled any more, go on without them."""
+    if target.is_on_rds:
+        say(f"{target.name}: waiting for CloudWatch's metrics of the last minutes, {_LATE_S / 60:.0f} minutes at most")
+    try:
+        target.await_metrics(time.time())
+    except ServerError as error:
+        say(f"{target.name}: CloudWatch's last metrics are missing: {error.message}")
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:

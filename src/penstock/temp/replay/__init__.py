@@ -1,0 +1,1 @@
+"""Runs a user's statements with their temporary work in two tablespaces, and compares the times."""
