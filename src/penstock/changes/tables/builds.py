@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import psycopg
 
@@ -18,7 +18,8 @@ from penstock.changes.tables.rebuild_plan import (
     cost_share,
     plan_rebuild,
 )
-from penstock.core.connect.connection import Connection
+from penstock.changes.values import Change
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
 from penstock.core.host.machine import cpu_count, memory_bytes
@@ -26,10 +27,6 @@ from penstock.core.host.process import holding_interrupts
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
-
-if TYPE_CHECKING:
-    from penstock.changes.values import Change
-    from penstock.core.connect.connection import ConnectionFactory
 
 _CANCEL_TIMEOUT_S = 10.0
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.changes.tables.definition import (
+    ConstraintRow,
     DdlObstacle,
     PublicationRow,
     TableDefinition,
@@ -22,18 +22,15 @@ from penstock.changes.tables.definition import (
     run_all,
 )
 from penstock.changes.tables.parts import IndexPart, capture_many
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import ServerError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.units import MIB
+from penstock.core.values.table import TableFacts
 from penstock.loading.land.exchange import capture_table, create_replacement
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.definition import ConstraintRow
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.table import TableFacts
 
 _log = logging.getLogger(__name__)
 

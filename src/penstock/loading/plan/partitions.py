@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.catalog import find_table
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.table import TableFacts, TableName
+from penstock.core.values.job import TargetJob
+from penstock.core.values.table import TableFacts, TableName
 
 
 def find_parents(
