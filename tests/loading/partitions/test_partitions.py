@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.names import parse_table_name
-from support.loads import IMPATIENT, Loads, target
+from support.loads import IMPATIENT, Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -381,3 +381,35 @@ def test_bounds_do_not_depend_on_the_sessions_settings(loads: Loads, tmp_path: P
     assert loads.execute("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = 'events_2'") == [
         ("FOR VALUES FROM ('2026-11-26 00:00:00+00') TO ('2026-11-27 00:00:00+00')",)
     ]
+
+
+@pytest.mark.parametrize("held", ["UPDATE kinds SET name = 'x' WHERE id = 1", "SELECT FROM rest"])
+def test_locks_of_others_are_named_and_waited_for(loads: Loads, tmp_path: Path, held: str) -> None:
+    """By the writers of a referenced table, by the readers of the default partition; the rows are kept."""
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+    job = partition(day(tmp_path / "day.csv.gz"))
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute(held.encode())
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+        assert loads.count("events") == 1
+    loads.run(job)
+    assert (loads.count("events"), loads.count("events_2")) == (501, 500)
+    assert loads.execute("SELECT count(*)::int FROM penstock.loads") == [(1,)]
+    assert left_tables(loads) == []
+
+
+def test_who_does_not_own_the_parent_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """By name."""
+    loads.execute(
+        "DROP ROLE IF EXISTS partition_clerk; CREATE ROLE partition_clerk; GRANT ALL ON events TO partition_clerk"
+    )
+    try:
+        share_ledger(loads, "partition_clerk")
+        clerk = Loads(loads.conninfo, role="partition_clerk")
+        with pytest.raises(TargetError) as caught:
+            clerk.run(partition(day(tmp_path / "day.csv.gz")))
+        assert "role partition_clerk does not own table public.events" in (caught.value.detail or "")
+    finally:
+        loads.execute("DROP OWNED BY partition_clerk; DROP ROLE partition_clerk")
