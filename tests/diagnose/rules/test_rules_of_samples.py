@@ -378,6 +378,12 @@ def test_short_gaps_say_nothing_of_clients_while_all_processors_are_busy(
         for t in range(60)
     ]
     assert codes(samples) == expected
+    if expected[-1:] == ["other-programs"]:
+        rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+        local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
+        found = [diagnose(recording_of(each))[0] for each in (samples, local)]
+        assert [each.confidence for each in found] == ["high", "low"]
+        assert ["may wait for a processor" in (each.remedy or "") for each in found] == [False, True]
 
 
 def test_gaps_between_statements_name_the_network_below_one_active_session() -> None:
