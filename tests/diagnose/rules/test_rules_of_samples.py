@@ -532,6 +532,8 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     """It uses one of two processors; with as many as there are processors, these are the limit."""
     copying = session(query="COPY t FROM STDIN")
     assert codes(ticks(60, copying)) == ["few-sessions"]
+    # Other programs have the processors that more sessions would use.
+    assert codes(under_load(0.3, 1.7, copying)) == ["other-programs"]
     assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
     assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []
     # What reads is no load: penstock load does not help it.

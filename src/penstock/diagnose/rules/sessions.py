@@ -287,7 +287,8 @@ class Processors:
         builds = self._building.seconds >= _MOSTLY_BUILDS * self._running.seconds
         if is_busy and not builds and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
-        is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
+        is_free = not (self._host.is_busy(case) and self._host.is_taken(case))
+        is_few = is_free and cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:
             return [case.conclude("few-sessions", self._copying, evidence)]
         least_busy = max(BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
