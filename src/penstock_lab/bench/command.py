@@ -109,10 +109,10 @@ def bulk_load(
     Exit codes: 0 measured, 2 no such topology or volume, or no matplotlib, 4 a file cannot be read or written, 6 tables
     of others are in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.bulk_load.plan import FULL, QUICK, choose_steps
     from penstock_lab.bench.bulk_load.run import measure_bulk_load
     from penstock_lab.bench.bulk_load.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     if s3 is not None and to is None:
         raise UsageError("--s3 needs --to", hint="Name the server that imports with --to; a lab has its own S3.")
@@ -294,9 +294,9 @@ def commits(
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.commits.run import measure_commits
     from penstock_lab.bench.commits.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     sweep = _choose_sweep(quick=quick, rows=rows)
     if plot is not None:
@@ -441,10 +441,10 @@ def optimized_reads(
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.optimized_reads.plan import FULL, QUICK
     from penstock_lab.bench.optimized_reads.run import measure_reads
     from penstock_lab.bench.optimized_reads.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     if against is not None and to is None:
         raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")

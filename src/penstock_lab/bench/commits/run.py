@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, is_usable, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
