@@ -14,6 +14,7 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
     COUNT,
+    LAG,
     NAMES,
     PERCENT,
     SESSIONS,
@@ -285,6 +286,24 @@ class LoadRules:
         "How long to retry without progress if a connection is lost, the server restarts, a disk is full or the "
         "like, and how long to wait for a lock of other sessions: 30s, 5min, 1h, or 0 (default: 5min).",
     )
+    max_replica_lag: str | None = _server(
+        None,
+        LAG,
+        "Begin no new batch while a standby or subscriber that streams is further behind than this, as in 30s or 1GB; "
+        "go on below a third of it. One that is further behind when the load begins, is paused, is delayed, or goes "
+        "away, is not waited for. Merges and rebuilds of indexes do not pause. Needs pg_monitor.",
+    )
+    max_wal: int | None = _server(
+        None,
+        size(MB, 1000 * GIB, "a size from 1MB to 1000GB"),
+        "The same for the WAL that a replication slot keeps.",
+    )
+    max_wait: float = _server(
+        3600.0,
+        TIME,
+        "How long --max-replica-lag and --max-wal may hold the load before it ends incomplete; the same command "
+        "resumes it (default: 1h).",
+    )
     ignore_space: bool = _ledger(False, SWITCH, "Load even if a local disk may fill.")
     on_error: OnError = _rejects(
         "stop",
@@ -359,6 +378,19 @@ class LoadRules:
         read_options(self)
         if self.max_rejects is not None:
             refuse_without_rejects("--max-rejects", self)
+        option = self.yields_for
+        if option is not None and (self.atomic or self.freeze == "always"):
+            other = "--atomic" if self.atomic else "--freeze always"
+            raise UsageError(
+                f"{option} and {other} exclude each other", hint="One transaction has all rows, and cannot pause."
+            )
+
+    @property
+    def yields_for(self) -> str | None:
+        """Return the option by which the load begins no batches while others are behind, None if there is none."""
+        if self.max_replica_lag is not None:
+            return "--max-replica-lag"
+        return None if self.max_wal is None else "--max-wal"
 
     @property
     def is_repeating(self) -> bool:
