@@ -8,7 +8,7 @@ from penstock.core.host.machine import Machine
 from penstock.core.values.device import Device, VolumeLimits
 from penstock_lab.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
 from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
-from penstock_lab.bench.commits.plan import Size, SizeResult
+from penstock_lab.bench.commits.plan import CallUse, Size, SizeResult
 from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
 from penstock_lab.bench.optimized_reads.plan import QueryDeviceUse, QueryRuns, ReadsExperiment, ReadsMachine, ReadsStep
 from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
@@ -40,7 +40,9 @@ def _read_size(fields: Mapping[str, Any]) -> SizeResult:
         runs_s=tuple(fields["runs_s"]),
         bare_s=fields["bare_s"],
         waits=tuple(fields["samples"].items()),
-        busy_cpus=fields.get("busy_cpus"),
+        uses=tuple(CallUse(**use) for use in fields.get("uses", ())),
+        metrics=tuple(fields.get("metrics", {}).items()),
+        metrics_share=fields.get("metrics_share"),
     )
 
 

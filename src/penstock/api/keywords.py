@@ -56,6 +56,9 @@ class LoadKeywords(TypedDict, total=False):
     join: bool
     wait: bool
     retry_for: float | str
+    max_replica_lag: str | None
+    max_wal: int | str | None
+    max_wait: float | str
     ignore_space: bool
     on_error: Literal["stop", "reject"]
     max_rejects: int | None

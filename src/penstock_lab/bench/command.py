@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +23,13 @@ from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.values.job import Access
 from penstock.core.values.options import join_lists, parse_counts, pick, spell_options
 from penstock.core.words import line_up
+from penstock_lab.bench.commits.plan import CHECK_ROWS_PER_COMMIT
 
 if TYPE_CHECKING:
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.watch.sampler import Sampler
     from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult, Target
+    from penstock_lab.bench.commits.plan import Sweep
     from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
     from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
     from penstock_lab.datasets.datafiles import DataFile
@@ -233,6 +238,16 @@ _COMMITS_SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
 _COMMITS_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")
 
 
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        min=CHECK_ROWS_PER_COMMIT,
+        help="Insert this many rows in every run, also one by one (default: 10 million, fewer in small batches).",
+    ),
+]
+
+
 def commits(
     quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[
@@ -245,13 +260,15 @@ def commits(
     ] = None,
     to: To = None,
     volume: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--volume",
-            metavar="VOLUME",
-            help="Put each server's data on a volume, as lab up does, and add multi-az; quorum has none, as Aurora.",
+            metavar="LIST",
+            help="Put each server's data on each of these volumes, such as unlimited@1ms, as lab up does, and add "
+            "multi-az; quorum has none, as Aurora.",
         ),
     ] = None,
+    rows: Rows = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -259,32 +276,53 @@ def commits(
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
-    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores.
+    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores. With --to an
+    endpoint of RDS or Aurora it waits at the end until CloudWatch has reported its last minute.
 
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.cli.options import open_target
     from penstock.report.plot import check_plot, draw_plot
-    from penstock_lab.bench.commits.plan import FULL, QUICK
     from penstock_lab.bench.commits.run import measure_commits
     from penstock_lab.bench.commits.table import as_object, chart
 
+    sweep = _choose_sweep(quick=quick, rows=rows)
     if plot is not None:
         check_plot(plot)
     known = _COMMITS_SHAPES if volume is None else _COMMITS_SHAPES_ON_VOLUMES
     default = known if to is None else ()
     shapes = choose_shapes(topology, known, default=default, volume=volume)
+    connect = None if to is None else open_target({"to": to})
     result = measure_commits(
-        QUICK if quick else FULL,
+        sweep,
         shapes=shapes,
-        volume=volume,
-        to=None if to is None else open_target({"to": to}),
+        volumes=[] if volume is None else [each.strip() for each in ",".join(volume).split(",")],
+        to=connect,
+        open_sampler=None if connect is None else _find_sampler(connect, to),
         say=write_message,
     )
     write_result(as_object(result) if as_json else describe_commits(result))
     if plot is not None:
         draw_plot(plot, chart(result))
+
+
+def _choose_sweep(*, quick: bool, rows: int | None) -> Sweep:
+    from penstock_lab.bench.commits.plan import FULL, QUICK, measure_all
+
+    if quick and rows is not None:
+        raise UsageError("--quick and --rows exclude each other", hint="--quick inserts 100,000 rows at most.")
+    return QUICK if quick else FULL if rows is None else measure_all(rows)
+
+
+def _find_sampler(connect: ConnectionFactory, to: str | None) -> Callable[[], Sampler] | None:
+    """Return what opens a sampler that also has CloudWatch's metrics, if `to` names an endpoint of RDS."""
+    from penstock.watch.watching import find_rds_host, open_sampler
+    from penstock_lab.bench.commits.run import SAMPLE_INTERVAL_S
+
+    if find_rds_host(to) is None:
+        return None
+    return partial(open_sampler, connect, to=to, interval_s=SAMPLE_INTERVAL_S)
 
 
 def describe_commits(result: CommitsResult) -> list[str]:
@@ -299,8 +337,16 @@ def describe_commits(result: CommitsResult) -> list[str]:
     lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
     lines.append("bare: the run without a sampler, which median, min and max include.")
     lines.append(
-        "busy CPUs: processors of this machine in use while the procedure ran; the article saw 1 of 2 at every length."
+        "CPUs: processors in use, of the backend that inserts, of its server, and of this machine, which includes"
     )
+    lines.append("receivers, standbys, client and kernel; the article saw 1 of 2 at every length.")
+    lines.append(
+        "ms/commit: what a row takes more than in the largest batch, by the commits per row; CPU of it likewise."
+    )
+    if any(run.metrics for target in result.targets for run in target.sizes):
+        lines.append(
+            "% of the minutes: the runs' share of the minutes whose metrics are shown, as CloudWatch has them."
+        )
     lines.append(f"{SHARES}: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
         lines.append(f"{MARK} extrapolated: fewer rows were inserted, and the seconds scaled up to all.")
@@ -311,11 +357,15 @@ def describe_commits(result: CommitsResult) -> list[str]:
 
 def _describe_commits_target(target: CommitsTargetResult) -> list[str]:
     from penstock_lab.bench.commits.plan import advise
-    from penstock_lab.bench.commits.table import HEADING, rows
+    from penstock_lab.bench.commits.table import HEADING, USE_HEADING, metric_rows, rows, use_rows
 
+    metrics = metric_rows(target)
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",
         *line_up([HEADING, *rows(target)], align=">" * len(HEADING), indent="  "),
+        "",
+        *line_up([USE_HEADING, *use_rows(target)], align=">" * (len(USE_HEADING) - 1) + "<", indent="  "),
+        *(["", *line_up(metrics, align=">" * len(metrics[0]), indent="  ")] if metrics else []),
         f"  check: {_describe_check(target.check)}",
         f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
     ]
