@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.loading.yielding.lag import Follower, Holding, Limit, Receiver, follow_receiver, read_limit
+from penstock.loading.yielding.lag import Follower, Holding, Limit, WalReceiver, follow_receiver, read_limit
 
 _LIMIT = Limit(seconds=30.0)
 
@@ -13,7 +13,7 @@ def _holding(limit: Limit = _LIMIT) -> Holding:
     return Holding(limit=limit, patience_s=60.0)
 
 
-def _receiver(**fields: object) -> Receiver:
+def _receiver(**fields: object) -> WalReceiver:
     known = {
         "kind": "standby",
         "name": "r1",
@@ -24,7 +24,7 @@ def _receiver(**fields: object) -> Receiver:
         "replay_lag_s": 2.0,
         "reply_age_s": 0.1,
     }
-    return Receiver(**{**known, **fields})  # type: ignore[arg-type]
+    return WalReceiver(**{**known, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -13,9 +14,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.tuning import LoadTuning
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
-from penstock.loading.yielding.brake import Yielded
+from penstock.loading.yielding.brake import Brake, Yielded
 from support.campaign.plant import Pair
 from support.loads import IMPATIENT, Loads, target, write_csv
 from support.servers import installed
@@ -191,6 +193,43 @@ def test_a_load_waits_for_a_slot_that_keeps_too_much_wal(pair: Pair, loads: Load
         loads.execute("SELECT pg_drop_replication_slot('keeper')")
     assert loads.count() == _ROWS
     assert isinstance(outcome.steps["yielding"], Yielded)
+
+
+# Aurora itself cannot run here: a function of the name and columns of its own stands for it, and says what it is told.
+_AURORA = """
+    SET allow_system_table_mods = on;
+    CREATE TABLE IF NOT EXISTS readers AS
+        SELECT 'r1' AS server_id, 'a-session' AS session_id, 0.0::float8 AS replica_lag_in_msec;
+    UPDATE readers SET replica_lag_in_msec = 0;
+    CREATE OR REPLACE FUNCTION pg_catalog.aurora_replica_status() RETURNS SETOF public.readers
+        LANGUAGE sql AS 'TABLE public.readers'
+"""
+
+
+def test_a_load_waits_for_a_reader_of_aurora(pair: Pair, loads: Loads, path: Path) -> None:
+    """By the lag in milliseconds that aurora_replica_status() has; bytes are refused, as readers share the volume."""
+    loads.execute(_AURORA)
+    with loads._connect.connect() as session:
+        brake = Brake(
+            LoadRules(max_replica_lag="10s"),
+            loads._connect,
+            tuning=LoadTuning(yield_look_s=0.0),
+            clock=time.monotonic,
+            notice=loads.notices.append,
+        )
+        brake.begin(session, is_aurora=True)
+        held: list[bool] = []
+        feed = SimpleNamespace(hold=held.append)
+        for lag_ms in (0, 20_000, 1_000):
+            loads.execute(f"UPDATE readers SET replica_lag_in_msec = {lag_ms}")
+            brake.look(feed)
+        assert held == [False, True, False]
+        assert loads.notices[0] == 'waiting for reader "r1", which is 20.0 s behind'
+        brake.close()
+        with pytest.raises(TargetError, match="needs a time on Aurora"):
+            Brake(
+                _YIELDING, loads._connect, tuning=LoadTuning(), clock=time.monotonic, notice=loads.notices.append
+            ).begin(session, is_aurora=True)
 
 
 def test_a_role_that_may_not_see_standbys_is_refused_before_the_first_row(pair: Pair, loads: Loads, path: Path) -> None:

@@ -200,7 +200,7 @@ class TargetJob:
         words(CopyFormat),
         "Format in which rows of text files are sent. binary: values in canonical form are encoded here, which saves "
         "the server's time; blocks with other values go as text. auto: binary if the column types and the load's size "
-        "let it gain; --plan shows which and why. The rows stored are the same (default: auto).",
+        "let it gain; --plan shows which and why (default: auto).",
     )
 
     def __post_init__(self) -> None:
@@ -245,16 +245,15 @@ class LoadRules:
         "client",
         words(Via),
         "Who reads the objects. client: penstock does, and sends the rows. server: the server imports whole objects "
-        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction, and options that need the "
-        "rows here are refused. auto: server if this machine is far from the server and the objects are many "
-        "(default: client).",
+        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction. auto: server if this "
+        "machine is far from the server and the objects are many (default: client).",
     )
     atomic: bool = _ledger(
         False,
         SWITCH,
         "Let all rows appear at once: one session, one transaction. By default each session commits about every "
-        "10 seconds, so that little is repeated after a fault. With --mode truncate readers wait while the rows are "
-        "moved from a staging table, which may be most of the load; with --mode replace they hardly wait.",
+        "10 seconds. With --mode truncate readers wait while the rows are moved from a staging table; with --mode "
+        "replace they hardly wait.",
     )
     again: bool = _ledger(
         False,
@@ -275,9 +274,8 @@ class LoadRules:
     join: bool = _ledger(
         False,
         SWITCH,
-        "Load together with other hosts that run the same command: each takes objects that no other has taken, and the "
-        "first leads. If a host dies, the others take its objects. Local files must be on a file system that all hosts "
-        "share. By default a second process waits for the first.",
+        "Load together with other hosts that run the same command: each takes objects that no other has taken. Local "
+        "files must be on a file system that all hosts share. By default a second process waits for the first.",
     )
     wait: bool = _ledger(True, SWITCH, "Fail, do not wait, if another process works on the load.")
     retry_for: float = _ledger(
@@ -289,20 +287,17 @@ class LoadRules:
     max_replica_lag: str | None = _server(
         None,
         LAG,
-        "Begin no new batch while a standby or subscriber that streams is further behind than this, as in 30s or 1GB; "
-        "go on below a third of it. One that is further behind when the load begins, is paused, is delayed, or goes "
-        "away, is not waited for. Merges and rebuilds of indexes do not pause. Needs pg_monitor.",
+        "Begin no batch while a standby or subscriber is further behind, as in 30s or 1GB (docs/locks.md).",
     )
     max_wal: int | None = _server(
         None,
         size(MB, 1000 * GIB, "a size from 1MB to 1000GB"),
-        "The same for the WAL that a replication slot keeps.",
+        "Begin no batch while a replication slot keeps more WAL.",
     )
     max_wait: float = _server(
         3600.0,
         TIME,
-        "How long --max-replica-lag and --max-wal may hold the load before it ends incomplete; the same command "
-        "resumes it (default: 1h).",
+        "How long the load may so be held before it ends incomplete (default: 1h).",
     )
     ignore_space: bool = _ledger(False, SWITCH, "Load even if a local disk may fill.")
     on_error: OnError = _rejects(
@@ -323,25 +318,24 @@ class LoadRules:
     max_record: int = _rejects(
         MAX_RECORD_BYTES,
         size(MB, GIB, "a size from 1MB to 1GB"),
-        "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory; "
-        "with --on-error reject, reject its first line, which may have up to 256MB (default: 256MB).",
+        "Fail at a longer record, mostly a quote that never ends; with --on-error reject, reject its first line "
+        "(default: 256MB).",
     )
     indexes: Indexes = _indexes(
         "auto",
         words(Indexes),
         "Which indexes and keys are dropped for the load and rebuilt after it. auto: of an empty "
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
-        "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
-        "violate them. keep: none. --plan shows which (default: auto).",
+        "rows unique. rebuild: of any table, keys too; meanwhile other sessions can insert rows that violate them. "
+        "keep: none. --plan shows which (default: auto).",
     )
     freeze: Freeze = _table(
         "auto",
         words(Freeze),
         "Whether COPY freezes the rows of tables that the load creates, truncates or replaces, so that no VACUUM "
-        "writes their pages again. One session then sends all rows of a table in one transaction, and the table begins "
-        "again after a fault. always: with --mode truncate other sessions wait for the table meanwhile. auto: only if "
-        "the load creates or replaces its tables, has 64 MiB or more, and is as fast with one session for each table "
-        "(default: auto).",
+        "writes their pages again. One session then sends all rows of a table in one transaction. always: with --mode "
+        "truncate other sessions wait for the table meanwhile. auto: only if the load creates or replaces its tables, "
+        "has 64 MiB or more, and is as fast with one session for each table (default: auto).",
     )
     triggers: TriggerRule = _table(
         "keep",

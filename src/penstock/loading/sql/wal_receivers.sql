@@ -1,5 +1,5 @@
 -- wal_receivers.sql: the standbys and subscribers that stream this server's WAL, and how far each is behind
--- returns loading.yielding.lag.Receiver; needs pg_read_all_stats; PostgreSQL 14+
+-- returns loading.yielding.lag.WalReceiver; needs pg_read_all_stats; PostgreSQL 14+
 -- psql -f wal_receivers.sql
 --
 -- pg_receivewal replays nothing, so its position is that of its flush. A subscriber's position is the one that its slot

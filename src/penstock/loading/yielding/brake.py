@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from psycopg.sql import SQL
+
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_rows
+from penstock.core.sql import fetch_as, fetch_one, fetch_rows
 from penstock.core.units import format_bytes, format_duration
 from penstock.loading.yielding.lag import (
     AuroraReader,
@@ -17,7 +19,7 @@ from penstock.loading.yielding.lag import (
     Holding,
     KeptWal,
     Limit,
-    Receiver,
+    WalReceiver,
     follow_reader,
     follow_receiver,
     follow_slot,
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import Connection, ConnectionFactory
     from penstock.core.tuning import LoadTuning
     from penstock.core.values.job import LoadRules
+
+# The writer's row has the session id MASTER_SESSION_ID (Aurora's documentation of aurora_replica_status).
+_AURORA_READERS = SQL("""
+    SELECT server_id::text AS name, replica_lag_in_msec::float8 / 1000 AS lag_s
+      FROM pg_catalog.aurora_replica_status()
+     WHERE session_id <> 'MASTER_SESSION_ID'
+     ORDER BY server_id
+""")
 
 _log = logging.getLogger(__name__)
 
@@ -156,8 +166,8 @@ class Brake:
             if option == "--max-wal":
                 return [*map(follow_slot, fetch_rows(session, "loading/kept_wal", KeptWal))]
             if self._is_aurora:
-                return [*map(follow_reader, fetch_rows(session, "loading/aurora_readers", AuroraReader))]
-            return [*map(follow_receiver, fetch_rows(session, "loading/wal_receivers", Receiver))]
+                return [*map(follow_reader, fetch_as(session, AuroraReader, _AURORA_READERS))]
+            return [*map(follow_receiver, fetch_rows(session, "loading/wal_receivers", WalReceiver))]
 
     def _show(self, held: dict[str, Holding]) -> None:
         """Notice that the load begins to wait, and that it goes on."""
@@ -187,9 +197,10 @@ def _refuse_blind(session: Connection, limit: Limit, *, is_aurora: bool) -> None
     if is_aurora and limit.seconds is None:
         raise TargetError("--max-replica-lag needs a time on Aurora", hint="Its readers share the volume: use 10s.")
     with translate_errors("reading the role's rights"):
-        row = session.execute("SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE'), current_user").fetchone()
-    if not is_aurora and row is not None and not row[0]:
+        query = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE'), current_user"
+        may_read, role = fetch_one(session, query)
+    if not is_aurora and not may_read:
         raise TargetError(
-            f'role "{row[1]}" may not read how far standbys are behind (--max-replica-lag)',
-            hint=f'Have an administrator run: GRANT pg_monitor TO "{row[1]}"',
+            f'role "{role}" may not read how far standbys are behind (--max-replica-lag)',
+            hint=f'Have an administrator run: GRANT pg_monitor TO "{role}"',
         )

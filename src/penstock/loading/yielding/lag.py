@@ -49,7 +49,7 @@ def read_limit(text: str) -> Limit:
 
 
 @slotted
-class Receiver:
+class WalReceiver:
     """A row of wal_receivers.sql. Positions are in bytes of WAL; `unflushed_bytes` is what it has not flushed yet."""
 
     kind: str
@@ -72,7 +72,7 @@ class KeptWal:
 
 @slotted
 class AuroraReader:
-    """A row of aurora_readers.sql: a reader's identifier, and its lag in seconds. The lag is null at first."""
+    """A reader of an Aurora cluster, and its lag in seconds; the lag is null at first."""
 
     name: str
     lag_s: float | None
@@ -89,7 +89,7 @@ class Follower:
     replayed: int | None = None
 
 
-def follow_receiver(row: Receiver) -> Follower:
+def follow_receiver(row: WalReceiver) -> Follower:
     """Return a standby or subscriber as a follower.
 
     Its seconds are the lag of what it replayed last or, while it has bytes to replay, the time since its last answer.
