@@ -35,7 +35,8 @@ _FULL_SCALE = 1 / 9
 def run(options: Options) -> None:
     """Run penstock bench optimized-reads and write its results, its plot beside them. Needs root."""
     argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json"]
-    argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
+    full = ["--topology", "single,multi-az", "--sessions", "1,2,4,8,12,16"]
+    argv += full if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     result = read_optimized_reads(json.loads(shown.stdout))

@@ -81,6 +81,8 @@ def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
         temp_bytes=fields["temp_bytes"],
         workers_planned=fields["workers_planned"],
         workers_launched=fields["workers_launched"],
+        wait_s=tuple(fields.get("wait_s", ())),
+        busy_s=tuple(fields.get("busy_s", ())),
         **{name: None if use is None else QueryDeviceUse(**use) for name, use in uses.items()},
     )
 
@@ -98,6 +100,7 @@ def read_bulk_load(fields: Mapping[str, Any]) -> BulkLoadResult:
                 name=target["name"],
                 postgresql=target["postgresql"],
                 schema=target["schema"],
+                lacks=target["lacks"],
                 steps=tuple(map(_read_step, target["steps"])),
             )
             for target in fields["targets"]

@@ -232,6 +232,7 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
             "first_median_s": each.first_s if each.first else None,
             "second_median_s": each.second_s if each.second else None,
             "speed_up": each.speed_up if each.first and each.second else None,
+            "first_wait_s": each.first_wait_s,
         }
         for each in result.comparisons
     ]
@@ -241,6 +242,8 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
 def describe_replay(result: ReplayResult) -> list[str]:
     """Return lines of text: a block for each replayed statement, with a row for each number of sessions."""
     lines: list[str] = []
+    for check in result.checks:
+        lines += describe_diagnosis(check, f"{check.severity}: ")
     by_statement: dict[int, list[Comparison]] = {}
     for each in result.comparisons:
         by_statement.setdefault(each.number, []).append(each)
@@ -275,6 +278,12 @@ def _describe_replayed(number: int, found: Sequence[Comparison], result: ReplayR
     for spill in run.spills:
         how = "" if spill.how is None else f" ({spill.how})"
         yield f"  spills: {spill.node}{how}, {format_bytes(spill.written_bytes)} written in each session"
+    if last.first_wait_s is not None:
+        yield (
+            f"  waits for temporary files in {result.first_place} with {count_nouns(last.sessions, 'session')}: "
+            f"{last.first_wait_s / last.first_s:.0%} of the time; on a disk that never waits at least "
+            f"{max(0.0, last.first_s - last.first_wait_s):.2f} s"
+        )
     yield from _describe_places(last, result)
     if last.trial is not None:
         left = "nothing" if not last.trial.written_bytes else format_bytes(last.trial.written_bytes)

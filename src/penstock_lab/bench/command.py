@@ -62,6 +62,14 @@ def choose_shapes(
     return tuple(shape for shape in known if shape in names)
 
 
+ImportFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--s3",
+        metavar="s3://BUCKET/PREFIX",
+        help="With --to: have the server import the files from this place; they are written there, and removed.",
+    ),
+]
 _BULK_LOAD_SHAPES: tuple[Shape, ...] = ("single", "multi-az", "cluster")
 
 
@@ -89,10 +97,11 @@ def bulk_load(
             "last (default: the published ones).",
         ),
     ] = None,
+    s3: ImportFrom = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the steps of a published bulk load. They are faster volumes, files in parallel, penstock, and settings.
+    """Measure the steps of a published bulk load. They are faster volumes, files in parallel, settings, and penstock.
 
     Each step is sampled and diagnosed. The lab's servers have the published volumes for as many cores as this machine
     has; they need root, FUSE and qemu-storage-daemon. At the end the server is killed, and its recovery timed.
@@ -105,6 +114,8 @@ def bulk_load(
     from penstock_lab.bench.bulk_load.run import measure_bulk_load
     from penstock_lab.bench.bulk_load.table import as_object, chart
 
+    if s3 is not None and to is None:
+        raise UsageError("--s3 needs --to", hint="Name the server that imports with --to; a lab has its own S3.")
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _BULK_LOAD_SHAPES[:1] if quick else _BULK_LOAD_SHAPES
@@ -114,7 +125,7 @@ def bulk_load(
         steps=choose_steps(None if not volume else ",".join(volume).split(",")),
         shapes=shapes,
         files_from=files,
-        open_target=None if to is None else lambda found: _open(to, found),
+        open_target=None if to is None else lambda found: _open(to, found, s3=s3),
         say=write_message,
     )
     write_result(as_object(result) if as_json else describe_bulk_load(result))
@@ -122,13 +133,13 @@ def bulk_load(
         draw_plot(plot, chart(result))
 
 
-def _open(to: str, files: tuple[DataFile, ...]) -> AbstractContextManager[Target]:
+def _open(to: str, files: tuple[DataFile, ...], *, s3: str | None) -> AbstractContextManager[Target]:
     from penstock.cli.options import open_target
     from penstock.settings.backend import open_backend
-    from penstock_lab.bench.bulk_load.run import users_target
+    from penstock_lab.bench.bulk_load.users import users_target
 
     connect = open_target({"to": to})
-    return users_target(connect, to, files, open_settings=lambda: open_backend(connect))
+    return users_target(connect, to, files, open_settings=lambda: open_backend(connect), s3=s3, say=write_message)
 
 
 def describe_bulk_load(result: BulkLoadResult) -> list[str]:
@@ -182,7 +193,7 @@ def _describe_bulk_load_target(target: BulkLoadTargetResult) -> list[str]:
         f"{target.name}, PostgreSQL {target.postgresql}; every step stored all rows",
         *line_up([TIME_HEADING, *time_rows(target)], align="<" + ">" * (len(TIME_HEADING) - 1), indent="  "),
         "",
-        *line_up([LOAD_HEADING, *load_rows(target)], align="<" + ">" * 8 + "<" * 4, indent="  "),
+        *line_up([LOAD_HEADING, *load_rows(target)], align="<" + ">" * 10 + "<" * 4, indent="  "),
     ]
     if recoveries := recovery_rows(target):
         lines += ["", *line_up([RECOVERY_HEADING, *recoveries], align="<>>>>", indent="  ")]

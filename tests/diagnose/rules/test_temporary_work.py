@@ -91,7 +91,7 @@ def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
         sample(
             float(t),
             session(None, pid=7, application="report"),
-            session("Timeout:PgSleep", pid=8, application="other"),
+            session("IPC:BgWorkerStartup", pid=8, application="other"),
             counters={"temp_files": (spills("fast", pid=7),), "host_devices": ({**device(float(t)), **space[t]},)},
         )
         for t in range(60)

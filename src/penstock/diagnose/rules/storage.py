@@ -156,8 +156,12 @@ def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
 class IndexReads:
     """The rule for sessions that wait for reads of index blocks, because the indexes do not fit into memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, io: IoWaits) -> None:
+        self._io = io
         self._part = ActivityTally()
+        # The blocks that sessions have written to make room for others, and before PostgreSQL 16 also new ones.
+        self._evicted = Increase()
+        self._written = Increase()
         self._reads: dict[tuple[str, str], Increase] = {}
         self._scans: dict[tuple[str, str], Increase] = {}
         self._rows: dict[str, Increase] = {}
@@ -174,6 +178,10 @@ class IndexReads:
             self._count(self._rows, table, row.get("n_tup_changed"))
         self._is_read = self._is_read or rows is not None
         self._all_reads.see(sample)
+        for row in sample.counters.get("pg_stat_bgwriter", ()):
+            self._written.see(row.get("buffers_backend"))
+        for row in filter(_is_eviction, sample.counters.get("pg_stat_io", ())):
+            self._evicted.see(row.get("writes"))
         for moment in moments:
             if moment.wait in _READ:
                 self._part.add(moment)
@@ -188,9 +196,16 @@ class IndexReads:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis that names the index with the most reads, if these reads are due to changed rows."""
-        if not self._reads or case.share(self._part) < LEAST_SHARE:
+        if not self._reads:
             return []
         (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
+        evicted = self._evicted.total or self._written.total
+        is_evicting = evicted >= _LEAST_READS * max(1, self._rows[table].total)
+        if is_evicting:
+            # A changed block can be written only when its WAL has been flushed.
+            self._io.join_wal_to(self._part, is_all=True)
+        if case.share(self._part) < LEAST_SHARE:
+            return []
         rows, scans = self._rows[table].total, self._scans[table, index].total
         of_indexes = sum(each.total for each in self._reads.values())
         all_reads: float = self._all_reads.total
@@ -206,8 +221,16 @@ class IndexReads:
         ]
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
-        found = case.conclude("index-reads", self._part, evidence, index=index, table=table)
+        if is_evicting:
+            evidence.append(number("blocks that sessions write for each row, to make room", evicted / rows))
+        room = ", for which changed blocks must be written, after their WAL" if is_evicting else ""
+        found = case.conclude("index-reads", self._part, evidence, index=index, table=table, room=room)
         return [bounded(found, min(1.0, reads.total / all_reads)) if all_reads else found]
+
+
+def _is_eviction(row: CounterRow) -> bool:
+    """Return whether a row of pg_stat_io counts what sessions write because shared buffers have no free block."""
+    return (row.get("backend_type"), row.get("object"), row.get("context")) == ("client backend", "relation", "normal")
 
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
