@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV := $(VENV)/.dev
 
-.PHONY: dev demo test test-rest test-all faults fuzz lint format bench records docs wheel try-wheel bundle try-bundle bom release install clean
+.PHONY: dev demo test test-rest test-all faults fuzz lint reference format bench records docs wheel try-wheel bundle try-bundle bom release install clean
 
 # What a user needs; `make dev` adds what tests, linters and the documentation need.
 install: $(STAMP)
@@ -64,6 +64,10 @@ lint: $(DEV)
 	cargo fmt --manifest-path rust/Cargo.toml --check
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
 	$(if $(shell command -v go),go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12,@echo 'Go is not installed, so actionlint has not read') .github/workflows/*.yml
+
+# The reference of commands and keys, the man page, and api/keywords.py, from the declared options.
+reference: $(DEV)
+	PYTHONPATH=tests $(BIN)/python -m support.reference
 
 format: $(DEV)
 	$(BIN)/ruff format src tests benchmarks

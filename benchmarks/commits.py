@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
 from penstock.core.units import format_count
-from penstock.report.plot import draw_plot
 from penstock_lab.bench.commits.plan import BASE, advise
 from penstock_lab.bench.commits.table import (
     HEADING,
@@ -23,6 +22,7 @@ from penstock_lab.bench.commits.table import (
     rows,
     use_rows,
 )
+from penstock_lab.bench.plot import draw_plot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
 from penstock.core.units import MB
-from penstock.report.plot import draw_plot
 from penstock_lab.bench.optimized_reads.table import (
     IO_HEADING,
     TIME_HEADING,
@@ -21,6 +20,7 @@ from penstock_lab.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
+from penstock_lab.bench.plot import draw_plot
 
 if TYPE_CHECKING:
     from pathlib import Path

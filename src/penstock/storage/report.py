@@ -136,12 +136,6 @@ def modify_command(identifier: str, region: str, present: Storage, storage: Stor
     return " ".join([*words, "--apply-immediately"])
 
 
-def leave_magnetic_command(identifier: str, region: str, present: Storage) -> str:
-    """Return the `aws` command that changes an RDS instance from magnetic storage to gp3."""
-    least_gib, _, _ = find_sizes("gp3")
-    return modify_command(identifier, region, present, _storage("gp3", max(present.size_gib or 0, least_gib)))
-
-
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:
     """Return the `aws` command that turns off storage autoscaling: it sets the limit to the allocated size."""
     instance = f"aws rds modify-db-instance --region {region} --db-instance-identifier {identifier}"

@@ -21,7 +21,7 @@ from penstock.cli.output import JSON_FORMAT, PROBLEMS, write_message, write_resu
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.values.job import Access
-from penstock.core.values.options import join_lists, parse_counts, pick, spell_options
+from penstock.core.values.options import join_lists, parse_counts, parse_duration, pick, spell_options
 from penstock.core.words import line_up
 from penstock_lab.bench.commits.plan import CHECK_ROWS_PER_COMMIT
 
@@ -109,10 +109,10 @@ def bulk_load(
     Exit codes: 0 measured, 2 no such topology or volume, or no matplotlib, 4 a file cannot be read or written, 6 tables
     of others are in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.bulk_load.plan import FULL, QUICK, choose_steps
     from penstock_lab.bench.bulk_load.run import measure_bulk_load
     from penstock_lab.bench.bulk_load.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     if s3 is not None and to is None:
         raise UsageError("--s3 needs --to", hint="Name the server that imports with --to; a lab has its own S3.")
@@ -279,6 +279,10 @@ def commits(
             "multi-az; quorum has none, as Aurora.",
         ),
     ] = None,
+    zone_latency: Annotated[
+        str,
+        typer.Option("--zone-latency", help="Delay traffic to each zone of cluster and quorum by this time, each way."),
+    ] = "0ms",
     rows: Rows = None,
     plot: Plot = None,
     as_json: Json = False,
@@ -294,21 +298,20 @@ def commits(
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.commits.run import measure_commits
     from penstock_lab.bench.commits.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     sweep = _choose_sweep(quick=quick, rows=rows)
     if plot is not None:
         check_plot(plot)
     known = _COMMITS_SHAPES if volume is None else _COMMITS_SHAPES_ON_VOLUMES
-    default = known if to is None else ()
-    shapes = choose_shapes(topology, known, default=default, volume=volume)
     connect = None if to is None else open_target({"to": to})
     result = measure_commits(
         sweep,
-        shapes=shapes,
+        shapes=choose_shapes(topology, known, default=known if to is None else (), volume=volume),
         volumes=[] if volume is None else [each.strip() for each in ",".join(volume).split(",")],
+        zone_latency_s=parse_duration(zone_latency, option="--zone-latency"),
         to=connect,
         open_sampler=None if connect is None else _find_sampler(connect, to),
         say=write_message,
@@ -441,10 +444,10 @@ def optimized_reads(
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.optimized_reads.plan import FULL, QUICK
     from penstock_lab.bench.optimized_reads.run import measure_reads
     from penstock_lab.bench.optimized_reads.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     if against is not None and to is None:
         raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")

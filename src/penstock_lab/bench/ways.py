@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.tables import create_table
 from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -34,7 +34,7 @@ from penstock.loading.copy.copy import copy_statement
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest
 from penstock_lab.datasets.people import IMDB_TABLES

@@ -35,8 +35,6 @@ from penstock.core.values.table import TableName
 
 # Which of several records with the same key an upsert stores: the first or the last in file order, or none (an error).
 Keep = Literal["first", "last", "error"]
-# The default of --sync-delete, and of --max-delete in percent.
-DELETE = "delete"
 MAX_DELETE = 10.0
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
@@ -145,18 +143,11 @@ class TargetJob:
         "Which of several records with the same key an upsert or a sync stores, in the order of the files (default: "
         "error).",
     )
-    sync_delete: str = _what(
-        DELETE,
-        text("delete|SET COLUMN = EXPRESSION"),
-        "What sync does with rows whose key no file has: delete, or an SQL assignment as in SET deleted_at = now(). "
-        "Then --set deleted_at={null} says what other rows have, and only rows that have it are changed (default: "
-        "delete).",
-    )
     max_delete: float = _what(
         MAX_DELETE,
         PERCENT,
-        "Largest share of the table's rows that sync deletes, or changes by --sync-delete. If more have no record, the "
-        "load stops before it changes the table; 100% is no limit (default: 10%).",
+        "Largest share of the table's rows that sync deletes. If more have no record, the load stops before it changes "
+        "the table; 100% is no limit (default: 10%).",
     )
     transform: Transform | None = _what(
         None,
@@ -245,8 +236,7 @@ class LoadRules:
         "client",
         words(Via),
         "Who reads the objects. client: penstock does, and sends the rows. server: the server imports whole objects "
-        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction. auto: server if this "
-        "machine is far from the server and the objects are many (default: client).",
+        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction (default: client).",
     )
     atomic: bool = _ledger(
         False,

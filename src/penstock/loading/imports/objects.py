@@ -7,8 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, ServerError, SourceError
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, SessionTotals, Stopwatch
@@ -30,13 +31,9 @@ from penstock.loading.imports.server import (
 )
 from penstock.loading.read.feed import Abandoned
 from penstock.loading.rejects.explain import explain_failure
+from penstock.loading.values.objects import CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.tables import LoadedTable
-    from penstock.loading.values.block import CopySpec
 
 
 @dataclass(slots=True, eq=False)

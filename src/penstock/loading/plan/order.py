@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
 from penstock.core.slotted import slotted
+from penstock.core.tuning import BatchPlan, LoadTuning
+from penstock.core.values.job import LoadRules
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import TableFacts, TableName
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import refuse_shared_tables
 from penstock.loading.values.plan import SessionPlan, TargetPlan, stored_size
 
 if TYPE_CHECKING:
-    from penstock.core.tuning import BatchPlan, LoadTuning
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import SourceObject
-    from penstock.core.values.table import TableFacts, TableName
     from penstock.rds.values import InstanceClass
 
 

@@ -13,25 +13,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
+from penstock.core.values.table import TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.encoded import EncodedBlocks
 from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.listing import is_remote
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.formats.format import ObjectReader, Opened
+from penstock.loading.values.objects import Block, CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import TableName
-    from penstock.loading.formats.format import ObjectReader, Opened
 
 _log = logging.getLogger(__name__)
 

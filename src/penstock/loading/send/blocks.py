@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import PenstockError
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
 from penstock.loading.context import UnreadableError
 from penstock.loading.copy.copy import CopySession
@@ -13,14 +15,11 @@ from penstock.loading.read.feed import BlockFeed, FeedPlan, OpenObject, reader_l
 from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
 from penstock.loading.send.formats import open_encoded
-from penstock.loading.send.session import LoadSession
+from penstock.loading.send.session import LoadSession, Sending
+from penstock.loading.values.objects import PlannedObject
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.errors import PenstockError
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.sending import Sending
-    from penstock.loading.values.work import PlannedObject
 
 
 class BlockUnit:

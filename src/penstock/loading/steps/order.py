@@ -13,7 +13,6 @@ from penstock.loading.context import LoadTools
 from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
-from penstock.loading.steps.pages import PageCounts
 from penstock.loading.steps.sequences import Sequences
 from penstock.loading.steps.settings import SettingsStep
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step, When
@@ -64,8 +63,6 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     return (
         # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
         SettingsStep(tools),
-        # PageCounts ends after the VACUUM, so that it counts what the VACUUM writes.
-        PageCounts(),
         # Yielding runs before anything is changed, so that a load that may not read the standbys has changed nothing.
         Yielding(tools),
         # Columns only reports what the claim of the load has changed already.

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError

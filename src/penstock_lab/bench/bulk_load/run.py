@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.settings import alter_system, reload
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.core.connect.conninfo import parse_conninfo

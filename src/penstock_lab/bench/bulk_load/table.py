@@ -11,7 +11,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.bulk_load.plan import (
     RECOVERY,
     SHORT_SOURCE,
@@ -22,6 +21,7 @@ from penstock_lab.bench.bulk_load.plan import (
     find_bottlenecks,
     judge,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import format_count
 from penstock.core.values.device import METRIC_NAMES
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.commits.plan import (
     BASE,
     SAMPLES,
@@ -28,6 +27,7 @@ from penstock_lab.bench.commits.plan import (
     published_multiple,
     published_shares,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock_lab.bench.commits.run import CommitsResult, CommitsTargetResult

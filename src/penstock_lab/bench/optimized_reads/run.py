@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.host.disks import find_device, find_devices, read_counters

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GB
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.optimized_reads.plan import (
     MINUTES,
     ROWS,
@@ -28,6 +27,7 @@ from penstock_lab.bench.optimized_reads.plan import (
     speed_up_range,
     typical_s,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.core.errors import UsageError
 from penstock.core.newfile import check_writable, write_file
 from penstock.core.slotted import slotted
+from penstock.report.timeline import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ENDINGS = (".svg", ".png")
 
-# The colours and markers of the lines. The colours are Okabe and Ito's without the pale ones. Colour-blind readers can
-# distinguish them. In black and white, the markers distinguish the lines.
-STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+# The colours and markers of the lines. In black and white, the markers distinguish the lines.
+_STYLES = tuple(zip(COLORS, "os^Dv", strict=True))
 _PUBLISHED_STYLE = ("#000000", "X")
 
 # How far points of two lines with equal values are apart, as a share of the axis's width. Without this distance, one
@@ -106,7 +106,7 @@ def _render(plot: Plot, kind: str) -> bytes:
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    styles = iter(STYLES * len(lines))
+    styles = iter(_STYLES * len(lines))
     values = [point.x for line in lines for point in line.points]
     decades = math.log10(max(values) / min(values))
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Writes declared options into docs/reference, the man page, api/keywords.py: `python -m penstock.cli.reference`.
+"""Writes declared options into docs/reference, the man page, api/keywords.py: `make reference`.
 
 It writes cli.md and the man page from the commands, the tables of keys in job.md, and the types of the options of
 Python functions in api/keywords.py. A test compares the files with what this module returns, so every option is
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer.core
 from typer.main import get_command
 
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS
-from penstock.api.wording import OPTIONS
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS, RESUME_KEYWORDS
 from penstock.cli.main import app
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flags
 from penstock.cli.output import EXIT_CODES
@@ -86,7 +85,7 @@ _FOLDER = Path("docs/reference")
 _MANPAGE = Path("man/data/share/man/man1/penstock.1")
 _KEYWORDS = Path("src/penstock/api/keywords.py")
 _KEYWORDS_HEAD = '''\
-"""The types of the options that functions take by name, written by `python -m penstock.cli.reference`."""
+"""The types of the options that functions take by name, written by `make reference`."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Command line
 
-<!-- Written by `python -m penstock.cli.reference`; edit the commands' own help instead. -->
+<!-- Written by `make reference`; edit the commands' own help instead. -->
 
 Results go to standard output; progress, warnings and errors to standard error, in psql's form: `error:`, `DETAIL:`,
 `HINT:`. Colours and bars appear on a terminal only; `NO_COLOR` turns colours off."""
@@ -155,7 +154,7 @@ def render_job_tables(text: str) -> str:
     for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
         rows = [_key_row(field) for field in options.values()]
         table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
-        start, end = f"<!-- {name}: written by python -m penstock.cli.reference -->\n", "\n<!-- end -->"
+        start, end = f"<!-- {name}: written by make reference -->\n", "\n<!-- end -->"
         before, _, rest = text.partition(start)
         text = before + start + table + end + rest.partition(end)[2]
     return text
@@ -171,13 +170,17 @@ def _key_row(field: Field[Any]) -> str:
 def render_keywords() -> str:
     """Return the text of the module penstock.api.keywords, written from the declared options."""
     parts = [_KEYWORDS_HEAD]
+    base, known = "TypedDict", set[str]()
     for name, text, names in (
-        ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
-        ("ResumeKeywords", "Options that may differ when a load is resumed.", RESUME_KEYWORDS),
         ("AccessKeywords", "Options of how to connect to a server, and where its ledger is.", ACCESS_KEYWORDS),
+        ("ResumeKeywords", "Options that may differ when a load is resumed.", RESUME_KEYWORDS),
+        ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
     ):
-        keywords = "\n".join(_keyword(OPTIONS[each]) for each in names)
-        parts.append(f'class {name}(TypedDict, total=False):\n    """{text}"""\n\n{keywords}\n')
+        # Each class has the options of the one before.
+        keywords = "\n".join(_keyword(OPTIONS[each]) for each in names if each not in known)
+        parts.append(f'class {name}({base}, total=False):\n    """{text}"""\n\n{keywords}\n')
+        assert known <= {*names}
+        base, known = name, {*names}
     return "\n\n".join(parts)
 
 

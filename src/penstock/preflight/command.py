@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, Json, takes
-from penstock.cli.output import WOULD_NOT_LOAD, write_drawn, write_result
+from penstock.cli.output import WOULD_NOT_LOAD, shows_colours, write_drawn, write_result
 from penstock.core.errors import UsageError
+from penstock.core.values.diagnosis import describe_diagnosis
+from penstock.core.words import WIDTH, hang, visible
 from penstock.loading.views.plan import describe_plan, plan_object
 from penstock.preflight.findings import describe_verdict
 from penstock.preflight.view import describe_facts
+from penstock.watch.risks import stops_soon
 
 if TYPE_CHECKING:
+    from penstock.core.values.diagnosis import Diagnosis
     from penstock.preflight.doctor import DoctorResult
+
 
 For = Annotated[
     list[str] | None,
@@ -49,7 +57,6 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     if as_json:
         write_result(as_object(found))
     else:
-        from penstock.preflight.command.screen import render
         from penstock.rds.view import describe_rds_facts
 
         lines = [] if planned is None else describe_plan(planned.foreseen)
@@ -74,3 +81,33 @@ def as_object(found: DoctorResult) -> dict[str, object]:
         "rds": None if found.described is None else description_object(found.described),
         "plan": None if planned is None else plan_object(planned.foreseen),
     }
+
+
+_COLOURS = {"ok": "32", "note": "36", "warning": "1;33", "refusal": "1;31"}
+
+
+def render(
+    facts: Sequence[tuple[str, str]], findings: Sequence[Diagnosis], *, verdict: str, plan: Sequence[str] = ()
+) -> str:
+    """Return the screen as text that is safe to print, with colours if standard output is a terminal.
+
+    `facts` are pairs of a subject and a line about it. `plan` are the lines of the planned load, which are shown last.
+    """
+    width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    subjects, severities, codes = (
+        max(map(len, names), default=0)
+        for names in ([name for name, _ in facts], [f.severity for f in findings], [f.code for f in findings])
+    )
+    lines = [visible(line).rstrip() for name, text in facts for line in hang(f"{name:{subjects}}  ", text, width)]
+    lines.append("")
+    for found in findings:
+        first, *others = describe_diagnosis(found, f"{found.severity:{severities}}  {found.code:{codes}}  ", width)
+        severity, rest = first[: len(found.severity)], first[len(found.severity) :]
+        lines += [_colour(severity, _COLOURS[found.severity]) + visible(rest), *map(visible, others)]
+    is_refused = any(found.severity == "refusal" for found in findings)
+    coloured = _colour(verdict, "1;31" if is_refused else "1;33" if any(map(stops_soon, findings)) else "1;32")
+    return "\n".join([*lines, "", coloured, *([""] if plan else []), *map(visible, plan)])
+
+
+def _colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if shows_colours(sys.stdout) else text
