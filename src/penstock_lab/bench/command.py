@@ -21,7 +21,7 @@ from penstock.cli.output import JSON_FORMAT, PROBLEMS, write_message, write_resu
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.values.job import Access
-from penstock.core.values.options import join_lists, parse_counts, pick, spell_options
+from penstock.core.values.options import join_lists, parse_counts, parse_duration, pick, spell_options
 from penstock.core.words import line_up
 from penstock_lab.bench.commits.plan import CHECK_ROWS_PER_COMMIT
 
@@ -279,6 +279,10 @@ def commits(
             "multi-az; quorum has none, as Aurora.",
         ),
     ] = None,
+    zone_latency: Annotated[
+        str,
+        typer.Option("--zone-latency", help="Delay traffic to each zone of cluster and quorum by this time, each way."),
+    ] = "0ms",
     rows: Rows = None,
     plot: Plot = None,
     as_json: Json = False,
@@ -302,13 +306,12 @@ def commits(
     if plot is not None:
         check_plot(plot)
     known = _COMMITS_SHAPES if volume is None else _COMMITS_SHAPES_ON_VOLUMES
-    default = known if to is None else ()
-    shapes = choose_shapes(topology, known, default=default, volume=volume)
     connect = None if to is None else open_target({"to": to})
     result = measure_commits(
         sweep,
-        shapes=shapes,
+        shapes=choose_shapes(topology, known, default=known if to is None else (), volume=volume),
         volumes=[] if volume is None else [each.strip() for each in ",".join(volume).split(",")],
+        zone_latency_s=parse_duration(zone_latency, option="--zone-latency"),
         to=connect,
         open_sampler=None if connect is None else _find_sampler(connect, to),
         say=write_message,

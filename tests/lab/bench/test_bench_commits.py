@@ -216,6 +216,17 @@ def test_servers_on_volumes_stand_beside_a_quorum_without(servers: ServerPool, m
             assert target.sizes[-1].uses[0].elapsed_s >= 300 * 0.005
 
 
+@pytest.mark.part("rest")
+def test_each_commit_of_a_quorum_whose_zones_are_distant_waits_for_them(
+    servers: ServerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back; one server alone has no zones."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(servers.new_home()))
+    result = measure_commits(TINY, shapes=("single", "quorum"), zone_latency_s=0.002)
+    assert [target.name for target in result.targets] == ["single", "quorum, zones 2 ms away"]
+    assert result.targets[1].sizes[-1].uses[0].elapsed_s >= 300 * 2 * 0.002
+
+
 def test_somebody_elses_schema_is_refused_and_stays(database18: str) -> None:
     """Only the comment makes it ours."""
     with psycopg.connect(database18, autocommit=True) as connection:

@@ -46,6 +46,7 @@ from penstock_lab.bench.commits.plan import (
 )
 from penstock_lab.bench.ways import SCHEMA, own_schema
 from penstock_lab.topology.lab import Lab
+from penstock_lab.topology.shapes import zones_of
 
 if TYPE_CHECKING:
     from penstock_lab.topology.shapes import Shape
@@ -352,6 +353,7 @@ def measure_commits(
     *,
     shapes: Sequence[Shape] = (),
     volumes: Sequence[str] = (),
+    zone_latency_s: float = 0.0,
     to: ConnectionFactory | None = None,
     open_sampler: Callable[[], Sampler] | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -359,13 +361,13 @@ def measure_commits(
     """Run the sweep on topologies, which are created and removed here, and on the server `to`.
 
     If `volumes` are given, each topology is created on each of them. Topology quorum has none, because it stands for
-    Aurora, which has no EBS. `open_sampler` is given if `to` is on RDS: its samples have CloudWatch's metrics. `say` is
-    called with the progress. Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits
-    is wrong.
+    Aurora, which has no EBS. Traffic to zones is delayed by `zone_latency_s`, each way. `open_sampler` is given if `to`
+    is on RDS: its samples have CloudWatch's metrics. `say` is called with the progress. Raises LabError, TargetError,
+    and ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
         targets = [
-            stack.enter_context(_topology(shape, volume, say))
+            stack.enter_context(_topology(shape, volume, zone_latency_s if zones_of(shape) else 0.0, say))
             for shape in shapes
             for volume in _volumes_of(shape, volumes)
         ]
@@ -425,13 +427,18 @@ _LABS = itertools.count(1)
 
 
 @contextmanager
-def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> Iterator[_CommitsTarget]:
+def _topology(
+    shape: Shape, volume: str | None, zone_latency_s: float, say: Callable[[str], None]
+) -> Iterator[_CommitsTarget]:
     """Create a lab for this process and remove it at the end."""
     name = shape if volume is None else f"{shape} on {volume}"
+    name += f", zones {1000 * zone_latency_s:g} ms away" if zone_latency_s else ""
     lab = Lab.named(f"bench-{next(_LABS)}-{os.getpid()}")
     say(f"bringing up {name}")
     try:
-        found = lab.up(shape, default_installation(), parameters="postgres", volume=volume)
+        found = lab.up(
+            shape, default_installation(), parameters="postgres", volume=volume, zone_latency_s=zone_latency_s
+        )
         assert found.conninfo is not None
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with experiment(factory) as made, closing(Sampler(factory, interval_s=SAMPLE_INTERVAL_S)) as sampler:
