@@ -64,38 +64,38 @@ def test_a_server_of_the_user_is_measured_without_volumes_and_keeps_nothing(data
 
 @pytest.mark.part("rest")
 def test_a_server_of_the_user_imports_from_its_bucket_with_and_without_settings(
-    s3_lab: S3Lab, monkeypatch: pytest.MonkeyPatch
+    s3_lab18: S3Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file by the article's call; objects of the same names beside penstock's folder stay."""
-    for name, value in s3_lab.environment.items():
+    for name, value in s3_lab18.environment.items():
         monkeypatch.setenv(name, value)
-    s3_lab.put("try/title.ratings.tsv.gz", b"mine")
-    result = measure(s3_lab.conninfo, s3=f"s3://{s3_lab.bucket}/try/")
+    s3_lab18.put("try/title.ratings.tsv.gz", b"mine")
+    result = measure(s3_lab18.conninfo, s3=f"s3://{s3_lab18.bucket}/try/")
     (target,) = result.targets
     assert [(each.step.load, each.step.has_settings) for each in target.steps[:6]] == [
         *(("aws_s3 in turn", False), ("aws_s3 in turn", False), ("aws_s3 in parallel", False)),
         *(("aws_s3 in turn", True), ("aws_s3 in turn", True), ("aws_s3 in parallel", True)),
     ]
     assert [each.median.rows for each in target.steps if not each.step.is_one_file] == [result.rows] * 6
-    kept = s3_lab.client.list_objects_v2(Bucket=s3_lab.bucket)["Contents"]
+    kept = s3_lab18.client.list_objects_v2(Bucket=s3_lab18.bucket)["Contents"]
     assert [each["Key"] for each in kept] == ["try/title.ratings.tsv.gz"]
 
 
 @pytest.mark.part("rest")
 def test_a_server_that_cannot_import_is_refused_with_the_command_that_prepares_it(
-    s3_lab: S3Lab, monkeypatch: pytest.MonkeyPatch
+    s3_lab18: S3Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before a file is uploaded."""
-    for name, value in s3_lab.environment.items():
+    for name, value in s3_lab18.environment.items():
         monkeypatch.setenv(name, value)
-    with psycopg.connect(s3_lab.conninfo, autocommit=True) as connection:
+    with psycopg.connect(s3_lab18.conninfo, autocommit=True) as connection:
         connection.execute("DROP EXTENSION aws_s3")
     with pytest.raises(TargetError, match="aws_s3 does not exist") as caught:
-        measure(s3_lab.conninfo, s3=f"s3://{s3_lab.bucket}/try")
-    command = f"penstock rds prepare-s3-import --bucket {s3_lab.bucket} --prefix try/penstock_bench/"
+        measure(s3_lab18.conninfo, s3=f"s3://{s3_lab18.bucket}/try")
+    command = f"penstock rds prepare-s3-import --bucket {s3_lab18.bucket} --prefix try/penstock_bench/"
     assert caught.value.hint is not None
     assert caught.value.hint.endswith(command)
-    assert "Contents" not in s3_lab.client.list_objects_v2(Bucket=s3_lab.bucket)
+    assert "Contents" not in s3_lab18.client.list_objects_v2(Bucket=s3_lab18.bucket)
 
 
 @pytest.mark.part("rest")

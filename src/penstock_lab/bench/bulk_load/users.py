@@ -10,16 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.loading.imports.choose import roles_of
-from penstock.loading.imports.instance import await_answer, begin_asking
-
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.conninfo import parse_conninfo
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import AwsError, TargetError
 from penstock.embedded.installations import default_installation
 from penstock.embedded.server import format_conninfo
-from penstock.loading.imports.route import RouteFacts, find_lack
+from penstock.loading.imports.route import RouteFacts, await_answer, begin_asking, find_lack, roles_of
 from penstock.loading.imports.server import S3Object, read_import_rights
 from penstock_lab.bench.bulk_load.plan import StepRuns, steps_without_volumes, summarize_minutes
 from penstock_lab.bench.bulk_load.run import Target
