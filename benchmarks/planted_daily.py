@@ -163,7 +163,7 @@ DAILY = [
     ),
     Case(
         name="temp-file-limit",
-        expected=("temp-spill", "statement-spills", "statements-fail", "cpu-bound"),
+        expected=("temp-file-limit",),
         prepare=ORDERS,
         repeat=limited,
         settings={"work_mem": "256kB", "temp_file_limit": "8MB"},

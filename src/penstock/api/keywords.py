@@ -75,6 +75,9 @@ class LoadKeywords(ResumeKeywords, total=False):
     atomic: bool
     again: bool
     join: bool
+    max_replica_lag: str | None
+    max_wal: int | str | None
+    max_wait: float | str
     indexes: Literal["auto", "keep", "rebuild"]
     freeze: Literal["auto", "always", "never"]
     triggers: Literal["keep", "disable"]

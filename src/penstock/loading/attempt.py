@@ -206,8 +206,14 @@ class LoadAttempt:
         """Wait for a moment, check failures, progress and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
-        self.report()
+        brake = self._tools.brake
+        self.report(activity="" if brake is None else brake.activity)
         self._unit.look(list(self._sessions))
+        if brake is not None:
+            brake.look(self._feed)
+            if brake.is_on:
+                # The rate of the present number of sessions is measured without the time that the load is held.
+                self._paced_s, self._paced_bytes = self._tools.clock(), self._bytes_copied()
         elapsed_s = self._tools.clock() - self._paced_s
         is_adaptive = self._given.sessions.is_adaptive and not self.is_stopped and not self._is_full
         if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:

@@ -21,6 +21,7 @@ from penstock.loading.warned import WarningLog
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import LeasedSetting
     from penstock.loading.plan.settings import LoadSettings
+    from penstock.loading.yielding.brake import Brake
     from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
@@ -232,6 +233,8 @@ class LoadTools(ReadTools):
     is_publishing_allowed: bool = False
     # Checks the free disk space if the server runs on this machine.
     guard: SpaceGuard | None = None
+    # Holds the load while standbys or slots are too far behind.
+    brake: Brake | None = None
     on_notice: Callable[[str], None] | None = None
     warnings: WarningLog = field(default_factory=WarningLog)
     server: ServerFacts | None = None

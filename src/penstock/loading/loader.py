@@ -45,6 +45,7 @@ from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
 
 if TYPE_CHECKING:
+    from penstock.loading.yielding.brake import Brake
     from penstock.settings.backend import SettingsBackend
 
 
@@ -304,6 +305,15 @@ class Loader(Closing):
         lease = LoadLease(plan, tools, choice=choice, is_local=plan.server.is_local)
         return replace(tools, lease=lease)
 
+    def _make_brake(self, plan: LoadPlan, notice: Callable[[str], None]) -> Brake | None:
+        """Return what holds the load while others are behind, None if no option asks for it."""
+        rules = plan.job.rules
+        if rules.yields_for is None:
+            return None
+        from penstock.loading.yielding.brake import Brake  # noqa: PLC0415 (few loads yield)
+
+        return Brake(rules, self._connect, tuning=plan.tuning, clock=time.perf_counter, notice=notice)
+
     def _open_settings(self) -> SettingsBackend:
         from penstock.settings.backend import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
 
@@ -363,6 +373,7 @@ class Loader(Closing):
             ledger=self._ledger,
             is_publishing_allowed=self._housekeeping.publish_ledger,
             guard=SpaceGuard() if server.is_local else None,
+            brake=self._make_brake(plan, on_notice or log_notice),
             on_progress=on_progress,
             on_notice=on_notice or log_notice,
             server=server,

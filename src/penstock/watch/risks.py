@@ -214,9 +214,9 @@ _TEXTS: Final = {
         "Find the relation in the server's log, and restore it from a backup; check the storage.",
     ),
     "invalid-index": (
-        "index",
+        "",
         "each change of the table maintains it, and no query uses it",
-        "DROP INDEX CONCURRENTLY it, or REINDEX INDEX CONCURRENTLY it.",
+        "DROP INDEX CONCURRENTLY {name}, or REINDEX INDEX CONCURRENTLY {name}.",
     ),
     "never-analyzed": (
         "rows without statistics",
@@ -257,6 +257,8 @@ def _compose_claim(what: str, now: float, unit: str, then: str, limit: float | N
         "" if value is None else format_bytes(value) if unit == "bytes" else format_count(round(value))
         for value in (now, limit)
     )
+    if not unit:
+        return f"{what}; {then}"
     counted = "" if unit == "bytes" else f" {unit}"
     if not limit:
         return f"{what} has {has}{counted}; {then}"
@@ -408,7 +410,8 @@ def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Diagnosis]:
         # An index is reported only if it was invalid in the first reading too. If a build has just failed, its session
         # knows.
         if row.get("indexrelname") in before:
-            yield _risk("invalid-index", f"index {_name(row, 'indexrelname')} of {row.get('relname')}", 1)
+            name = _name(row, "indexrelname")
+            yield _risk("invalid-index", f"index {name} of {row.get('relname')} is invalid", 1, name=name)
 
 
 def _find_never_analyzed(seen: RiskMeter) -> Iterator[Diagnosis]:

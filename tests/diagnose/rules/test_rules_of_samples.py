@@ -378,6 +378,12 @@ def test_short_gaps_say_nothing_of_clients_while_all_processors_are_busy(
         for t in range(60)
     ]
     assert codes(samples) == expected
+    if expected[-1:] == ["other-programs"]:
+        rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+        local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
+        found = [diagnose(recording_of(each))[0] for each in (samples, local)]
+        assert [each.confidence for each in found] == ["high", "low"]
+        assert ["may wait for a processor" in (each.remedy or "") for each in found] == [False, True]
 
 
 def test_gaps_between_statements_name_the_network_below_one_active_session() -> None:
@@ -526,6 +532,8 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     """It uses one of two processors; with as many as there are processors, these are the limit."""
     copying = session(query="COPY t FROM STDIN")
     assert codes(ticks(60, copying)) == ["few-sessions"]
+    # Other programs have the processors that more sessions would use.
+    assert codes(under_load(0.3, 1.7, copying)) == ["other-programs"]
     assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
     assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []
     # What reads is no load: penstock load does not help it.

@@ -91,6 +91,12 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         ("COPY orders TO STDOUT", table("orders", 5_000_000, 100, is_analyzed=False), {}, ["cpu-bound"]),
         (UPSERT, table("orders", 0, 0, searches=9000, is_analyzed=False), {}, ["cpu-bound"]),
         (DELETE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["foreign-key-unindexed", "cpu-bound"]),
+        (
+            f"WITH gone AS ({DELETE} RETURNING id) SELECT count(*) FROM gone",
+            table("orders", 5_000_000, 100),
+            {"unindexed_keys": KEY},
+            ["foreign-key-unindexed", "cpu-bound"],
+        ),
         (DELETE, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         # A table of a hundred rows needs no index; and an UPDATE of other columns does not look for referring rows.

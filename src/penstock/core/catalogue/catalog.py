@@ -18,7 +18,7 @@ from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_schemas
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_rows, send_query, table_identifier
+from penstock.core.sql import fetch_rows, run_query, send_query, table_identifier
 from penstock.core.values.server import Distributed, ServerFacts
 from penstock.core.values.table import Column, TableFacts, TableName
 
@@ -308,6 +308,16 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
         references=frozenset(reference.oid for reference in references),
         **fields,
     )
+
+
+def read_partition_line(connection: Connection, oids: Sequence[int]) -> dict[int, TableName]:
+    """Return the names of tables, of their partitions, and of the tables whose partitions they are, by OID.
+
+    `oids` are those of the tables. Raises ServerError.
+    """
+    with translate_errors("looking up the partitions of tables"):
+        rows = run_query(connection, "core/partition_line", oids=list(oids))
+        return {oid: TableName(schema=schema, name=name) for oid, schema, name in rows}
 
 
 def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[TableName, ...]:

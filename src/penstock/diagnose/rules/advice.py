@@ -189,6 +189,7 @@ ADVICE: Final = {
                 " transaction, and run the client near the server.",
             ),
             RemedySentence("{gap}"),
+            RemedySentence("{busy}"),
         ),
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
@@ -260,6 +261,15 @@ ADVICE: Final = {
         ),
         _SPILLS_LESS,
         _TEMP,
+    ),
+    "temp-file-limit": Advice(
+        "active time is of sessions with temporary files, whose statements fail at temp_file_limit ({setting})",
+        (
+            _SPILL_LESS,
+            RemedySentence("Or a larger limit for their role, as far as the disk has room: see the errors in its log."),
+        ),
+        "record again: pg_stat_database counts no rollbacks, and no statement fails with SQLSTATE 53400",
+        f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "temp-space-low": Advice(
         "active time is of sessions with temporary files on {device}, which had {free} free at the least{when}",

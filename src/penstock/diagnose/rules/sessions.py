@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number, share_of
 from penstock.diagnose.rules.host import BUSY, Host
-from penstock.watch.holders import read_int
 from penstock.watch.waits import (
     CPU,
     ActivityTally,
@@ -91,6 +90,10 @@ _READ = "select only the rows and columns that it needs, and read them without o
 _GAP = (
     "It takes about {:.1f} ms from one statement to the next: if a round trip takes as long (SELECT 1 in psql, with "
     "\\timing), it is the network, and a pipeline or a function spares the trips."
+)
+
+_STARVED = (
+    "All processors of this machine are busy, and clients run on it: they may wait for a processor, and not compute."
 )
 
 
@@ -183,7 +186,11 @@ class ClientWaits:
             evidence.append(number("from one statement of a transaction to the next, about", gap_ms, "ms"))
             gap = _GAP.format(gap_ms)
         how = _READ if share_of(self._reading, part) >= _LEAST_CLIENT else _SEND
-        return [case.conclude("client-bound", part, evidence, among=moments, how=how, gap=gap)]
+        is_starved = self._host.has_clients and self._host.is_busy(case) and self._host.is_taken(case)
+        busy = _STARVED if is_starved else ""
+        found = case.conclude("client-bound", part, evidence, among=moments, how=how, gap=gap, busy=busy)
+        unsure = is_starved and found.confidence != "too few samples"
+        return [replace(found, confidence="low") if unsure else found]
 
 
 def _is_torn(moment: Moment) -> bool:
@@ -237,12 +244,8 @@ class Processors:
         self._waiting = ActivityTally()
         # The sessions that the last reading shows in COPY FROM.
         self._loading: set[object] = set()
-        # The most client connections from the server's machine at any reading.
-        self._local_clients = 0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        for row in sample.counters.get("connections", ())[:1]:
-            self._local_clients = max(self._local_clients, read_int(row, "local_of_all"))
         if (rows := sample.counters.get(_PROGRESS)) is not None:
             self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
@@ -262,7 +265,7 @@ class Processors:
             number("processors in use by other programs", others),
             number("by the server", self._host.own or 0.0),
         ]
-        clients = ", perhaps this server's own clients among them" if self._local_clients else ""
+        clients = ", perhaps this server's own clients among them" if self._host.has_clients else ""
         words = {"others": f"{others:.1f}", "cpus": str(cpus), "clients": clients}
         remark = case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)
         # What the workload's clients use is no other program's.
@@ -284,7 +287,8 @@ class Processors:
         builds = self._building.seconds >= _MOSTLY_BUILDS * self._running.seconds
         if is_busy and not builds and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
-        is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
+        is_free = not (self._host.is_busy(case) and self._host.is_taken(case))
+        is_few = is_free and cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:
             return [case.conclude("few-sessions", self._copying, evidence)]
         least_busy = max(BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)

@@ -61,7 +61,7 @@ _TABLES = "pg_stat_user_tables"
 _KEYS = ("schemaname", "relname")
 _BLOCK_BYTES = 8192
 
-_DELETES = re.compile(r"delete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
+_DELETES = re.compile(r"\bdelete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
 # A search has a WHERE that may keep few rows. A report by groups, or an export by COPY, is meant to read many rows, and
 # the rows that a report returns do not show how many its WHERE keeps.
 _SEARCHES = re.compile(r"(?!copy\b)(?!.*\bgroup\s+by\b).*\bwhere\b", re.IGNORECASE | re.DOTALL)
@@ -145,7 +145,7 @@ class SlowStatements:
     def _explain(self, case: Case, statement: str, part: ActivityTally) -> Iterator[Diagnosis]:
         """Yield the diagnoses that explain a statement. A diagnosis that may cause the later ones comes first."""
         tables = {_name(row): row for row in self._seen.rows(_TABLES)}
-        deletes = _DELETES.match(statement)
+        deletes = _DELETES.search(statement)
         for key in self._seen.rows("unindexed_keys") if deletes else ():
             table, referenced = _name(key), str(key.get("referenced"))
             read, scans = self._reads(tables.get(table, {})), self._scans(tables.get(table, {}))

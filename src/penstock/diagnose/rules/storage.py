@@ -241,6 +241,9 @@ _BUSY = 0.8
 
 _KINDS = ("Write", "Read")
 
+# A statement has failed at temp_file_limit if it had written this part of it. The last file may be small.
+_MOST_OF_LIMIT = 0.8
+
 # Report a device with less than this share free, or one that will be full within this time at the measured rate.
 _LEAST_FREE = 0.1
 _FULL_SOON_S = 600.0
@@ -261,9 +264,11 @@ class TemporaryWork:
         self._users: dict[str, ActivityTally] = {}
         self._anyone = ActivityTally()
         self._storage: list[CounterRow] = []
+        self._written = DatabaseIncrease("temp_bytes")
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         self._see_files(sample)
+        self._written.see(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):
             # The sampler reads the newest metrics every second, but CloudWatch measures only every minute.
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
@@ -295,7 +300,7 @@ class TemporaryWork:
         """Return diagnoses if sessions wait for temporary files, and if a disk with such files runs out of space."""
         devices = self._seen.devices.result()
         low = (self._find_low_space(case, device) for device in devices)
-        found = [self._find_waits(case, devices), *low, self._find_low_local_storage(case)]
+        found = [self._find_waits(case, devices), self._find_limit(case), *low, self._find_low_local_storage(case)]
         return [each for each in found if each is not None]
 
     def _find_waits(self, case: Case, devices: tuple[DeviceUse, ...]) -> Diagnosis | None:
@@ -317,6 +322,19 @@ class TemporaryWork:
             return case.conclude("temp-spill", part, evidence)
         code = "temp-spill-on-data-volume" if device.has_data else "temp-disk-slow"
         return case.conclude(code, part, evidence, device=device.device)
+
+    def _find_limit(self, case: Case) -> Diagnosis | None:
+        """Return a diagnosis if statements that are rolled back have written as much as temp_file_limit allows each."""
+        limit, count = self._seen.number("temp_file_limit"), (case.rates.rollbacks_per_s or 0.0) * case.rates.elapsed_s
+        part = max(self._anyone, self._spilling, key=lambda each: each.seconds)
+        if limit is None or round(count) < 1 or self._written.total < _MOST_OF_LIMIT * limit * count:
+            return None
+        evidence = [
+            number("rollbacks", count),
+            number("temporary files written for each", self._written.total / count / MB, "MB"),
+        ]
+        setting = case.header.settings["temp_file_limit"]
+        return case.conclude("temp-file-limit", part, evidence, setting=setting) if part.count else None
 
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
         """Return a diagnosis if a disk with temporary files is nearly full, or None.

@@ -15,11 +15,11 @@ from functools import partial
 from penstock.changes.records import find_changed
 from penstock.changes.tables.definition import TableDefinition, compose_create
 from penstock.changes.tables.parts import capture_many
-from penstock.core.catalogue.catalog import defer_constraints, find_references
+from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.mode import Where
 from penstock.core.values.table import TableFacts, TableName
@@ -52,13 +52,6 @@ from penstock.loading.land.sync import describe_cascades, find_foreign_keys, ref
 from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
-
-# The table's partitions and parents.
-_PARTITION_LINE = """
-    SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s::oid) AS p
-    UNION
-    SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(%(oid)s::oid) AS a
-"""
 
 _CORRECT = "Correct the record in the file."
 _LATE_KEYS = (
@@ -263,10 +256,9 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
     """Raise TargetError if a sync would delete records of a target that is a partition or a parent."""
     if target.facts is None or not target.landing.deletes or len(targets) == 1:
         return
-    with translate_errors(f"looking up the partitions of {target.table}"):
-        line = {oid for (oid,) in connection.execute(_PARTITION_LINE, {"oid": target.facts.oid}).fetchall()}
+    line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
-        if other.facts is not None and other.facts.oid in line - {target.facts.oid}:
+        if other.facts is not None and other.facts.oid != target.facts.oid and other.facts.oid in line:
             raise TargetError(
                 f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
                 detail="One is a partition of the other, so that the sync would delete records of both.",

@@ -80,6 +80,8 @@ def _find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, route: Rout
         yield "--on-error reject", "COPY cannot freeze rows under the savepoints that rejecting records needs."
     if rules.join:
         yield "--join", "One session has to send all rows of a table."
+    if rules.yields_for is not None:
+        yield rules.yields_for, "One transaction has all rows of a table, and cannot pause."
     if route.is_import:
         yield "--via server", "The server copies the objects itself."
     for target in targets:

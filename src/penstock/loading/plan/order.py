@@ -64,6 +64,12 @@ def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> TargetOrde
     depends = _rows_depend_on_each_other(targets)
     ranks, circles = rank_tables([target.facts for target in targets])
     is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
+    if rules.yields_for is not None and not is_repeatable:
+        raise UsageError(
+            f"{rules.yields_for} cannot be used with a pipe",
+            detail="One transaction has all rows of a pipe, and cannot pause.",
+            hint="Write it to a file first, or use --spool.",
+        )
     return TargetOrder(
         targets=tuple(targets),
         is_repeatable=is_repeatable,

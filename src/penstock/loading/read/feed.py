@@ -227,6 +227,7 @@ class BlockFeed:
         self.sessions = plan.sessions
         self.failure: BaseException | None = None
         self._is_stopped = False
+        self.is_held = False
         self._is_open, self._is_joint = plan.is_open, plan.is_open
         self._least_claim_bytes = plan.least_claim_bytes
         self._is_hungry = False
@@ -290,16 +291,23 @@ class BlockFeed:
                     raise Abandoned
                 if self._is_stopped:
                     return None
-                if is_present and (ready := self._choose(prefer, session)) is not None:
+                if is_present and not self.is_held and (ready := self._choose(prefer, session)) is not None:
                     return self._pop(ready)
                 if self._is_over(session) or (self._is_joint and session >= self.sessions):
                     return None
                 if is_present:
                     self._open_another(session)
                 left_s = None if ends_s is None else ends_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
+                if left_s is not None and (left_s <= 0 or self.is_held):
                     raise NothingReady
                 self._changed.wait(left_s)
+
+    def hold(self, is_held: bool) -> None:
+        """Hand out no blocks to sessions while `is_held`; sessions that have sent some commit them."""
+        with self._changed:
+            if is_held != self.is_held:
+                self.is_held = is_held
+                self._changed.notify_all()
 
     def set_sessions(self, count: int) -> None:
         """Let only the sessions with numbers below `count` take blocks from now on."""

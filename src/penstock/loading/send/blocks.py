@@ -61,6 +61,7 @@ class BlockUnit:
 
     def open_session(self, number: int, connection: Connection) -> LoadSession:
         """Return the session with this number, which sends blocks on `connection`. Sessions are numbered from 0."""
+        rules = self._plan.job.rules
         session = CopySession(
             connection,
             fence=self._fence,
@@ -76,8 +77,8 @@ class BlockUnit:
             keeper=self._make_keeper(session),
             # Do not seal batches if several hosts load: their sessions could then wait for each other unnoticed. Do not
             # seal a batch that is a whole table either, because other sessions wait for the table until the batch is
-            # committed.
-            seals=not self._plan.job.rules.join and not self._plan.batch.is_one_table,
+            # committed. A load that yields seals none, because a sealed batch would stay open while others are held.
+            seals=not (rules.join or rules.yields_for or self._plan.batch.is_one_table),
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)

@@ -176,7 +176,7 @@ class LoadSession:
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block. If none is ready for a while, end the COPY command first, to get its errors.
 
-        If the batch is due, it is committed too.
+        If the batch is due, or the load is held, it is committed too.
         """
         while self._batch:
             try:
@@ -184,7 +184,7 @@ class LoadSession:
             except NothingReady:
                 self.totals.seconds.waiting_s += self._watch.lap()
                 self._end_chunk()
-                if self._is_batch_due():
+                if self._is_batch_due() or self._feed.is_held:
                     self._commit_batch()
         return self._feed.take(session=self.number, prefer=self._spec)
 
