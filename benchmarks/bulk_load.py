@@ -1,4 +1,4 @@
-"""How fast are IMDb's files imported by the server, as published, and loaded by penstock, and recovered? With a plot."""
+"""How fast are IMDb's files imported by the server, as published, or loaded by penstock, and recovered? A plot."""
 
 from __future__ import annotations
 
