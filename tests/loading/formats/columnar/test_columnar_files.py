@@ -301,7 +301,7 @@ def test_unknown_and_repeated_columns_are_the_errors_of_a_header(
     repeated = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"])
     path = write_parquet(repeated, name="r")
     for job in (target(path), target(path, into="new", create=True)):
-        assert loads.refuse(job).message == 'the file has two columns with the name "id"'
+        assert loads.refuse(job).message == 'two columns have the name "id"'
 
 
 @pytest.mark.parametrize(
