@@ -24,17 +24,23 @@ const MOST_DEPTH: usize = 16;
 /// Fields of columns that the decoder reads and nobody needs get other numbers, so that it skips them: some writers have
 /// given these numbers to fields of their own.
 pub(crate) fn check_footer(footer: &mut [u8]) -> Option<bool> {
-    let most = i64::try_from(footer.len()).ok()?;
-    let mut reader = Reader { bytes: footer, most, path: Vec::new(), is_encrypted: false, unneeded: Vec::new() };
-    reader.skip(STRUCT)?;
-    let Reader { is_encrypted, unneeded, .. } = reader;
+    let Reader { is_encrypted, unneeded, .. } = read_struct(footer)?;
     for at in unneeded {
         footer[at] |= 0xf0;
     }
     Some(is_encrypted)
 }
 
-struct Reader<'a> {
+/// Returns what reading a struct at the start of bytes finds. None if it is not whole: the decoder would go through as many
+/// elements as a list claims to have.
+pub(crate) fn read_struct(bytes: &[u8]) -> Option<Reader<'_>> {
+    let most = i64::try_from(bytes.len()).ok()?;
+    let mut reader = Reader { bytes, most, path: Vec::new(), is_encrypted: false, unneeded: Vec::new() };
+    reader.skip(STRUCT)?;
+    Some(reader)
+}
+
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     /// The length of the footer: it has fewer elements than bytes.
     most: i64,

@@ -23,7 +23,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, 
 
 use super::cells::with_leaves;
 use super::delta::count_repeated;
-use super::encrypted::check_footer;
+use super::encrypted::{check_footer, read_struct};
 use super::file::{self, text_kind, Batches, Column, Part};
 use super::kind::{find_kind, name_type, Leaf};
 use super::{FileError, Source};
@@ -409,7 +409,9 @@ impl ChunkReader for Chunk {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        Ok(self.take(start, HEADER_BYTES)?.reader())
+        let found = self.take(start, HEADER_BYTES)?;
+        read_struct(&found).ok_or_else(|| ParquetError::General("the header of a page is damaged".into()))?;
+        Ok(found.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {

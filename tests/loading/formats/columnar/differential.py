@@ -105,8 +105,9 @@ def _write_parquet(table: pa.Table, path: Path, rng: random.Random, layout: dict
     stored = {leaf.path: leaf.physical_type for leaf in map(schema.column, range(len(schema.names)))}
     encodings = {}
     for leaf, physical in stored.items():
-        is_stamp = layout["has_int96"] and leaf.startswith("timestamp")
-        chosen = None if is_stamp else rng.choice([None, *_ENCODINGS[physical]])
+        # pyarrow reads no dictionary of values in another encoding.
+        is_given = leaf.startswith("dictionary") or (layout["has_int96"] and leaf.startswith("timestamp"))
+        chosen = None if is_given else rng.choice([None, *_ENCODINGS[physical]])
         if chosen is not None:
             encodings[leaf] = chosen
     layout["options"] = {
