@@ -36,8 +36,8 @@ class RangedObject(Protocol):
 class RangedFile:
     """An object of a known length.
 
-    `bytes_read` and `reading_s` are what was read of it and the seconds that this took. `text_s` is the seconds of decoding
-    rows, including `reading_s`.
+    `bytes_read` and `reading_s` are what was read of it and the seconds that this took. `text_s` is the seconds of
+    decoding rows, including `reading_s`.
     """
 
     def __init__(self, stored: RangedObject, *, size_bytes: int) -> None:
@@ -101,7 +101,7 @@ class ColumnarFile:
         self.rows = self._opened.rows
 
     def describe(self) -> ColumnarSample:
-        """Return the columns of the file with the expected lengths of their values, and its number of rows and parts."""
+        """Return the columns of the file, with the expected lengths of their values, and its rows and parts."""
         rows = self.rows
         fields = [
             ColumnarField(
