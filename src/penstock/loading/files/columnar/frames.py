@@ -72,7 +72,7 @@ def _is_frame(source: Any) -> bool:
 def _plain_polars(source: Any) -> Any:
     """Return a frame of polars with texts for columns of nulls alone, of which it streams a buffer too many.
 
-    Return any other source as it is. Raises SourceError if a column has Python objects, whose addresses it would stream.
+    Return any other source as it is. Raises SourceError if a column has Python objects: their addresses would be sent.
     """
     polars = sys.modules.get("polars")
     if polars is None or not isinstance(source, polars.DataFrame):
